@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that tests talk to. None are needed so far; a test that needs one adds it here, skips
+# without it on a laptop and fails without it in CI.
+set -euo pipefail
+packages=()
+
+missing=()
+for package in ${packages[@]+"${packages[@]}"}; do
+  dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
+done
+
+if [ ${#missing[@]} = 0 ]; then
+  echo "• services: nothing to install"
+elif [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  echo "• services: installing ${missing[*]}"
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+else
+  echo "services: missing ${missing[*]}; on Debian or Ubuntu: sudo apt-get install ${missing[*]}" >&2
+  exit 1
+fi
