@@ -1,0 +1,97 @@
+"""The whole error family.
+
+Every error a user can meet has four parts: where it happened, what was expected, what was found, and the next move.
+Whether something may be tried again is decided by type, never by text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class HeadraceError(Exception):
+    """Base of everything Headrace raises on purpose.
+
+    ``str(error)`` is the whole message, made of the parts that are given.
+    """
+
+    def __init__(self, what: str, *, where: str = "", expected: str = "", found: str = "", next_move: str = "") -> None:
+        self.what = what
+        self.where = where
+        self.expected = expected
+        self.found = found
+        self.next_move = next_move
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        lines = [f"{self.where}: {self.what}" if self.where else self.what]
+        if self.expected:
+            lines.append(f"  expected: {self.expected}")
+        if self.found:
+            lines.append(f"  found:    {self.found}")
+        if self.next_move:
+            lines.append(f"  next:     {self.next_move}")
+        return "\n".join(lines)
+
+
+class ProgramError(HeadraceError):
+    """A mistake in the program, found while it is being built."""
+
+
+class ExpressionError(ProgramError):
+    """SQL text that does not parse, names an unknown column, or cannot be evaluated here."""
+
+
+class SettingsError(HeadraceError):
+    """A setting, variable or secret that is missing or has the wrong form."""
+
+
+class EnvironmentMissing(HeadraceError):
+    """Something the machine must have (Java, a package, a service) is not there."""
+
+
+class StoreError(HeadraceError):
+    """The checkpoint store cannot be used as it is."""
+
+
+class CorruptFile(StoreError):
+    """A file of the store does not hold what its checksum or its format says."""
+
+
+class MissingFile(StoreError):
+    """A file that a manifest names is not there."""
+
+
+class AlreadyExists(StoreError):
+    """Create-if-absent met an existing name: somebody else was first."""
+
+
+class Fenced(StoreError):
+    """A newer driver has taken over this store; this one must stop."""
+
+
+class StoreInUse(StoreError):
+    """Another driver is running on this store, and it was not asked to give way."""
+
+
+class Refused(StoreError):
+    """Recovery looked at the facts and found no safe way to go on."""
+
+
+class FunctionFailed(HeadraceError):
+    """A user's function raised. The store stays as it was and can be resumed after the fix."""
+
+    failure: Any = None
+    """The `headrace.model.report.Failure` a task reports, where one is known."""
+
+
+class BadRow(HeadraceError):
+    """An input row could not be decoded, and nobody reads the ``errors`` of its stream."""
+
+
+class EpochFailed(HeadraceError):
+    """An epoch could not be completed; replaying it may succeed."""
+
+
+class SinkFailed(HeadraceError):
+    """A sink refused its rows; they stay staged in the store and are released at the next start."""

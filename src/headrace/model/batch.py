@@ -1,0 +1,97 @@
+"""Rows of one stream on their way through one task.
+
+Rows are columns where expressions and files want columns, and objects where a user's function wants objects. `Rows`
+holds either and converts at most once, so that a chain of Python steps never meets Arrow in between, and a chain of
+expressions never makes an object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from headrace.model.rows import RowCodec
+
+Int64s = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+
+
+class Keys(NamedTuple):
+    """The key of each row: its encoded bytes and their hash, row by row."""
+
+    hashes: UInt64s
+    encoded: pa.BinaryArray
+
+    def take(self, indices: Int64s) -> Keys:
+        return Keys(self.hashes[indices], self.encoded.take(pa.array(indices)))
+
+
+class Rows:
+    """A batch of rows of one type, as columns, as objects, or both."""
+
+    __slots__ = ("_columns", "_objects", "codec", "length", "times")
+
+    def __init__(
+        self,
+        codec: RowCodec,
+        columns: Sequence[pa.Array] | None,
+        objects: list[Any] | None,
+        times: Int64s | None,
+    ) -> None:
+        self.codec = codec
+        self._columns = columns
+        self._objects = objects
+        #: Event time of each row in microseconds, or None for a stream without time.
+        self.times = times
+        if objects is not None:
+            self.length = len(objects)
+        elif columns:
+            self.length = len(columns[0])
+        else:
+            self.length = 0 if times is None else len(times)
+
+    @classmethod
+    def of_columns(cls, codec: RowCodec, columns: Sequence[pa.Array], times: Int64s | None = None) -> Rows:
+        return cls(codec, columns, None, times)
+
+    @classmethod
+    def of_objects(cls, codec: RowCodec, objects: list[Any], times: Int64s | Sequence[int] | None = None) -> Rows:
+        as_array = None if times is None else np.asarray(times, dtype=np.int64)
+        return cls(codec, None, objects, as_array)
+
+    @property
+    def columns(self) -> Sequence[pa.Array]:
+        """One Arrow array per field of the codec's schema, in its order."""
+        if self._columns is None:
+            assert self._objects is not None
+            self._columns = self.codec.to_arrays(self._objects)
+        return self._columns
+
+    @property
+    def objects(self) -> list[Any]:
+        """One object of the codec's type per row. Callers must not change the list."""
+        if self._objects is None:
+            assert self._columns is not None
+            self._objects = self.codec.to_objects(self._columns)
+        return self._objects
+
+    @property
+    def record_batch(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(list(self.columns), schema=self.codec.schema)
+
+    def take(self, indices: Int64s) -> Rows:
+        """The rows at these positions, in this order; keeps whatever form is already there."""
+        times = None if self.times is None else self.times[indices]
+        if self._columns is not None:
+            positions = pa.array(indices)
+            return Rows(self.codec, [column.take(positions) for column in self._columns], None, times)
+        objects = self.objects
+        return Rows(self.codec, None, [objects[i] for i in indices.tolist()], times)
+
+    def __len__(self) -> int:
+        return self.length

@@ -1,0 +1,95 @@
+"""Named crash points: every gap between two steps of an epoch, where a test may end the world.
+
+Production code calls `reach` at each point; without a plan that is one comparison with None. The test kit puts a
+plan in place (`planned`), and the crash tests put one into the environment of a child process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+ENVIRONMENT: Final = "HEADRACE_CRASH"
+
+POINTS: Final = {
+    "offsets_written": "Spark has fixed the epoch's offsets; the driver has not begun",
+    "state_opening": "a task opens the runs of its shard",
+    "in_function": "a task is in the middle of user code",
+    "delta_half_written": "half of a delta is in the store",
+    "outputs_staged": "delta and outputs are durable, the report is not sent",
+    "reports_collected": "all reports are there, nothing is published",
+    "manifest_written": "the manifest's temporary file is written, not linked",
+    "manifest_answer_lost": "the manifest exists, but its writer did not learn so",
+    "before_publish": "everything is checked, the next call publishes",
+    "published": "the manifest is there, nothing is released",
+    "between_sinks": "one sink is released, the next is not",
+    "between_files": "one file of a sink is released, the next is not",
+    "released": "all sinks are released, Spark has not been told",
+    "base_written": "a fold has written its base, no manifest names it",
+    "sweeping": "in the middle of a sweep",
+    "final_published": "the last epoch of drained input is published",
+}
+
+
+class Crash(BaseException):
+    """The end of the world, in a test: nothing in production catches it."""
+
+
+class CrashPlan(msgspec.Struct, frozen=True):
+    """Where to die: a point, an epoch (−1 = any), and whom to kill."""
+
+    point: str
+    epoch: int = -1
+    kill: str = "driver"
+    """``driver`` (and whoever reached the point) or ``self`` (only the worker that reached it)."""
+    pid: int = 0
+    """Process id of the driver."""
+    once: str = ""
+    """A file that is created when the plan strikes, so that it strikes once."""
+
+
+Hook = Callable[[str, int], None]
+_hook: Hook | None = None
+
+
+def reach(point: str, epoch: int) -> None:
+    """Say that this point has been reached in this epoch."""
+    if _hook is not None:
+        _hook(point, epoch)
+
+
+@contextmanager
+def planned(hook: Hook) -> Iterator[None]:
+    """Call ``hook`` at every point inside the block."""
+    global _hook
+    before, _hook = _hook, hook
+    try:
+        yield
+    finally:
+        _hook = before
+
+
+def _strike(plan: CrashPlan) -> Hook:
+    def hook(point: str, epoch: int) -> None:
+        if point != plan.point or (plan.epoch >= 0 and epoch < plan.epoch):
+            return
+        if plan.once:
+            try:
+                Path(plan.once).touch(exist_ok=False)
+            except FileExistsError:
+                return
+        if plan.kill == "driver" and plan.pid and plan.pid != os.getpid():
+            os.kill(plan.pid, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return hook
+
+
+if text := os.environ.get(ENVIRONMENT):
+    _hook = _strike(msgspec.json.decode(text, type=CrashPlan))

@@ -1,0 +1,28 @@
+"""What the store's side knows of a program: names and numbers, no code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.model.watermarks import TimedSource
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """One compiled program, as coordinator, recovery and maintenance see it."""
+
+    app: str
+    program: str
+    """Fingerprint."""
+    parallelism: int
+    key_groups: int
+    levels: int
+    timed: tuple[TimedSource, ...]
+    step_sources: Mapping[str, tuple[str, ...]]
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Step → state → its former name."""
+    ttl: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Step → state that expires → its clock, ``wall`` or ``event``."""
+    was: Mapping[str, str] = field(default_factory=dict)
+    """Step → its former name."""

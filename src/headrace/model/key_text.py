@@ -1,0 +1,103 @@
+"""Keys as people write them: on the command line, in URLs and Redis commands. Import from `headrace.model.keys`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import typing
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from headrace.errors import ProgramError
+from headrace.model.key_bytes import MICROSECOND, as_type, decode_key, encode_key, part_types, plain_type
+
+
+def key_text(value: Any, type: Any = None) -> str:
+    """A key for people, URLs and the command line: text as it is, everything else as JSON.
+
+    With the annotation of the key a Timestamp is written as ISO text, otherwise as its number.
+    """
+    plain = _to_json(value, type)
+    return plain if isinstance(value, (str, UUID, Enum)) and isinstance(plain, str) else json.dumps(plain)
+
+
+def _to_json(value: Any, annotation: Any) -> Any:
+    if isinstance(value, Enum):
+        return _to_json(value.value, None)
+    if isinstance(value, tuple):
+        kinds = part_types(annotation, len(value))
+        return [_to_json(part, kind) for part, kind in zip(value, kinds, strict=True)]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, timedelta):
+        return value // MICROSECOND
+    if isinstance(value, datetime):
+        return _time_text(decode_key(encode_key(value)))
+    if isinstance(value, (date, UUID, Decimal)):
+        return str(value)
+    return _time_text(value) if isinstance(value, int) and _is_timestamp(annotation) else value
+
+
+def parse_key_text(text: str, type: Any = None) -> Any:
+    """The key that a person wrote, for a key of this annotation; the other way round of `key_text`.
+
+    Text is taken as it is where the key is text (or its type is unknown); quotes may be left out where they are not
+    needed (dates, times, numbers). Where the key may be None, ``null`` is None.
+    """
+    kind = plain_type(type)
+    if text == "null" and type is not kind and type is not None:
+        return None
+    if kind in (None, Any, str):
+        return text
+    try:
+        value = json.loads(text, parse_float=Decimal)
+    except ValueError:
+        value = text
+    try:
+        return _from_json(value, type)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        name = getattr(type, "__name__", str(type))
+        raise ProgramError("this is not such a key", where="key", expected=name, found=repr(text)) from error
+
+
+def _from_json(value: Any, annotation: Any) -> Any:
+    kind = plain_type(annotation)
+    if value is None or kind is None or kind is Any:
+        return value
+    if isinstance(value, list):
+        kinds = part_types(annotation, len(value))
+        parts = [_from_json(part, each) for part, each in zip(value, kinds, strict=True)]
+        return kind(*parts) if hasattr(kind, "_fields") else tuple(parts)
+    if issubclass(kind, Enum):
+        found = [member for member in kind if _to_json(member, None) == value]
+        if not found:
+            raise ValueError(value)
+        return found[0]
+    if isinstance(value, str) and (issubclass(kind, datetime) or _is_timestamp(annotation)):
+        from headrace.model.time import parse_time
+
+        return as_type(parse_time(value), kind)
+    if issubclass(kind, (datetime, timedelta)):
+        return as_type(int(value), kind)
+    if issubclass(kind, bytes):
+        return base64.b64decode(value, validate=True)
+    if issubclass(kind, date):
+        return date.fromisoformat(value)
+    if issubclass(kind, (bool, int, str)) and type(value) is not kind:
+        raise TypeError(value)
+    return kind(value)
+
+
+def _is_timestamp(annotation: Any) -> bool:
+    # The NewType is known by its name, so that this module does not need the one of time for every key.
+    arms = typing.get_args(annotation) or (annotation,)
+    return any(getattr(arm, "__name__", "") == "Timestamp" and hasattr(arm, "__supertype__") for arm in arms)
+
+
+def _time_text(value_us: int) -> str:
+    from headrace.model.time import format_time
+
+    return format_time(value_us)

@@ -1,0 +1,120 @@
+"""Records: the rows a user declares, and the rows that Headrace declares for a user.
+
+A record is a frozen msgspec Struct. Its fields are columns wherever it travels, so a record never holds anything that
+is not a value. `Row` is the base of record types made on the fly, as by ``select("tweet", total="n + 1")``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+import msgspec
+from msgspec import structs
+from typing_extensions import dataclass_transform
+
+from headrace.errors import ProgramError
+from headrace.model.hints import settle_annotations
+
+if TYPE_CHECKING:
+    # To type checkers the Struct underneath is not frozen, and nothing frozen may derive from it: they must not see it.
+    @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
+    class _RecordMeta(type): ...
+
+    class _Base(metaclass=_RecordMeta):
+        __struct_fields__: ClassVar[tuple[str, ...]]
+        __struct_config__: ClassVar[structs.StructConfig]
+
+        def __init_subclass__(
+            cls,
+            *,
+            tag: bool | str | None = None,
+            tag_field: str | None = None,
+            rename: str | Mapping[str, str] | None = None,
+            kw_only: bool = False,
+            order: bool = False,
+            omit_defaults: bool = False,
+            forbid_unknown_fields: bool = False,
+            cache_hash: bool = False,
+        ) -> None: ...
+else:
+    # Records are frozen and hold values, so they cannot take part in reference cycles; telling Python's collector so
+    # makes each one a third cheaper to build and keeps full collections away from millions of rows.
+    class _Base(msgspec.Struct, frozen=True, gc=False):
+        def __init_subclass__(cls, **kwargs: Any) -> None:
+            super().__init_subclass__(**kwargs)
+            settle_annotations(cls, sys._getframe(1))
+
+
+class Record(_Base):
+    """One row: a frozen class whose annotated fields are columns.
+
+    Fields without a default are required; a field added later needs a default, so that older data can still be read.
+
+    >>> class Impression(Record):
+    ...     tweet: str
+    ...     n: int = 1
+    >>> Impression("a").replace(n=3)
+    Impression(tweet='a', n=3)
+    """
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed."""
+        made: Any = structs.replace(cast(Any, self), **changes)
+        return made  # type: ignore[no-any-return]
+
+
+class Row(Record):
+    """Base of the record types that Headrace makes, for instance for ``select`` without a type."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+class Failed(Record):
+    """A row that could not be decoded, or whose function raised; what ``stream.errors`` gives."""
+
+    step: str
+    """Name of the source or step where it happened."""
+    error: str
+    """Type and text of the exception, or what was wrong with the row."""
+    row: bytes
+    """The row as JSON, or the undecodable bytes as they came."""
+    trace: str = ""
+    """Where in the user's code it happened; empty for undecodable rows."""
+
+
+_row_types: dict[tuple[str, tuple[tuple[str, Any], ...]], type[Row]] = {}
+
+
+def row_type(name: str, fields: Mapping[str, Any]) -> type[Row]:
+    """The `Row` subclass of this name and shape; the same shape gives the same class.
+
+    >>> Total = row_type("Total", {"tweet": str, "total": int})
+    >>> Total("a", 3)
+    Total(tweet='a', total=3)
+    >>> row_type("Total", {"tweet": str, "total": int}) is Total
+    True
+    """
+    shape = (name, tuple(fields.items()))
+    known = _row_types.get(shape)
+    if known is None:
+        _check_field_names(name, fields)
+        # The module is ours on purpose: a row type is made again from its name and fields wherever it is needed.
+        members: list[Any] = list(fields.items())
+        made: Any = msgspec.defstruct(name, members, bases=(Row,), module=__name__, frozen=True, gc=False)
+        known = _row_types[shape] = made
+    return known
+
+
+def _check_field_names(name: str, fields: Mapping[str, Any]) -> None:
+    for field in fields:
+        if not field.isidentifier() or field.startswith("__"):
+            raise ProgramError(
+                f"{name} cannot have a column named {field!r}",
+                expected="a name made of letters, digits and underscores",
+                found=repr(field),
+                next_move='name the column: select(total="n + 1")',
+            )

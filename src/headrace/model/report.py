@@ -1,0 +1,95 @@
+"""What a task tells the driver: one small report per task, the only thing that crosses from runtime to checkpoint.
+
+A report names files; a file that no collected report names does not exist, whatever lies in the store.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RunRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One immutable run of one step, seen through a range of key groups."""
+
+    epoch: int
+    lo: int
+    """First key group this reference covers."""
+    hi: int
+    """One past the last key group."""
+    rows: int
+    size_bytes: int
+    crc: int
+    """CRC-32 of the whole file; also identifies an inline run."""
+    file: str = ""
+    """Path inside the store; empty when the run travels inline."""
+    inline: bytes = b""
+    level: int = 0
+    """0 for a delta; grows with each fold."""
+
+
+class StagedPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Rows that wait in the store (or inline) until their epoch is published."""
+
+    rows: int
+    size_bytes: int
+    format: str
+    file: str = ""
+    inline: bytes = b""
+    extra: dict[str, str] = {}
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A user's function raised, or a row could not be decoded."""
+
+    kind: str
+    """"function" or "row"."""
+    step: str
+    error: str
+    """Type and text of the exception."""
+    function: str = ""
+    file: str = ""
+    line: int = 0
+    key: str = ""
+    row: str = ""
+    trace: str = ""
+
+
+class StepReport(msgspec.Struct, omit_defaults=True):
+    """What one step did in one task."""
+
+    step: str
+    rows_in: int = 0
+    rows_out: int = 0
+    late: int = 0
+    fired: int = 0
+    counters: dict[str, int] = {}
+    next_due_us: int | None = None
+    """Earliest wall-clock timer that is still to come."""
+    runs: list[RunRef] = []
+    """The delta, newest first."""
+
+
+class TaskReport(msgspec.Struct, omit_defaults=True):
+    """One task: level × shard × epoch, one attempt."""
+
+    level: int
+    shard: int
+    attempt: str
+    """Unique per attempt, so that two attempts of one task can be told apart."""
+    epoch: int
+    parent: str
+    """Nonce of the manifest this task started from."""
+    steps: list[StepReport] = []
+    staged: dict[str, list[StagedPart]] = {}
+    """Output id → its parts."""
+    watermarks: dict[str, int] = {}
+    """Source → watermark this task computed at the end of its input."""
+    marks: dict[str, dict[str, int]] = {}
+    """Source → split → largest event time seen; only from level 0."""
+    upstream: list[str] = []
+    """Attempts of the level before whose end-of-input markers this task read."""
+    rows_in: int = 0
+    bytes_in: int = 0
+    times_us: dict[str, int] = {}
+    """open, fetch, process, write, upload: where the task's time went."""
+    failures: list[Failure] = []
