@@ -1,0 +1,217 @@
+"""Every path of a store, spelled once.
+
+A path is text with forward slashes, relative to the root of the store; it never starts with a slash and never holds
+``..``. Names that people choose (steps, outputs, savepoints) are percent-encoded into one segment.
+
+Invariants:
+- numbers that order files (epochs) have twelve digits, so that a sorted listing is in order;
+- a file of a run or of staged rows carries a uid made by :func:`new_uid`: attempts never write the same name, and the
+  fence of the driver that started the attempt can be read off it;
+- ``parse_…`` is the inverse of the function that spells the path and answers ``None`` for any other name.
+
+What this module deliberately does not do: touch a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
+
+import xxhash
+
+from headrace.errors import StoreError
+
+STORE_RECORD: Final = "store.json"
+"""Written once when the store is made: its id, format version and number of key groups."""
+
+LOCK: Final = "lock"
+"""Held by the running driver; advice for people and other drivers, never the exclusion itself."""
+
+TICK: Final = "tick.json"
+"""The next due time, for the ticker source that wakes the query when no data flows."""
+
+SPARK: Final = "spark"
+"""Spark's own checkpoint folder; rebuilt from the last manifest where they disagree."""
+
+MANIFESTS: Final = "manifests"
+FENCES: Final = "fences"
+RUNS: Final = "runs"
+STAGED: Final = "staged"
+SAVEPOINTS: Final = "savepoints"
+
+TEMPORARY: Final = "tmp"
+"""Half-written files of a local store; nothing in here is ever named by anything."""
+
+PROBES: Final = "probes"
+"""Files that opening a store writes and deletes to try out create-if-absent."""
+
+_SEGMENT_MAX_CHARS: Final = 160
+_UID = re.compile(r"^(\d+)x([0-9a-f]+)$")
+
+
+class ManifestName(NamedTuple):
+    timeline: int
+    epoch: int
+
+
+class RunName(NamedTuple):
+    step: str
+    epoch: int
+    shard: int
+    uid: str
+
+
+class StagedName(NamedTuple):
+    epoch: int
+    output: str
+    shard: int
+    uid: str
+    extension: str
+
+
+def segment(name: str) -> str:
+    """A name that people chose as one path segment; names too long for a file system end in their hash instead."""
+    if not name:
+        raise ValueError("a name that becomes part of a path cannot be empty")
+    text = quote(name, safe="")
+    if text.startswith("."):
+        # Hidden files, "." and ".." mean something to file systems.
+        text = "%2E" + text[1:]
+    if len(text) > _SEGMENT_MAX_CHARS:
+        return f"{text[:_SEGMENT_MAX_CHARS]}~{xxhash.xxh64_hexdigest(name.encode())}"
+    return text
+
+
+def new_uid(fence: int) -> str:
+    """A unique id for the files of one attempt, which also says under which fence they were written."""
+    return f"{fence}x{os.urandom(8).hex()}"
+
+
+def uid_fence(uid: str) -> int | None:
+    """The fence inside a uid, or ``None`` when the uid was not made by :func:`new_uid`."""
+    found = _UID.match(uid)
+    return int(found.group(1)) if found else None
+
+
+def manifests(timeline: int) -> str:
+    """The folder of one timeline's manifests."""
+    return f"{MANIFESTS}/{timeline}"
+
+
+def manifest(timeline: int, epoch: int) -> str:
+    return f"{manifests(timeline)}/{_epoch(epoch)}.json"
+
+
+def parse_manifest(path: str) -> ManifestName | None:
+    found = re.match(rf"^{MANIFESTS}/(\d+)/(\d{{12}})\.json$", path)
+    return ManifestName(int(found.group(1)), int(found.group(2))) if found else None
+
+
+def epoch_of_manifest(path: str) -> int:
+    """The epoch of a path that must be a manifest's."""
+    name = parse_manifest(path)
+    if name is None:
+        raise StoreError(
+            "a file lies among the manifests that is none",
+            where=path,
+            expected=f"{MANIFESTS}/<timeline>/<epoch in twelve digits>.json",
+            next_move="move the file out of the store",
+        )
+    return name.epoch
+
+
+def fence(number: int) -> str:
+    return f"{FENCES}/{number}.json"
+
+
+def parse_fence(path: str) -> int | None:
+    found = re.match(rf"^{FENCES}/(\d+)\.json$", path)
+    return int(found.group(1)) if found else None
+
+
+def runs(step: str) -> str:
+    """The folder of one step's runs."""
+    return f"{RUNS}/{segment(step)}"
+
+
+def run(step: str, epoch: int, shard: int, uid: str) -> str:
+    return f"{runs(step)}/{_epoch(epoch)}-{shard}-{_plain(uid)}.run"
+
+
+def parse_run(path: str) -> RunName | None:
+    found = re.match(rf"^{RUNS}/([^/]+)/(\d{{12}})-(\d+)-([^/\-]+)\.run$", path)
+    if not found:
+        return None
+    return RunName(unquote(found.group(1)), int(found.group(2)), int(found.group(3)), found.group(4))
+
+
+def staged_folder(epoch: int) -> str:
+    """The folder of all rows that wait for one epoch to be published."""
+    return f"{STAGED}/{_epoch(epoch)}"
+
+
+def staged(epoch: int, output: str, shard: int, uid: str, extension: str) -> str:
+    return f"{staged_folder(epoch)}/{segment(output)}-{shard}-{_plain(uid)}.{extension}"
+
+
+def parse_staged(path: str) -> StagedName | None:
+    found = re.match(rf"^{STAGED}/(\d{{12}})/([^/]+)-(\d+)-([^/\-.]+)\.([^/]+)$", path)
+    if not found:
+        return None
+    epoch, output, shard, uid, extension = found.groups()
+    return StagedName(int(epoch), unquote(output), int(shard), uid, extension)
+
+
+def savepoint(name: str) -> str:
+    return f"{SAVEPOINTS}/{segment(name)}.json"
+
+
+def parse_savepoint(path: str) -> str | None:
+    found = re.match(rf"^{SAVEPOINTS}/([^/]+)\.json$", path)
+    return unquote(found.group(1)) if found else None
+
+
+def probe(uid: str) -> str:
+    return f"{PROBES}/{_plain(uid)}"
+
+
+def _epoch(epoch: int) -> str:
+    if not 0 <= epoch < 10**12:
+        raise ValueError(f"an epoch has at most twelve digits and is not negative: {epoch}")
+    return f"{epoch:012d}"
+
+
+def _plain(uid: str) -> str:
+    if not uid.isalnum():
+        raise ValueError(f"a uid holds letters and digits only: {uid!r}")
+    return uid
+
+
+def spark_metadata() -> str:
+    """The file that gives Spark's query its id."""
+    return f"{SPARK}/metadata"
+
+
+def spark_offsets() -> str:
+    """The folder of the offsets that Spark fixed, one file per epoch."""
+    return f"{SPARK}/offsets"
+
+
+def spark_offset(epoch: int) -> str:
+    return f"{spark_offsets()}/{epoch}"
+
+
+def spark_commits() -> str:
+    """The folder of the epochs Spark was told are done."""
+    return f"{SPARK}/commits"
+
+
+def spark_commit(epoch: int) -> str:
+    return f"{spark_commits()}/{epoch}"
+
+
+def spark_inputs() -> str:
+    """The folder of Spark's logs per source: lists of files, initial offsets."""
+    return f"{SPARK}/sources"

@@ -1,0 +1,169 @@
+"""The manifest of an epoch: the one file whose appearance makes the epoch true.
+
+Invariants
+- A manifest is created only if absent and never changed.
+- ``parent_epoch`` is ``epoch − 1`` in the same timeline, or the epoch a new timeline continues, or −1.
+- The runs of a step are listed newest first. A manifest lists a step either whole (``runs``) or by what it adds to its
+  parent (``added``); at least every ``FULL_EVERY`` epochs every step is listed whole, so that reading a state
+  touches a bounded number of manifests.
+- Bytes that travel inline are part of the manifest; every other file it names was durable before it was published.
+
+This module knows the content and how to read it back. When to publish one is the business of `headrace.checkpoint`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from headrace.errors import CorruptFile, MissingFile, StoreError
+from headrace.model.report import RunRef, StagedPart
+from headrace.model.watermarks import TimeState
+from headrace.state import layout
+from headrace.state.store import Store
+
+FORMAT: Final = 1
+FULL_EVERY: Final = 16
+
+
+class StepRuns(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The runs of a step, whole or as a change."""
+
+    runs: list[RunRef] | None = None
+    added: list[RunRef] = []
+
+    def apply_to(self, before: tuple[RunRef, ...]) -> tuple[RunRef, ...]:
+        if self.runs is not None:
+            return tuple(self.runs)
+        return (*self.added, *before)
+
+
+class TaskStats(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a task did, for people: `headrace epochs` shows it."""
+
+    level: int
+    shard: int
+    rows_in: int = 0
+    bytes_in: int = 0
+    times_us: dict[str, int] = {}
+    steps: dict[str, dict[str, int]] = {}
+    """Step → rows_in, rows_out, late, fired, delta_rows, delta_bytes."""
+    staged: dict[str, int] = {}
+    """Output → rows."""
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    app: str
+    timeline: int
+    epoch: int
+    nonce: str
+    fence: int
+    program: str
+    """Fingerprint of the program that wrote it."""
+    parallelism: int
+    key_groups: int
+    clock_us: int
+    parent_epoch: int = -1
+    parent: str = ""
+    """Nonce of the parent; empty for the first."""
+    format: int = FORMAT
+    offsets: str = ""
+    """Text of Spark's offsets entry of this epoch."""
+    inputs: dict[str, str] = {}
+    """New entries of Spark's logs per source: path below its checkpoint → text."""
+    time: TimeState = TimeState()
+    full: bool = False
+    steps: dict[str, StepRuns] = {}
+    outputs: dict[str, list[StagedPart]] = {}
+    next_due_us: int | None = None
+    """Wall clock at which something is due with or without data."""
+    final: bool = False
+    """The last epoch of drained input."""
+    counters: dict[str, dict[str, int]] = {}
+    """Step → counter → total since the beginning."""
+    tasks: list[TaskStats] = []
+    took_us: dict[str, int] = {}
+    """Where the epoch's time went until publishing, as the driver saw it."""
+
+
+class JobState(msgspec.Struct, frozen=True):
+    """The state of a job at a published epoch: what its manifest says, with every step listed whole."""
+
+    manifest: Manifest
+    runs: dict[str, tuple[RunRef, ...]]
+
+    @property
+    def epoch(self) -> int:
+        return self.manifest.epoch
+
+    def followed_by(self, manifest: Manifest) -> JobState:
+        """The state after the next manifest of the same line."""
+        if manifest.full:
+            return JobState(manifest, {step: tuple(change.runs or ()) for step, change in manifest.steps.items()})
+        runs = dict(self.runs)
+        for step, change in manifest.steps.items():
+            runs[step] = change.apply_to(runs.get(step, ()))
+        return JobState(manifest, runs)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    return msgspec.json.encode(manifest)
+
+
+def read_manifest(store: Store, timeline: int, epoch: int) -> Manifest:
+    """One manifest, checked for what it claims to be."""
+    path = layout.manifest(timeline, epoch)
+    try:
+        data = store.read(path)
+    except MissingFile as missing:
+        raise MissingFile(
+            f"the manifest of epoch {epoch} is not in the store",
+            where=f"{store.url}/{path}",
+            next_move="ask for a newer epoch (`headrace epochs` lists what is kept)",
+        ) from missing
+    try:
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise CorruptFile(
+            "a manifest cannot be read",
+            where=f"{store.url}/{path}",
+            found=str(error),
+            next_move="restore the file from a copy of the store, or go back to an older savepoint",
+        ) from error
+    if manifest.format > FORMAT:
+        raise StoreError(
+            "the store was written by a newer Headrace",
+            where=f"{store.url}/{path}",
+            expected=f"format {FORMAT} or older",
+            found=f"format {manifest.format}",
+            next_move="upgrade headrace",
+        )
+    return manifest
+
+
+def read_state(store: Store, timeline: int, epoch: int) -> JobState:
+    """The state at an epoch, from its manifest back to the last full one."""
+    chain = [read_manifest(store, timeline, epoch)]
+    while not chain[-1].full and chain[-1].parent_epoch >= 0:
+        newest = chain[-1]
+        parent = read_manifest(store, timeline, newest.parent_epoch)
+        if parent.nonce != newest.parent:
+            raise CorruptFile(
+                f"the manifest of epoch {newest.epoch} continues another epoch {parent.epoch} than the store's",
+                where=f"{store.url}/{layout.manifest(timeline, newest.epoch)}",
+                expected=f"parent {newest.parent}",
+                found=f"parent {parent.nonce}",
+                next_move="do not mix files of two stores; restore the folder from one copy",
+            )
+        chain.append(parent)
+    oldest = chain.pop()
+    state = JobState(oldest, {step: change.apply_to(()) for step, change in oldest.steps.items()})
+    while chain:
+        state = state.followed_by(chain.pop())
+    return state
+
+
+def list_epochs(store: Store, timeline: int) -> list[int]:
+    """The epochs whose manifests are kept, oldest first."""
+    return sorted(layout.epoch_of_manifest(path) for path in store.list(layout.manifests(timeline)))

@@ -1,0 +1,293 @@
+"""The state of one step in one shard during one epoch: an overlay of changes over the runs of the parent epoch.
+
+Who calls: an operator asks for its columns when a task begins, enters the keys of each batch before it touches them,
+and calls `relieve` after each batch; the task calls `flush` once, at the end, and writes what it gets. Nothing here is
+durable: a task that dies leaves no trace.
+
+Invariants
+- Memory is bounded: when the overlay outgrows its limit it is handed to ``spill`` as a further run of the epoch,
+  forgotten, and read back through the layers, to which whoever spills must have added the run.
+- A key outside the shard's key groups is refused: it would be lost at the next rescaling.
+- Timers have an index by time beside their own tables. It is a hint and is written from the truth at each flush.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import EpochFailed, FunctionFailed
+from headrace.model.batch import Int64s, UInt64s
+from headrace.model.report import Failure
+from headrace.model.values import ValueCodec
+from headrace.state.cells import ABSENT, EntriesColumn
+from headrace.state.format import DUE, TableData, hash_bounds
+from headrace.state.overlay import UNLOADED, KeyTable, Misfit, ValueColumn, changed_slots
+from headrace.state.subs import SubCodec
+from headrace.state.ttl import Expiry
+
+if TYPE_CHECKING:
+    from headrace.state.lookup import Layers
+
+EVENT_DUE: Final = "!event"
+WALL_DUE: Final = "!wall"
+
+CHUNK_KEYS: Final = 32_768
+"""Keys that are looked at together where a step goes over keys of its own accord, as when timers fire."""
+_WEIGH_EVERY_ROWS: Final = 65_536
+
+
+class DueKeys(NamedTuple):
+    """Rows of a timer index, in time order; a key may stand there several times."""
+
+    times: Int64s
+    hashes: UInt64s
+    keys: pa.BinaryArray
+
+
+class DistinctKeys(NamedTuple):
+    """Keys without repetition, in the order they first came, and for each row which of them it has."""
+
+    codes: Int64s
+    hashes: UInt64s
+    keys: pa.BinaryArray
+
+
+def distinct_keys(hashes: UInt64s, keys: pa.BinaryArray) -> DistinctKeys:
+    """Each key once. By their bytes, so that two keys of one hash stay two."""
+    encoded = keys.dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    names = encoded.dictionary
+    if len(names) == len(keys):
+        return DistinctKeys(codes, hashes, names)
+    own = np.empty(len(names), np.uint64)
+    own[codes] = hashes
+    return DistinctKeys(codes, own, names)
+
+
+class ShardState:
+    """What a step keeps, seen from one task."""
+
+    def __init__(
+        self,
+        layers: Layers,
+        *,
+        lo: int,
+        hi: int,
+        groups: int,
+        spill: Callable[[Sequence[TableData]], None],
+        overlay_limit_bytes: int,
+    ) -> None:
+        self._keys = KeyTable(layers)
+        self._low, self._high = hash_bounds(lo, hi, groups)
+        self._spill = spill
+        self._limit_bytes = overlay_limit_bytes
+        self._weigh_every = min(_WEIGH_EVERY_ROWS, overlay_limit_bytes // 1024)
+        self._unweighed = 0
+        self._columns: dict[str, ValueColumn | EntriesColumn] = {}
+        self._timers: dict[str, list[ValueColumn | EntriesColumn]] = {}
+        self._spilled_from: dict[str, int] = {}
+        """Due table → earliest time that a spill of this epoch put there; it may lie behind the watermark."""
+        self._tracked: dict[str, list[tuple[UInt64s, pa.BinaryArray]]] = {}
+        self.spills = 0
+        self.step = ""
+        """Name of the step, for messages."""
+
+    @property
+    def layers(self) -> Layers:
+        """The runs below the overlay; whoever spills adds the new run to it, or puts new layers here."""
+        return self._keys.layers
+
+    @layers.setter
+    def layers(self, layers: Layers) -> None:
+        self._keys.layers = layers
+
+    # --- columns, once per task
+
+    def values(
+        self, table: str, codec: ValueCodec, expiry: Expiry | None = None, *, track: bool = False
+    ) -> ValueColumn:
+        """A column of one value per key. ``track``: `changed` will be asked for its keys at the end."""
+        column = ValueColumn(self._keys, table, codec, expiry)
+        self._columns[table] = column
+        if track:
+            self._tracked[table] = []
+        return column
+
+    def entries(
+        self, table: str, codec: ValueCodec, sub: SubCodec, expiry: Expiry | None = None, *, appends: bool = False
+    ) -> EntriesColumn:
+        """A column of entries per key. ``appends``: names only grow, as in a list."""
+        column = EntriesColumn(self._keys, table, codec, sub, expiry, appends=appends)
+        self._columns[table] = column
+        return column
+
+    def index_timer(self, due_table: str, column: ValueColumn | EntriesColumn) -> None:
+        """Keeps an index by time of this column, whose values (or names of entries) are times."""
+        self._timers.setdefault(due_table, []).append(column)
+
+    # --- keys, once per batch
+
+    def enter(self, hashes: UInt64s, keys: pa.BinaryArray, *, by_slot: bool = False) -> Int64s:
+        """Makes distinct keys ready and returns their slots.
+
+        They must be handled in the order given, or with ``by_slot`` in that of their slots, which is faster: what
+        belongs to them then lies in memory in that order.
+        """
+        if len(hashes) and (int(hashes.min()) < self._low or int(hashes.max()) > self._high):
+            raise EpochFailed(
+                "a row came to a shard that does not own its key",
+                where="exchange",
+                expected=f"hashes from {self._low:#018x} to {self._high:#018x}",
+                found=f"{int(hashes.min()):#018x} to {int(hashes.max()):#018x}",
+                next_move="restart the job; if it happens again, report it: rows and shards were cut differently",
+            )
+        self._keys.by_slot = by_slot
+        new = self._keys.enter(hashes, keys)
+        if new:
+            for column in self._columns.values():
+                column.grow(new)
+        return self._keys.slots
+
+    def name(self, slot: int) -> bytes:
+        """The encoded key of a slot."""
+        return self._keys.names[slot]
+
+    @property
+    def names(self) -> list[bytes]:
+        """Encoded keys by slot; the same list for the whole task."""
+        return self._keys.names
+
+    def relieve(self, rows: int) -> bool:
+        """Spills if the overlay is too large; ``rows`` is how many were handled since the last call."""
+        self._unweighed += rows
+        if self._unweighed < self._weigh_every:
+            return False
+        self._unweighed = 0
+        if self.weigh() <= self._limit_bytes:
+            return False
+        self.spill()
+        return True
+
+    def weigh(self) -> int:
+        """Estimated bytes of memory that the overlay takes."""
+        return self._keys.weigh() + sum(column.weigh() for column in self._columns.values())
+
+    # --- what is due, what has changed
+
+    def due(self, due_table: str, after_us: int, upto_us: int) -> DueKeys:
+        """Where timers with after < time ≤ upto may be, and any set in this epoch that lie further back."""
+        after_us = min(after_us, self._spilled_from.get(due_table, after_us + 1) - 1)
+        stored = self._keys.layers.due(due_table, after_us, upto_us).combine_chunks()
+        times, slots = self._fresh_times(due_table, upto_us)
+        hashes, keys = self._keys.pick(np.array(slots, dtype=np.int64))
+        all_times = np.concatenate([stored.column("time").to_numpy(), np.array(times, dtype=np.int64)])
+        all_hashes = np.concatenate([stored.column("hash").to_numpy(), hashes])
+        all_keys = pa.concat_arrays([*stored.column("key").chunks, keys])
+        order = np.argsort(all_times, kind="stable")
+        return DueKeys(all_times[order], all_hashes[order], all_keys.take(pa.array(order)))
+
+    def next_due(self, due_table: str, after_us: int) -> int | None:
+        """The earliest time after this one in the index; a hint, never later than the truth."""
+        fresh = [time for time in self._fresh_times(due_table, None)[0] if time > after_us]
+        stored = self._keys.layers.next_due(due_table, after_us)
+        return min(fresh if stored is None else [*fresh, stored], default=None)
+
+    def _fresh_times(self, due_table: str, upto_us: int | None) -> tuple[list[int], list[int]]:
+        """Times set since the last spill, and their slots."""
+        times: list[int] = []
+        slots: list[int] = []
+        for column in self._timers.get(due_table, ()):
+            for slot, time in _changed_times(column):
+                if upto_us is None or time <= upto_us:
+                    times.append(time)
+                    slots.append(slot)
+        return times, slots
+
+    def changed(self, column: ValueColumn) -> Iterator[Int64s]:
+        """Slots of the keys whose value this epoch changed, each once, spilled ones included."""
+        spilled = self._tracked[column.table]
+        if not spilled:
+            slots = changed_slots(column.dirty)
+            if len(slots):
+                yield slots
+            return
+        self.spill()
+        hashes = np.concatenate([each for each, _ in spilled])
+        distinct = distinct_keys(hashes, pa.concat_arrays([each for _, each in spilled]))
+        for start in range(0, len(distinct.keys), CHUNK_KEYS):
+            end = start + CHUNK_KEYS
+            yield self.enter(distinct.hashes[start:end], distinct.keys[start:end])
+            # They were only read: what the next chunk needs is the room.
+            self._forget()
+
+    # --- leaving
+
+    def spill(self) -> None:
+        """Hands the changes so far to whoever writes runs, and forgets them."""
+        tables = self.flush()
+        if tables:
+            self._spill(tables)
+            self.spills += 1
+
+    def flush(self) -> list[TableData]:
+        """The changes since the last spill as tables of a run, and an empty overlay. Empty if nothing changed."""
+        try:
+            found = [column.changes() for column in self._columns.values()]
+        except Misfit as error:
+            raise self._refuse(error) from error
+        found += [self._index(name) for name in self._timers]
+        tables = [table for table in found if table is not None]
+        for name, kept in self._tracked.items():
+            slots = changed_slots(self._columns[name].dirty)
+            if len(slots):
+                kept.append(self._keys.pick(slots))
+        self._forget()
+        return tables
+
+    def _index(self, due_table: str) -> TableData | None:
+        times: list[int] = []
+        slots: list[int] = []
+        timers: list[int] = []
+        for number, column in enumerate(self._timers[due_table]):
+            for slot, time in _changed_times(column):
+                times.append(time)
+                slots.append(slot)
+                timers.append(number)
+        if not times:
+            return None
+        earliest = min(times)
+        self._spilled_from[due_table] = min(earliest, self._spilled_from.get(due_table, earliest))
+        hashes, keys = self._keys.pick(np.array(slots, dtype=np.int64))
+        columns = [pa.array(times, pa.int64()), pa.array(hashes), keys, pa.array(timers, pa.uint8())]
+        return TableData(due_table, DUE, pa.table(columns, names=["time", "hash", "key", "timer"]))
+
+    def _refuse(self, error: Misfit) -> FunctionFailed:
+        failed = FunctionFailed(
+            str(error), where=f"step {self.step}", next_move="set what the annotation says, or change the annotation"
+        )
+        vars(failed)["failure"] = Failure(kind="function", step=self.step, error=str(error))
+        return failed
+
+    def _forget(self) -> None:
+        for column in self._columns.values():
+            column.clear()
+        self._keys.clear()
+
+
+def _changed_times(column: ValueColumn | EntriesColumn) -> Iterator[tuple[int, int]]:
+    """(slot, time) of every timer that was set since the last spill and still stands."""
+    if isinstance(column, ValueColumn):
+        values = column.values
+        for slot in changed_slots(column.dirty).tolist():
+            time = values[slot]
+            if time is not None and time is not UNLOADED:
+                yield slot, time
+        return
+    for slot, cell in column.changed_cells():
+        for time in cell.changed:
+            if cell.items.get(time, ABSENT) is not ABSENT:
+                yield slot, time

@@ -1,0 +1,104 @@
+"""Time to live: how long an entry of state is kept after its last touch, and on which clock.
+
+The expiry of an entry is stored beside it as an absolute time in microseconds, so every reader can judge it and no
+reader needs the declaration. An entry without expiry (written before the state had a TTL) lives until its next touch
+gives it one. A state whose TTL was taken away ignores expiries that are still stored.
+
+The clock does not move within an epoch: it is the epoch's wall clock, or the watermark at the epoch's start. So whether
+an entry has expired is decided once, when it is read from a run. What is written under the event clock counts from the
+event's own time where that is ahead of the watermark; else a long epoch would let fresh entries die young.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+from headrace.errors import ProgramError
+from headrace.model.ids import MAX_TIME, MIN_TIME
+from headrace.model.time import Span, span_us
+
+Clock = Literal["event", "wall"]
+Refresh = Literal["create", "write", "read"]
+Expired = Literal["hide", "show"]
+
+
+@dataclass(frozen=True)
+class TTL:
+    """How long entries of a state live; made by `ttl`."""
+
+    span_us: int
+    clock: Clock = "wall"
+    refresh: Refresh = "write"
+    expired: Expired = "hide"
+
+
+def ttl(
+    span: Span,
+    *,
+    clock: Clock = "wall",
+    refresh: Refresh = "write",
+    expired: Expired = "hide",
+) -> TTL:
+    """A time to live for `state(ttl=…)`; lists and maps count it for each of their entries.
+
+    ``clock``: the wall clock, or event time as the watermark tells it. ``refresh``: what begins the span anew: nothing
+    after the first write (``create``), every write (``write``), or reading too (``read``). ``expired``: ``hide`` never
+    gives an expired entry; ``show`` gives it as long as it has not been cleaned up.
+
+    >>> ttl("7d", clock="event").span_us
+    604800000000
+    """
+    for given, allowed, what in ((clock, Clock, "clock"), (refresh, Refresh, "refresh"), (expired, Expired, "expired")):
+        if given not in get_args(allowed):
+            choices = " or ".join(repr(choice) for choice in get_args(allowed))
+            raise ProgramError(f"ttl has no {what} {given!r}", where="ttl", expected=choices, found=repr(given))
+    length_us = span_us(span, what="a time to live", where="ttl")
+    if length_us <= 0:
+        raise ProgramError(
+            "a time to live must be longer than nothing", where="ttl", expected="a span above zero", found=repr(span)
+        )
+    return TTL(length_us, clock, refresh, expired)
+
+
+def as_ttl(given: Span | TTL | None) -> TTL | None:
+    """What a user gave as ``state(ttl=…)``: a span alone means the defaults of `ttl`."""
+    return given if given is None or isinstance(given, TTL) else ttl(given)
+
+
+class RowTime(Protocol):
+    """Whatever knows the time of the row or timer at hand: the context of a function."""
+
+    timestamp: int
+
+
+class Expiry:
+    """The TTL of one state during one task."""
+
+    __slots__ = ("_row", "now_us", "on_create", "on_read", "show", "span_us")
+
+    def __init__(self, ttl: TTL, *, clock_us: int, watermark_us: int, row: RowTime | None = None) -> None:
+        event = ttl.clock == "event"
+        self.now_us = watermark_us if event else clock_us
+        self.span_us = ttl.span_us
+        self.on_create = ttl.refresh == "create"
+        self.on_read = ttl.refresh == "read"
+        self.show = ttl.expired == "show"
+        self._row = row if event else None
+
+    def deadline(self) -> int | None:
+        """When an entry touched now expires; None while nothing has told the time yet."""
+        base = self.now_us
+        if self._row is not None and self._row.timestamp > base:
+            base = self._row.timestamp
+        if base <= MIN_TIME:
+            return None
+        return min(base + self.span_us, MAX_TIME)
+
+    def is_over(self, expires_us: int | None) -> bool:
+        """Whether an entry with this expiry has expired."""
+        return expires_us is not None and expires_us <= self.now_us
+
+    def is_hidden(self, expires_us: int | None) -> bool:
+        """Whether an entry with this expiry must not be given to anyone."""
+        return not self.show and expires_us is not None and expires_us <= self.now_us

@@ -1,0 +1,73 @@
+"""A table of one run as one reference sees it: only the key groups the reference and the shard share.
+
+After rescaling several references may view one file through different ranges, and rows outside a reference's range are
+not part of the state, whatever they say: every lookup goes through a view.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.state.block import Block
+from headrace.state.run import RunTable
+
+
+class Piece(NamedTuple):
+    """Rows [start, end) of a block."""
+
+    block: Block
+    start: int
+    end: int
+
+
+class TableView:
+    """One table of one run, limited to hashes ``low`` … ``high``, both included."""
+
+    def __init__(self, table: RunTable, low: int, high: int) -> None:
+        self.table = table
+        self.low = low
+        self.high = high
+
+    def find(self, hash_: int, key: bytes) -> tuple[Block, int] | None:
+        """The row of a key in a value table."""
+        if not self.low <= hash_ <= self.high:
+            return None
+        index = bisect_right(self.table.firsts, hash_) - 1
+        if index < 0:
+            return None
+        block = self.table.block(index)
+        row = block.find(hash_, key)
+        return None if row < 0 else (block, row)
+
+    def pieces(self, hash_: int, key: bytes) -> Iterator[Piece]:
+        """The rows of a key in an entries table, block by block."""
+        if not self.low <= hash_ <= self.high:
+            return
+        firsts = self.table.firsts
+        # Rows of one key may begin at the end of the batch before the first that starts with its hash.
+        index = max(0, bisect_left(firsts, hash_) - 1)
+        while index < len(firsts) and firsts[index] <= hash_:
+            block = self.table.block(index)
+            start, end = block.key_range(hash_, key)
+            if start < end:
+                yield Piece(block, start, end)
+            index += 1
+
+    def needles(self, hashes: npt.NDArray[np.uint64]) -> tuple[int, int]:
+        """Which part of sorted hashes lies in the view."""
+        start, end = 0, len(hashes)
+        if end and int(hashes[0]) < self.low:
+            start = int(np.searchsorted(hashes, np.uint64(self.low), "left"))
+        if end and int(hashes[-1]) > self.high:
+            end = int(np.searchsorted(hashes, np.uint64(self.high), "right"))
+        return start, end
+
+    def in_range(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
+        """Which of any hashes lie in the view."""
+        mask: npt.NDArray[Any] = (hashes >= np.uint64(self.low)) & (hashes <= np.uint64(self.high))
+        return mask
