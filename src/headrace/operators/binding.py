@@ -1,0 +1,158 @@
+"""A function's declarations made real for one task: columns in the shard's state, and the handles the function sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ProgramError
+from headrace.model.values import ValueCodec, value_codec
+from headrace.state.cells import EntriesColumn
+from headrace.state.entry_handles import ListState, MapState
+from headrace.state.handles import (
+    AggregatingState,
+    Context,
+    Counter,
+    ReducingState,
+    Side,
+    StateDecl,
+    Timer,
+    Timers,
+    WallTimer,
+)
+from headrace.state.overlay import ValueColumn
+from headrace.state.shard import EVENT_DUE, WALL_DUE
+from headrace.state.subs import LIST_SUB, TIME_SUB, map_sub
+from headrace.state.ttl import Expiry
+from headrace.state.value_handles import ValueState, value_handle
+
+if TYPE_CHECKING:
+    from headrace.operators.contract import TaskInfo
+    from headrace.state.shard import ShardState
+
+_STORED = ("value", "list", "map", "reducing", "aggregating", "timer", "wall_timer", "timers")
+
+Saved = tuple[list[tuple[Any, int, int | None]], list[int]]
+
+
+@dataclass
+class BoundState:
+    """The handles of one function in one task."""
+
+    by_name: dict[str, Any] = field(default_factory=dict)
+    """What the function's instance gets under each declared name."""
+    handles: list[Any] = field(default_factory=list)
+    """Everything with a ``_slot`` to be moved from key to key."""
+    timers: list[tuple[Timer | Timers, str]] = field(default_factory=list)
+    """Timers with the due table they are indexed in, as declared."""
+    sides: list[Side[Any]] = field(default_factory=list)
+    counters: list[Counter] = field(default_factory=list)
+    values: list[ValueColumn] = field(default_factory=list)
+    entries: list[EntriesColumn] = field(default_factory=list)
+
+    def save(self, slot: int) -> Saved:
+        """Remembers a key before a call that may have to be undone."""
+        for column in self.entries:
+            column.journal = []
+        return [column.save(slot) for column in self.values], [len(side._rows or ()) for side in self.sides]
+
+    def restore(self, slot: int, saved: Saved) -> None:
+        """Undoes what happened to the key, and to side outputs, since it was saved."""
+        for value_column, value in zip(self.values, saved[0]):
+            value_column.restore(slot, value)
+        for column in self.entries:
+            column.undo()
+        for side, count in zip(self.sides, saved[1]):
+            if side._rows is not None:
+                del side._rows[count:]
+                del side._times[count:]
+
+
+def value_codecs(decls: Sequence[StateDecl], step: str) -> dict[str, ValueCodec]:
+    """How the values of each declared state are stored; refuses types that cannot be."""
+    codecs: dict[str, ValueCodec] = {}
+    for decl in decls:
+        if decl.kind in _STORED:
+            codecs[decl.name] = value_codec(decl.value_type, what=f"the state {decl.name!r}", where=f"step {step}")
+    return codecs
+
+
+def bind_declarations(
+    decls: Sequence[StateDecl],
+    codecs: Mapping[str, ValueCodec],
+    state: ShardState,
+    task: TaskInfo,
+    watermark: int,
+    context: Context[Any],
+) -> BoundState:
+    """Columns and handles for a task."""
+    bound = BoundState()
+    for decl in decls:
+        if decl.kind == "side":
+            bound.by_name[decl.name] = side = Side[Any](decl.name, context)
+            bound.sides.append(side)
+        elif decl.kind == "counter":
+            bound.by_name[decl.name] = counter = Counter(decl.name)
+            bound.counters.append(counter)
+        else:
+            expiry = _expiry(decl, task, watermark, context)
+            if decl.kind in ("list", "map", "timers"):
+                _bind_entries(bound, decl, codecs[decl.name], state, task, expiry)
+            else:
+                _bind_value(bound, decl, codecs[decl.name], state, expiry)
+    return bound
+
+
+def _expiry(decl: StateDecl, task: TaskInfo, watermark: int, context: Context[Any]) -> Expiry | None:
+    if decl.ttl is None:
+        return None
+    return Expiry(decl.ttl, clock_us=task.clock_us, watermark_us=watermark, row=context)  # type: ignore[arg-type]
+
+
+def _bind_value(
+    bound: BoundState, decl: StateDecl, codec: ValueCodec, state: ShardState, expiry: Expiry | None
+) -> None:
+    column = state.values(decl.name, codec, expiry)
+    bound.values.append(column)
+    if decl.kind in ("timer", "wall_timer"):
+        on_wall = decl.kind == "wall_timer"
+        timer = WallTimer(decl.name, column) if on_wall else Timer(decl.name, column)
+        due_table = WALL_DUE if on_wall else EVENT_DUE
+        state.index_timer(due_table, column)
+        bound.timers.append((timer, due_table))
+        bound.handles.append(timer)
+        bound.by_name[decl.name] = timer
+        return
+    held: ValueState[Any] = value_handle(column)
+    bound.handles.append(held)
+    bound.by_name[decl.name] = _value_handle(decl, held)
+
+
+def _value_handle(decl: StateDecl, held: ValueState[Any]) -> Any:
+    if decl.kind == "value":
+        return held
+    if decl.kind == "reducing" and decl.reduce is not None:
+        return ReducingState(held, decl.reduce)
+    if decl.kind == "aggregating" and decl.aggregator is not None:
+        return AggregatingState[Any, Any](held, decl.aggregator)
+    raise ProgramError(f"the state {decl.name!r} is not fully declared", where=decl.name, found=f"kind {decl.kind!r}")
+
+
+def _bind_entries(
+    bound: BoundState, decl: StateDecl, codec: ValueCodec, state: ShardState, task: TaskInfo, expiry: Expiry | None
+) -> None:
+    if decl.kind == "list":
+        column = state.entries(decl.name, codec, LIST_SUB, expiry, appends=True)
+        handle: Any = ListState[Any](column, decl.max_len, task.epoch)
+    elif decl.kind == "map":
+        column = state.entries(decl.name, codec, map_sub(decl.args[0]), expiry)
+        handle = MapState[Any, Any](column)
+    else:
+        column = state.entries(decl.name, codec, TIME_SUB)
+        handle = Timers(decl.name, column)
+        state.index_timer(EVENT_DUE, column)
+        bound.timers.append((handle, EVENT_DUE))
+    bound.entries.append(column)
+    bound.handles.append(handle)
+    bound.by_name[decl.name] = handle

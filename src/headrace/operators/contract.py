@@ -1,0 +1,97 @@
+"""The contract of an operator: who calls what, in which order, how often.
+
+One instance lives per worker and step and serves one task at a time, for any shard of the step::
+
+    open                                     once per worker, before the first task
+      begin                                  once per task
+        process process process …            any number of times, empty batches too
+        finish                               once, after all input; the end watermarks are known
+      end                                    once; then the task flushes the state
+    close                                    once per worker, if it ends in good order
+
+Rows go out through ``outlets`` at any time between ``begin`` and ``end``. An outlet that is missing has no reader, and
+its rows need not be made. A task may be given up between any two calls; then ``begin`` starts the next one, and nothing
+of the old one may show. An operator never looks at a clock, a file or a random number of its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.model.batch import Keys, Rows
+from headrace.model.ids import MIN_TIME
+from headrace.model.report import StepReport
+
+if TYPE_CHECKING:
+    from headrace.state.shard import ShardState
+
+Outlet = Callable[[Rows], None]
+
+MAIN = "main"
+ERRORS = "errors"
+LATE = "late"
+SIDE = "side:"
+
+
+@dataclass
+class TaskInfo:
+    """What a task tells its operators."""
+
+    epoch: int
+    shard: int
+    clock_us: int
+    """Wall clock of the epoch, given by the driver: the same in every replay."""
+    final: bool = False
+    start_watermark: dict[str, int] = field(default_factory=dict)
+    """Step → watermark at the end of the epoch before."""
+    end_watermark: dict[str, int] = field(default_factory=dict)
+    """Step → watermark of this epoch; filled before ``finish``."""
+    last_clock_us: int = MIN_TIME
+    """Wall clock of the epoch before: timers on it have fired that far. Without it, old index rows are seen again."""
+
+    def starts_at(self, step: str) -> int:
+        return self.start_watermark.get(step, MIN_TIME)
+
+    def ends_at(self, step: str) -> int:
+        return self.end_watermark.get(step, MIN_TIME)
+
+
+class Operator(ABC):
+    """One step at work."""
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+        self.outlets: Mapping[str, Outlet] = {}
+        self.report = StepReport(step)
+
+    def open(self) -> None:  # noqa: B027 - most steps have nothing to open, finish or close
+        """Runs once per worker: what is costly to make is made here."""
+
+    def begin(self, task: TaskInfo, state: ShardState | None) -> None:
+        """A task begins. ``state`` is None for a step that keeps none."""
+        self.report = StepReport(self.step, counters={})
+
+    @abstractmethod
+    def process(self, port: int, rows: Rows, keys: Keys | None) -> None:
+        """Takes a batch. ``keys`` is None for a step that keeps no state."""
+
+    def finish(self) -> None:  # noqa: B027
+        """All input is in: fires what is due and gives out what waited for the end."""
+
+    def end(self) -> StepReport:
+        """What the step did in this task."""
+        return self.report
+
+    def close(self) -> None:  # noqa: B027
+        """The worker ends."""
+
+    def emit(self, rows: Rows) -> None:
+        """Sends rows to the main outlet."""
+        if len(rows):
+            self.report.rows_out += len(rows)
+            outlet = self.outlets.get(MAIN)
+            if outlet is not None:
+                outlet(rows)

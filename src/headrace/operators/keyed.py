@@ -1,0 +1,159 @@
+"""What all keyed steps share: rows put in key order, late rows parted, keys made ready in the state.
+
+A batch is handled in key order, stable, so that rows of one key keep their order: what is kept for a key is fetched and
+bound once, not once per row. Keys come in the order in which the epoch first met them. A row is late if its time lies
+at or behind the watermark as the epoch began; late rows are counted and handled like any other, unless somebody reads
+``late``: then they go there instead.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.batch import Int64s, Keys, Rows
+from headrace.model.ids import MIN_TIME
+from headrace.model.keys import decode_key
+from headrace.model.record import Failed
+from headrace.model.rows import codec_of
+from headrace.operators.contract import ERRORS, LATE, Operator, TaskInfo
+from headrace.operators.failures import failed_row
+from headrace.state.shard import distinct_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.state.shard import ShardState
+
+MAX_BATCH_ROWS: Final = 131_072
+"""Larger batches are handled in pieces, so that the state can be relieved in between."""
+
+
+class KeyedBatch(NamedTuple):
+    """Rows in key order."""
+
+    rows: Rows
+    slots: Int64s
+    """The slot of each row; never falls."""
+
+    def starts(self) -> Int64s:
+        """Where the rows of each key begin."""
+        return np.append(0, np.flatnonzero(self.slots[1:] != self.slots[:-1]) + 1)
+
+
+class KeyedOperator(Operator):
+    """Base of the steps that keep state by key."""
+
+    state: ShardState
+
+    def __init__(self, step: str, key_type: Any = None) -> None:
+        super().__init__(step)
+        self.key_type = key_type
+        self.task = TaskInfo(0, 0, 0)
+        self.watermark = MIN_TIME
+        self._failed: list[Failed] = []
+        self._failed_times: list[int] = []
+
+    def begin(self, task: TaskInfo, state: ShardState | None) -> None:
+        super().begin(task, state)
+        assert state is not None, f"step {self.step} keeps state and was given none"
+        state.step = self.step
+        self.state = state
+        self.task = task
+        self.watermark = task.starts_at(self.step)
+        self._failed, self._failed_times = [], []
+
+    def process(self, port: int, rows: Rows, keys: Keys | None) -> None:
+        count = len(rows)
+        self.report.rows_in += count
+        if not count:
+            return
+        assert keys is not None, f"step {self.step} is keyed and was given rows without keys"
+        rows, keys = self._part_late(rows, keys)
+        if len(rows) <= MAX_BATCH_ROWS:
+            self._handle_piece(port, rows, keys)
+            return
+        for start in range(0, len(rows), MAX_BATCH_ROWS):
+            piece = np.arange(start, min(start + MAX_BATCH_ROWS, len(rows)))
+            self._handle_piece(port, rows.take(piece), keys.take(piece))
+
+    @abstractmethod
+    def handle(self, port: int, batch: KeyedBatch) -> None:
+        """Takes rows in key order, their keys made ready in the state."""
+
+    def _handle_piece(self, port: int, rows: Rows, keys: Keys) -> None:
+        if len(rows):
+            self.handle(port, self._in_key_order(rows, keys))
+            self.give_failed()
+            self.state.relieve(len(rows))
+
+    def _in_key_order(self, rows: Rows, keys: Keys) -> KeyedBatch:
+        encoded = keys.encoded
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        distinct = distinct_keys(keys.hashes, encoded)
+        slots = self.state.enter(distinct.hashes, distinct.keys, by_slot=True)[distinct.codes]
+        if bool((slots[1:] < slots[:-1]).any()):
+            order = sort_slots(slots)
+            rows, slots = rows.take(order), slots[order]
+        return KeyedBatch(rows, slots)
+
+    def _part_late(self, rows: Rows, keys: Keys) -> tuple[Rows, Keys]:
+        if rows.times is None or self.watermark <= MIN_TIME:
+            return rows, keys
+        late = rows.times <= self.watermark
+        count = int(np.count_nonzero(late))
+        if not count:
+            return rows, keys
+        self.report.late += count
+        outlet = self.outlets.get(LATE)
+        if outlet is None:
+            return rows, keys
+        outlet(rows.take(np.flatnonzero(late)))
+        in_time = np.flatnonzero(~late)
+        return rows.take(in_time), keys.take(in_time)
+
+    # --- rows whose function raised
+
+    @property
+    def keeps_errors(self) -> bool:
+        """Whether somebody reads the errors of this step; otherwise a failing function stops the task."""
+        return ERRORS in self.outlets
+
+    def keep_failed(self, error: Exception, function: Any, row: Any, at_us: int | None) -> None:
+        self._failed.append(failed_row(error, step=self.step, function=function, row=row))
+        self._failed_times.append(MIN_TIME if at_us is None else at_us)
+
+    def give_failed(self) -> None:
+        """Sends failed rows to where they are read."""
+        if self._failed:
+            rows, times = self._failed, self._failed_times
+            self._failed, self._failed_times = [], []
+            self.outlets[ERRORS](Rows.of_objects(codec_of(Failed), rows, times))
+
+
+def sort_slots(slots: Int64s) -> Int64s:
+    """The stable order of slots. Numbers of 16 bits are sorted by counting, several times faster than by comparing."""
+    low = np.argsort((slots & 0xFFFF).astype(np.uint16), kind="stable")
+    high = slots >> 16
+    if not high.any():
+        return low
+    if int(high.max()) > 0xFFFF:
+        return np.argsort(slots, kind="stable")
+    return low[np.argsort(high.astype(np.uint16)[low], kind="stable")]
+
+
+def key_decoder(key_type: Any) -> Callable[[bytes], Any]:
+    """From key bytes to the key; text, the usual key, without looking at the tag."""
+    if key_type is str:
+        return lambda encoded: encoded[1:].decode() if encoded[:1] == b"s" else decode_key(encoded, str)
+    kind = None if key_type is Any else key_type
+    return lambda encoded: decode_key(encoded, kind)
+
+
+def decode_keys(names: Sequence[bytes], key_type: Any) -> list[Any]:
+    return list(map(key_decoder(key_type), names))

@@ -1,0 +1,313 @@
+"""Rolling steps: one thing per key that every row changes. `reduce`, `latest` and `aggregate`.
+
+What is kept is the table ``value`` of the step: the reduced row, the newest row, or the accumulators by name. Results
+are given out once per epoch for each key that changed, with the time of the newest row they hold; or with ``per_row``
+for every row, with its time. Once per epoch also holds where changes were spilled in between: keys are remembered, and
+their final values read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import structs
+
+from headrace.errors import StoreError
+from headrace.model.batch import Int64s, Rows
+from headrace.model.ids import MIN_TIME
+from headrace.model.values import ValueCodec, value_codec
+from headrace.operators.accumulate import Fold, Partials, make_fold
+from headrace.operators.aggregates import Agg, Aggregator
+from headrace.operators.contract import TaskInfo
+from headrace.operators.failures import function_failed
+from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys
+from headrace.state.overlay import ValueColumn
+
+if TYPE_CHECKING:
+    from headrace.model.rows import RowCodec
+    from headrace.state.shard import ShardState
+
+VALUE_TABLE: Final = "value"
+TIME_TABLE: Final = "!time"
+"""Time of the newest row, beside rows that do not tell it themselves."""
+_EMIT_ROWS: Final = 65_536
+
+
+class RollingOperator(KeyedOperator):
+    """Base: a value per key, given out at the end of the epoch where it changed."""
+
+    column: ValueColumn
+
+    def __init__(self, step: str, stored: ValueCodec, key_type: Any, *, per_row: bool) -> None:
+        super().__init__(step, key_type)
+        self._stored = stored
+        self.per_row = per_row
+
+    def begin(self, task: TaskInfo, state: ShardState | None) -> None:
+        super().begin(task, state)
+        self.column = self.state.values(VALUE_TABLE, self._stored, track=not self.per_row)
+
+    def finish(self) -> None:
+        if self.per_row:
+            return
+        for slots in self.state.changed(self.column):
+            for start in range(0, len(slots), _EMIT_ROWS):
+                self.emit(self.results(slots[start : start + _EMIT_ROWS].tolist()))
+
+    def results(self, slots: list[int]) -> Rows:
+        """The rows to give out for these keys."""
+        raise NotImplementedError
+
+    def failure(self, error: Exception, function: Any, row: Any, slot: int) -> Exception:
+        if isinstance(error, StoreError):
+            return error
+        key = decode_keys([self.state.name(slot)], self.key_type)[0]
+        return function_failed(error, step=self.step, function=function, row=row, key=key)
+
+
+class _RowRolling(RollingOperator):
+    """Base of the steps that keep a whole row, and beside it its time where the stream has one."""
+
+    times: ValueColumn
+
+    def __init__(self, step: str, codec: RowCodec, key_type: Any, *, per_row: bool) -> None:
+        super().__init__(step, value_codec(codec.type), key_type, per_row=per_row)
+        self.codec = codec
+
+    def begin(self, task: TaskInfo, state: ShardState | None) -> None:
+        super().begin(task, state)
+        self.times = self.state.values(TIME_TABLE, value_codec(int))
+
+    def results(self, slots: list[int]) -> Rows:
+        rows = [self.column.get(slot) for slot in slots]
+        return Rows.of_objects(self.codec, rows, _stamps([self.times.get(slot) for slot in slots]))
+
+
+class ReduceOperator(_RowRolling):
+    """``reduce``: each row is combined with what the rows before it came to."""
+
+    def __init__(
+        self, step: str, function: Callable[[Any, Any], Any], codec: RowCodec, *, key_type: Any = None,
+        per_row: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__(step, codec, key_type, per_row=per_row)
+        self.function = function
+
+    def handle(self, port: int, batch: KeyedBatch) -> None:
+        made, survived = self._reduce(batch.rows.objects, batch.slots.tolist(), batch.rows.times)
+        times = batch.rows.times
+        if not self.per_row:
+            if times is not None:
+                self._keep_times(batch, times)
+            return
+        if times is not None and len(survived) < len(times):
+            times = times[np.array(survived, dtype=np.int64)]
+        self.emit(Rows.of_objects(self.codec, made, times))
+
+    def _reduce(self, events: list[Any], slots: list[int], times: Int64s | None) -> tuple[list[Any], list[int]]:
+        """The reduced row after each row, and the positions of the rows that did not fail."""
+        function, column = self.function, self.column
+        made: list[Any] = []
+        survived: list[int] = []
+        for position, (event, slot) in enumerate(zip(events, slots)):
+            try:
+                held = column.get(slot)
+                value = event if held is None else function(held, event)
+                column.put(slot, value)
+                made.append(value)
+                survived.append(position)
+            except Exception as error:
+                if not self.keeps_errors or isinstance(error, StoreError):
+                    raise self.failure(error, function, event, slot) from error
+                self.keep_failed(error, function, event, None if times is None else int(times[position]))
+        return made, survived
+
+    def _keep_times(self, batch: KeyedBatch, times: Int64s) -> None:
+        starts = batch.starts()
+        newest = np.maximum.reduceat(times, starts).tolist()
+        for slot, time in zip(batch.slots[starts].tolist(), newest):
+            held = self.times.get(slot)
+            if held is None or time > held:
+                self.times.put(slot, time)
+
+
+class LatestOperator(_RowRolling):
+    """``latest``: the newest row of each key, by event time where there is one, among equals the last to come."""
+
+    def __init__(self, step: str, codec: RowCodec, *, key_type: Any = None) -> None:
+        super().__init__(step, codec, key_type, per_row=False)
+
+    def handle(self, port: int, batch: KeyedBatch) -> None:
+        chosen = _newest(batch)
+        slots = batch.slots[chosen].tolist()
+        if batch.rows.times is None:
+            for slot, row in zip(slots, batch.rows.take(chosen).objects):
+                self.column.put(slot, row)
+            return
+        times = batch.rows.times[chosen].tolist()
+        held = [self.times.get(slot) for slot in slots]
+        newer = [i for i, (old, new) in enumerate(zip(held, times)) if old is None or new >= old]
+        rows = batch.rows.take(chosen[np.array(newer, dtype=np.int64)]).objects
+        for i, row in zip(newer, rows):
+            self.column.put(slots[i], row)
+            self.times.put(slots[i], times[i])
+
+
+def _newest(batch: KeyedBatch) -> Int64s:
+    """The position of the newest row of each key."""
+    ends = np.append(batch.starts()[1:], len(batch.slots)) - 1
+    if batch.rows.times is None:
+        return ends.astype(np.int64)
+    # By slot, then time, stable: the last row of each key is its newest.
+    newest: Int64s = np.lexsort((batch.rows.times, batch.slots))[ends]
+    return newest
+
+
+class AggregateOperator(RollingOperator):
+    """``aggregate``: declared aggregates in bulk, own ones row by row, all accumulators of a key in one value."""
+
+    def __init__(
+        self, step: str, aggs: Mapping[str, Agg[Any]], taken: RowCodec, codec: RowCodec, *, key_fields: Sequence[str],
+        key_type: Any = None, per_row: bool = False,
+    ) -> None:  # fmt: skip
+        self.aggs = dict(aggs)
+        self.folds: list[Fold | None] = [make_fold(agg, taken, f"step {step}") for agg in aggs.values()]
+        self.codec = codec
+        self.key_fields = tuple(key_fields)
+        """Columns of the result that hold the key, part by part."""
+        self._own: list[tuple[int, Aggregator[Any, Any, Any]]] = [
+            (i, agg) for i, agg in enumerate(aggs.values()) if isinstance(agg, Aggregator)
+        ]
+        super().__init__(step, accumulators_codec(self.aggs, self.folds), key_type, per_row=per_row)
+
+    def handle(self, port: int, batch: KeyedBatch) -> None:
+        if self.per_row:
+            self._handle_rows(batch)
+            return
+        starts = batch.starts()
+        slots = batch.slots[starts].tolist()
+        held = [self._held(slot) for slot in slots]
+        for i, fold in enumerate(self.folds):
+            if fold is not None:
+                _merge_in(held, i, fold, fold.partials(batch.rows, starts))
+        for i, agg in self._own:
+            self._add_own(held, i, agg, batch, starts)
+        if batch.rows.times is not None:
+            for accs, time in zip(held, np.maximum.reduceat(batch.rows.times, starts).tolist()):
+                accs[-1] = time if accs[-1] is None or time > accs[-1] else accs[-1]
+        for slot, accs in zip(slots, held):
+            self.column.put(slot, accs)
+
+    def _held(self, slot: int) -> list[Any]:
+        """The accumulators of a key and the time of its newest row; a list of its own, to be changed and put back."""
+        accs = self.column.get(slot)
+        return [None] * (len(self.folds) + 1) if accs is None else accs
+
+    def _add_own(
+        self, held: list[list[Any]], i: int, agg: Aggregator[Any, Any, Any], batch: KeyedBatch, starts: Int64s
+    ) -> None:
+        events = batch.rows.objects
+        ends = np.append(starts[1:], len(events)).tolist()
+        for accs, start, end in zip(held, starts.tolist(), ends):
+            for position in range(start, end):
+                accs[i] = self._add_one(accs[i], agg, events[position], batch, position)
+
+    def _add_one(self, acc: Any, agg: Aggregator[Any, Any, Any], event: Any, batch: KeyedBatch, position: int) -> Any:
+        try:
+            return agg.add(agg.zero() if acc is None else acc, event)
+        except Exception as error:
+            if not self.keeps_errors:
+                raise self.failure(error, agg.add, event, int(batch.slots[position])) from error
+            times = batch.rows.times
+            self.keep_failed(error, agg.add, event, None if times is None else int(times[position]))
+            return acc
+
+    def _handle_rows(self, batch: KeyedBatch) -> None:
+        """Gives out a result after every row: each row is a stretch of its own, and stretches are merged one by one."""
+        count = len(batch.rows)
+        every = np.arange(count)
+        partials = [None if fold is None else _spread(fold.partials(batch.rows, every), count) for fold in self.folds]
+        times = None if batch.rows.times is None else batch.rows.times.tolist()
+        events = batch.rows.objects if self._own else []
+        snapshots: list[list[Any]] = []
+        slots = batch.slots.tolist()
+        for row, slot in enumerate(slots):
+            accs = list(self._held(slot))
+            for i, fold in enumerate(self.folds):
+                parts = partials[i]
+                if fold is not None and parts is not None and parts[row] is not None:
+                    accs[i] = parts[row] if accs[i] is None else fold.merge(accs[i], parts[row])
+            for i, agg in self._own:
+                accs[i] = self._add_one(accs[i], agg, events[row], batch, row)
+            if times is not None:
+                accs[-1] = times[row] if accs[-1] is None or times[row] > accs[-1] else accs[-1]
+            self.column.put(slot, accs)
+            snapshots.append(accs)
+        self.emit(Rows.of_columns(self.codec, self._columns(slots, snapshots), batch.rows.times))
+
+    # --- what comes out
+
+    def results(self, slots: list[int]) -> Rows:
+        held = [self._held(slot) for slot in slots]
+        return Rows.of_columns(self.codec, self._columns(slots, held), _stamps([accs[-1] for accs in held]))
+
+    def _columns(self, slots: list[int], held: list[list[Any]]) -> list[pa.Array]:
+        made: dict[str, list[Any]] = {}
+        for i, (name, agg) in enumerate(self.aggs.items()):
+            fold = self.folds[i]
+            if fold is not None:
+                made[name] = [fold.result(accs[i]) for accs in held]
+            elif isinstance(agg, Aggregator):
+                made[name] = [self._own_result(agg, accs[i], slot) for slot, accs in zip(slots, held)]
+        keys = decode_keys([self.state.name(slot) for slot in slots], self.key_type)
+        parts = [keys] if len(self.key_fields) == 1 else [list(part) for part in zip(*keys)]
+        made.update(zip(self.key_fields, parts))
+        defaults = self.codec.defaults
+        return [
+            column.encode(made[name] if name in made else [defaults.get(name)] * len(slots))
+            for name, column in self.codec.columns.items()
+        ]
+
+    def _own_result(self, agg: Aggregator[Any, Any, Any], acc: Any, slot: int) -> Any:
+        try:
+            return agg.result(agg.zero() if acc is None else acc)
+        except Exception as error:
+            raise self.failure(error, agg.result, None, slot) from error
+
+
+def _stamps(times: Sequence[int | None]) -> Int64s | None:
+    """Times of rows; None where no row has one. A row without among others belongs to the beginning of time."""
+    if all(time is None for time in times):
+        return None
+    return np.array([MIN_TIME if time is None else time for time in times], dtype=np.int64)
+
+
+def _merge_in(held: list[list[Any]], i: int, fold: Fold, partials: Partials) -> None:
+    merge = fold.merge
+    for group, part in zip(partials.groups, partials.accs):
+        accs = held[group]
+        before = accs[i]
+        accs[i] = part if before is None else merge(before, part)
+
+
+def _spread(partials: Partials, count: int) -> list[Any]:
+    spread: list[Any] = [None] * count
+    for group, acc in zip(partials.groups, partials.accs):
+        spread[group] = acc
+    return spread
+
+
+def accumulators_codec(aggs: Mapping[str, Agg[Any]], folds: Sequence[Fold | None]) -> ValueCodec:
+    """Accumulators as a map by the name of their aggregate, so that aggregates may come and go; in memory a list."""
+    fields: list[Any] = []
+    for i, ((name, agg), fold) in enumerate(zip(aggs.items(), folds)):
+        kind = agg.accumulator_type() if isinstance(agg, Aggregator) else fold.acc_type if fold is not None else Any
+        fields.append((f"acc{i}", kind | None, msgspec.field(default=None, name=name)))
+    fields.append(("time", int | None, msgspec.field(default=None, name=TIME_TABLE)))
+    made = msgspec.defstruct("Accumulators", fields, gc=False, omit_defaults=True)
+    inner = value_codec(made)
+    return ValueCodec(lambda accs: inner.encode(made(*accs)), lambda raw: list(structs.astuple(inner.decode(raw))))

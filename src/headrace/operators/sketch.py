@@ -1,0 +1,77 @@
+"""A sketch of numbers for quantiles: how many fell into each of many buckets, whose widths grow with the numbers.
+
+Every number in a bucket is within one percent of the bucket's middle, so a quantile read from the sketch is within one
+percent of a number at that rank. Sketches of two sets of numbers merge by adding; a sketch takes a few hundred entries
+for numbers that span many powers of ten. (The idea is that of DDSketch, Masson, Rim and Lee, 2019.)
+
+Buckets are whole numbers: 0 holds zero (and whatever is closer to it than 1e-12), positive ones positive numbers,
+negative ones negative numbers, ordered like the numbers themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.model.batch import Int64s
+
+_ERROR: Final = 0.01
+_GAMMA: Final = (1 + _ERROR) / (1 - _ERROR)
+_LOG_GAMMA: Final = float(np.log(_GAMMA))
+_SMALLEST: Final = 1e-12
+_OFFSET: Final = 1 - int(np.floor(np.log(_SMALLEST) / _LOG_GAMMA))
+"""Shifts the bucket of the smallest number that is not zero to 1."""
+
+Sketch = dict[int, int]
+
+
+def sketch_stretches(numbers: npt.NDArray[np.float64], starts: Int64s) -> list[Sketch]:
+    """One sketch for each stretch of numbers; not-a-number is left out."""
+    buckets = _buckets(numbers)
+    ends = [*starts.tolist()[1:], len(numbers)]
+    sketches: list[Sketch] = []
+    for start, end in zip(starts.tolist(), ends):
+        part = buckets[start:end][~np.isnan(numbers[start:end])]
+        found, counts = np.unique(part, return_counts=True)
+        sketches.append(dict(zip(found.tolist(), counts.tolist())))
+    return sketches
+
+
+def _buckets(numbers: npt.NDArray[np.float64]) -> Int64s:
+    sizes = np.clip(np.abs(np.nan_to_num(numbers)), _SMALLEST, None)
+    levels = np.ceil(np.log(sizes) / _LOG_GAMMA).astype(np.int64) + _OFFSET
+    levels = np.maximum(levels, 1)
+    tiny = np.abs(numbers) < _SMALLEST
+    signed: Int64s = np.where(tiny, 0, np.where(numbers < 0, -levels, levels))
+    return signed
+
+
+def merge_sketches(older: Sketch, newer: Sketch) -> Sketch:
+    """The sketch of the numbers of both."""
+    merged = dict(older)
+    for bucket, count in newer.items():
+        merged[bucket] = merged.get(bucket, 0) + count
+    return merged
+
+
+def quantile_of(sketch: Sketch, q: float) -> Any:
+    """The number at rank q · (n − 1), to within one percent; None for a sketch of nothing."""
+    if not sketch:
+        return None
+    rank = q * (sum(sketch.values()) - 1)
+    seen = 0
+    bucket = 0
+    for bucket in sorted(sketch):
+        seen += sketch[bucket]
+        if seen > rank:
+            break
+    return _middle(bucket)
+
+
+def _middle(bucket: int) -> float:
+    if bucket == 0:
+        return 0.0
+    middle = 2 * _GAMMA ** (abs(bucket) - _OFFSET) / (_GAMMA + 1)
+    return float(middle if bucket > 0 else -middle)
