@@ -1,0 +1,151 @@
+"""The contract between a sink and the engine that feeds it.
+
+Outputs are staged first and released afterwards. The two halves of a sink never meet in one process state:
+
+1. ``stream.write`` calls `Sink.bind` once, while the program is built. Nothing outside the process is touched.
+2. At start the driver calls `Sink.start` once on the bound sink.
+3. The bound sink travels to the workers by (cloud)pickle. In each task that has this output, `Sink.open_writer` is
+   called once, then `StageWriter.write` any number of times, then `StageWriter.finish` once. A task that fails calls
+   nothing more; what it staged is swept, because no report names it. Two attempts of a task may run at the same time.
+4. After the manifest of the epoch is published, the driver calls `Sink.release` with the parts the manifest lists.
+   Epochs come in order; an epoch that may have been released before comes again after a restart, with the same parts.
+5. `Sink.close` is called once in the driver when the run ends; not at all when the process dies.
+
+User code never runs between 3 and 4, so what is released again is what was released before, byte for byte.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from headrace.model.report import StagedPart
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import pyarrow as pa
+
+    from headrace.model.batch import Rows
+    from headrace.model.rows import RowCodec
+
+Guarantee = Literal["exactly once", "at least once"]
+
+
+class StageTask(Protocol):
+    """The staging area of one output in one task, given to a writer."""
+
+    epoch: int
+    shard: int
+    """Which task of the epoch this is. For people only: parts are told apart by their place in the list."""
+    output: str
+    """Id of the output, in the charset of names."""
+    uid: str
+    """Unique per attempt."""
+    inline_limit_bytes: int
+    """A part of at most this size should travel inside the report (`StagedPart.inline`) instead of a file."""
+
+    def put(self, data: bytes | pa.Buffer, ext: str) -> tuple[str, int]:
+        """Writes a new file of the store's staging area, durably, under a name that no other attempt uses.
+
+        Returns its path inside the store and its size. `ext` is without the dot.
+        """
+        ...
+
+
+class Release(Protocol):
+    """What the driver gives to a sink that may now let an epoch out."""
+
+    timeline: str
+    """Changes when a job is rewound and epoch numbers come again with other contents; safe in a file name."""
+    epoch: int
+    output: str
+
+    def read(self, part: StagedPart) -> pa.Buffer:
+        """The bytes of a part, inline or from the store (mapped where it is local)."""
+        ...
+
+    def local_path(self, part: StagedPart) -> Path | None:
+        """The staged file itself, where it is one and lies on this machine; it may be hard linked, never changed."""
+        ...
+
+    def spark(self) -> Any:
+        """The driver's session. Raises EnvironmentMissing where there is none (the test kit)."""
+        ...
+
+
+class StageWriter(ABC):
+    """Takes the rows of one output in one task. One thread, one use."""
+
+    @abstractmethod
+    def write(self, rows: Rows) -> None:
+        """Any number of times, also with empty batches. Memory stays bounded: a writer puts parts as it goes.
+
+        The writer must not change the rows and must not keep the object list (copying what it holds is fine).
+        """
+
+    @abstractmethod
+    def finish(self) -> list[StagedPart]:
+        """Once, after the last `write`: everything that was put, in order. When it returns, all of it is durable.
+
+        No rows, no parts.
+        """
+
+
+class Sink(ABC):
+    """Where rows go. A description, until it is bound to one output of one program."""
+
+    kind: ClassVar[str]
+    """One word for people: "files", "console"."""
+    guarantee: ClassVar[Guarantee]
+    accepts_updates: ClassVar[bool]
+    """False: the sink appends, so a stream that corrects its earlier rows is refused while the program is built."""
+    driver_only: ClassVar[tuple[str, ...]] = ()
+    """Attributes that stay in the driver when the sink travels to the workers."""
+
+    codec: RowCodec | None = None
+    output: str = ""
+
+    def bind(self, codec: RowCodec, output: str) -> Self:
+        """Checks that rows of this type can go here, and returns a copy bound to one output.
+
+        Called once per ``stream.write``, while the program is built. Raises ProgramError; touches nothing outside.
+        Copies share what the user may look at later (`collect().rows`).
+        """
+        # Not copy.copy: that goes through __getstate__ and would leave the driver's part behind.
+        bound = object.__new__(type(self))
+        bound.__dict__.update(self.__dict__)
+        bound.codec = codec
+        bound.output = output
+        return bound
+
+    def start(self) -> None:  # noqa: B027 - a hook that most sinks need not override
+        """Once per run, in the driver, before the first epoch: finds a path that is a file. Raises SinkFailed."""
+
+    @abstractmethod
+    def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
+        """Once per task that has this output, in the task. Must not touch what `release` feeds."""
+
+    @abstractmethod
+    def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
+        """Makes the rows of a published epoch visible; in the driver, one call at a time, in epoch order.
+
+        `parts` is always the whole list of the epoch in the manifest's order, never empty. Idempotent by (timeline,
+        epoch): after a crash anywhere inside, or right after, it is called again with the same arguments and must end
+        with each row there once (or, for a sink that is called at least once, at least once). Raises SinkFailed when
+        the rows cannot go out; they stay staged, and the release is tried again at the next start.
+        """
+
+    def close(self) -> None:  # noqa: B027 - a hook that most sinks need not override
+        """Once per run, in the driver, when the run ends cleanly."""
+
+    def describe(self) -> str:
+        """One short line for ``app.explain()``."""
+        return self.kind
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to a worker: the description, without the driver's part and without the codec given there."""
+        left_behind = {*self.driver_only, "codec"}
+        return {name: value for name, value in self.__dict__.items() if name not in left_behind}

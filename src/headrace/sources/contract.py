@@ -1,0 +1,186 @@
+"""The contract between a source and the engine that reads it.
+
+A source is written in one of two ways, and says which by `Source.python`:
+
+- Spark reads it (``python = False``): `Source.spark` returns a `SparkRead`, a description that the ``spark`` room turns
+  into a streaming DataFrame. Spark keeps the offsets.
+- Python reads it (``python = True``): `Source.reader` returns a `SplitReader`, which the ``spark`` room wraps into a
+  Python data source, and which the test kit calls directly.
+
+Who calls what, in order:
+
+1. ``app.read`` calls `Source.bind` once, while the program is built. Nothing outside the process is touched.
+2. At start the driver calls `Source.spark` or `Source.reader`, exactly one of them, once per run. This is where a
+   missing folder or an unreadable header is found.
+3. A `SplitReader` is then pickled. One copy lives beside the driver and plans: `initial`, `available_now`, `latest`,
+   `splits`. Short-lived copies live in tasks and only `read`. `close` is called on the planning copy alone.
+4. For a row that could not be decoded, and only when it stops the job, `Source.explain_bad` is called once.
+
+This module deliberately knows nothing of Spark's classes: it is the part of a source that can be tested without a JVM.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.model.rows import RowCodec
+
+Offset = dict[str, Any]
+"""A position in a source. It travels through Spark's offset log as JSON: only int, str, bool, None, lists and dicts."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """What one task reads in one epoch: everything after `start` up to and including `end`.
+
+    `id` names the sequence whose event times belong together (a Kafka partition, a shard): the watermark of a source is
+    the minimum over its ids. Several splits of one epoch may share an id when they are slices of one ordered sequence,
+    cut only so that several cores can read it.
+    """
+
+    id: str
+    start: Offset
+    end: Offset
+
+
+class SplitReader(ABC):
+    """Reads a source in Python, split by split.
+
+    The promise on which exactly-once rests: `read` of a split gives the same rows in the same order, whenever, wherever
+    and however often it is called, in any process, also years later as long as the source keeps the range.
+    A reader must be cheap to pickle: it travels with every task.
+    """
+
+    @abstractmethod
+    def initial(self) -> Offset:
+        """The position before the first row.
+
+        Called at the first start of a store, possibly several times, before anything is stored: it must be a constant
+        of the source, never "now".
+        """
+
+    @abstractmethod
+    def latest(self, start: Offset, limit: int | None) -> Offset:
+        """The position up to which the next epoch should read: `start` itself when there is nothing new.
+
+        Called by the planning copy, once per epoch and repeatedly while the source is idle, so it must be quick and
+        must not block. `start` is the end of the last epoch, also after a restart. `limit` bounds the rows of the
+        epoch where the caller has a bound; the reader may return less, never more. A position once returned may be
+        written down and asked for again after a crash, so it must stay readable; the same call may later return more,
+        never less.
+        """
+
+    @abstractmethod
+    def splits(self, start: Offset, end: Offset) -> list[Split]:
+        """Cuts a range into splits that together hold each of its rows once; an empty range gives no splits.
+
+        Called once per epoch and attempt by the planning copy. `end` is a position `latest` returned, in this process
+        or in one that has died. Reading nothing here: rows are read in `read`.
+        """
+
+    @abstractmethod
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The rows of a split, as batches with exactly the codec's schema, in bounded memory.
+
+        Called in a task; two attempts may read one split at the same time. Batches of about 50 000 rows suit the rest
+        of the way. Never called on a copy that plans.
+        """
+
+    def available_now(self) -> None:  # noqa: B027 - a hook that most readers need not override
+        """From now on `latest` never goes beyond what is there at this moment.
+
+        Called at most once, before the first `latest`, when the run ends as soon as its input is read
+        (``until="caught_up"`` or ``"drained"``). A reader of bounded input need not do anything. One whose `latest`
+        paces itself must stop doing so: the run ends at the first `latest` that returns its `start`.
+        """
+
+    def close(self) -> None:  # noqa: B027 - a hook that most readers need not override
+        """Called once on the planning copy when the run ends; never in tasks, and not at all when the process dies."""
+
+
+@dataclass(frozen=True)
+class SparkRead:
+    """How Spark reads a source: everything is text, so that it can be shown, compared and tested without a session.
+
+    The ``spark`` room builds, in this order::
+
+        frame = readStream.format(format).options(**options) [.schema(schema_ddl)] .load([load_path])
+        frame = frame.selectExpr("*", *prepare)       # when there is any; hidden columns (_metadata) may be named
+        frame = frame.where(keep)                     # when given
+        good  = frame.where(NOT bad).selectExpr(columns…, split)
+        wrong = frame.where(bad).selectExpr(raw)
+
+    `columns` holds one expression per field of the codec, in the codec's order, each of exactly the codec's Spark type.
+    Expressions may assume ANSI mode and the session time zone UTC. `bad` is never null.
+    """
+
+    format: str
+    columns: dict[str, str]
+    options: dict[str, str] = field(default_factory=dict)
+    schema_ddl: str | None = None
+    load_path: str | None = None
+    prepare: tuple[str, ...] = ()
+    """``expression AS name`` texts, evaluated once per row and named by the other expressions."""
+    keep: str | None = None
+    """Input lines for which this is false are no rows at all (blank lines)."""
+    bad: str | None = None
+    """True for a row that cannot be decoded. None: there are no such rows."""
+    raw: str | None = None
+    """For a bad row: JSON text ``{"file": …, "text": …, "reason": …}``; given whenever `bad` is."""
+    split: str | None = None
+    """STRING expression: the split id of a row. None: the whole source is one split."""
+    available_now: bool = True
+    """Whether Spark's source can be read up to what is there now, epoch by epoch."""
+
+
+@dataclass(frozen=True)
+class BadInput:
+    """A row that could not be decoded, in words for people."""
+
+    where: str
+    """``events/a.json:12`` as far as it is known."""
+    text: str
+    reason: str
+
+
+class Source(ABC):
+    """Where rows come from. Instances are descriptions: cheap, immutable, without open connections."""
+
+    kind: ClassVar[str]
+    """One word for people: "files", "items"."""
+    python: ClassVar[bool]
+    """True: `reader` is implemented. False: `spark` is."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the source ends by itself."""
+        return False
+
+    def bind(self, codec: RowCodec) -> Source:
+        """Checks that rows of this type can come from here, and returns the source to use (itself, or a copy).
+
+        Called once per ``app.read``, while the program is built. Raises ProgramError; touches nothing outside.
+        """
+        return self
+
+    def spark(self, codec: RowCodec) -> SparkRead:
+        """Called once per run, in the driver. May look at the world, to say in plain words that a folder is missing."""
+        raise NotImplementedError(f"the source {self.kind} is read by Python")
+
+    def reader(self, codec: RowCodec) -> SplitReader:
+        """Called once per run, in the driver. The reader knows the codec from here on."""
+        raise NotImplementedError(f"the source {self.kind} is read by Spark")
+
+    def explain_bad(self, codec: RowCodec, raw: str) -> BadInput:
+        """Puts the `SparkRead.raw` text of a bad row into words. Must not raise; may be slow: the job is stopping."""
+        return BadInput(where="", text=raw, reason="the row could not be decoded")
+
+    def describe(self) -> str:
+        """One short line for ``app.explain()``."""
+        return self.kind

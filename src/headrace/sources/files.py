@@ -1,0 +1,160 @@
+"""`files`: a folder whose files Spark reads as they appear.
+
+Every file is read once, whole, in one epoch; Spark remembers its name. So files must be complete when they appear under
+their name (write elsewhere, then rename; names that begin with ``.`` or ``_`` are not looked at), and rows appended to
+a file later are not seen. All files together are one split: since each is read whole in one epoch, the source's time
+is simply the largest seen.
+
+How the three formats are read is in `file_reads`; how a bad row is put into words is in `file_errors`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+from headrace.errors import ProgramError
+from headrace.sources.contract import BadInput, Source, SparkRead
+from headrace.sources.file_errors import explain_bad_row
+from headrace.sources.file_reads import check_fields, csv_read, json_read, parquet_read, read_csv_header
+from headrace.sources.ranges import check_positive
+
+if TYPE_CHECKING:
+    from headrace.model.rows import RowCodec
+
+Format = Literal["json", "csv", "parquet"]
+
+FORMATS: Final = ("json", "csv", "parquet")
+
+# Spark leaves out files that are this much older than the newest one it has seen, and does so silently. Nobody who
+# drops an old file into a folder expects that; the list of names it would save is kept in Spark's log anyway.
+_MAX_FILE_AGE: Final = "36500d"
+
+
+class FilesSource(Source):
+    kind: ClassVar[str] = "files"
+    python: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        format: Format,
+        *,
+        glob: str | None,
+        recursive: bool,
+        max_files_per_epoch: int | None,
+        header: bool,
+        names: Sequence[str] | None,
+        delimiter: str,
+    ) -> None:
+        if format not in FORMATS:
+            raise ProgramError(
+                f"source.files cannot read {format!r}",
+                where=f'source.files("{os.fspath(path)}")',
+                expected="json (one object per line), csv or parquet",
+                found=repr(format),
+                next_move=f'use hr.source.spark("{format}", path=…) for any other format Spark reads',
+            )
+        self.path = os.fspath(path)
+        self.format = format
+        self.glob = glob
+        self.recursive = recursive
+        self.max_files_per_epoch = check_positive("max_files_per_epoch", max_files_per_epoch, "source.files")
+        self.header = header
+        self.names = None if names is None else tuple(names)
+        self.delimiter = delimiter
+
+    @property
+    def where(self) -> str:
+        return f'source.files("{self.path}")'
+
+    def bind(self, codec: RowCodec) -> FilesSource:
+        check_fields(codec, self.format, self.where)
+        return self
+
+    def spark(self, codec: RowCodec) -> SparkRead:
+        self._check_there()
+        options = self._options()
+        if self.format == "json":
+            return json_read(codec, self._load_path(), options)
+        if self.format == "parquet":
+            return parquet_read(codec, self._load_path(), options)
+        names = self.names
+        if names is None and self.header:
+            names = read_csv_header(self._existing(), self.delimiter)
+        return csv_read(
+            codec,
+            self._load_path(),
+            options,
+            names=names or tuple(codec.schema.names),
+            header=self.header,
+            delimiter=self.delimiter,
+            where=self.where,
+        )
+
+    def explain_bad(self, codec: RowCodec, raw: str) -> BadInput:
+        return explain_bad_row(codec, raw, self.format)
+
+    def describe(self) -> str:
+        return f"files {self.path} ({self.format})"
+
+    def _options(self) -> dict[str, str]:
+        options = {"maxFileAge": _MAX_FILE_AGE}
+        if self.max_files_per_epoch is not None:
+            options["maxFilesPerTrigger"] = str(self.max_files_per_epoch)
+        if self._is_file():
+            options["pathGlobFilter"] = _literal_glob(Path(self.path).name)
+        elif self.glob is not None:
+            options["pathGlobFilter"] = self.glob
+        if self.recursive:
+            options["recursiveFileLookup"] = "true"
+        return options
+
+    def _is_remote(self) -> bool:
+        return "://" in self.path
+
+    def _is_file(self) -> bool:
+        return not self._is_remote() and Path(self.path).is_file()
+
+    def _load_path(self) -> str:
+        if self._is_remote():
+            return self.path
+        whole = os.path.abspath(self.path)
+        # Spark streams folders only, so a single file is its folder with a pattern that fits nothing else.
+        return os.path.dirname(whole) if self._is_file() else whole
+
+    def _check_there(self) -> None:
+        """A pattern and a remote folder are Spark's to find; a plain local path must exist before anything starts."""
+        if self._is_remote() or any(sign in self.path for sign in "*?[{"):
+            return
+        if not Path(self.path).exists():
+            raise ProgramError(
+                f"there is no folder {self.path}",
+                where=self.where,
+                expected="an existing folder; it may be empty, new files are picked up",
+                found=f"nothing at {os.path.abspath(self.path)}",
+                next_move=f"mkdir -p {self.path}, or correct the path",
+            )
+
+    def _existing(self) -> list[Path]:
+        """Files that are there already, in name order; only where they are on this machine and named plainly."""
+        if self._is_remote():
+            return []
+        root = Path(self.path)
+        if root.is_file():
+            return [root]
+        pattern = self.glob or "*"
+        found = root.rglob(pattern) if self.recursive else root.glob(pattern)
+        return sorted(path for path in found if path.is_file() and path.name[0] not in "._")
+
+
+def _literal_glob(name: str) -> str:
+    """A pattern that fits this name alone.
+
+    >>> _literal_glob("a[1].json")
+    'a\\\\[1\\\\].json'
+    """
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", name)

@@ -1,0 +1,90 @@
+"""`sink.spark`: any batch writer, fed from staging."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import headrace.sinks as sink
+from headrace.errors import EnvironmentMissing, ProgramError, SinkFailed
+from headrace.model.record import Record
+from headrace.model.report import StagedPart
+from headrace.model.rows import codec_of
+from headrace.model.time import Timestamp
+from headrace.testing.sinks import SinkTarget, Staging, stage_rows, verify_sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Sale(Record):
+    shop: str
+    at: Timestamp
+    cents: int
+    tags: list[str] = []
+
+
+SALES = [Sale(f"s{i}", Timestamp(i), i, ["x"]) for i in range(9)]
+CODEC = codec_of(Sale)
+
+
+def read_orc(spark: SparkSession, folder: Path) -> list[Any]:
+    if not folder.exists():
+        return []
+    table = spark.read.schema(CODEC.spark_ddl).orc(str(folder)).toArrow()
+    return CODEC.to_objects([column.combine_chunks() for column in table.columns])
+
+
+@pytest.mark.spark
+def test_keeps_every_promise_of_a_sink(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = count()
+    monkeypatch.setattr("headrace.testing.sinks.StagingRelease.spark", lambda self: spark)
+
+    def new_target() -> SinkTarget:
+        folder = tmp_path / f"out{next(numbers)}"
+        return SinkTarget(lambda: sink.spark("orc", path=str(folder)), lambda: read_orc(spark, folder))
+
+    verify_sink(new_target, Sale, SALES)
+
+
+@pytest.mark.spark
+def test_files_and_inline_parts_of_one_epoch_are_written_together(spark: SparkSession, tmp_path: Path) -> None:
+    out = sink.spark("orc", path=str(tmp_path / "out")).bind(CODEC, "sales")
+    (tmp_path / "staged").mkdir()
+    staging = Staging(tmp_path / "staged", inline_limit_bytes=0)
+    parts = stage_rows(out, CODEC, staging, 0, [SALES[:4]])
+    parts += stage_rows(out, CODEC, Staging(tmp_path / "staged"), 0, [SALES[4:]])
+    ctx = staging.release(0, "sales")
+    ctx.session = spark
+    out.release(parts, ctx)
+    assert sorted(read_orc(spark, tmp_path / "out"), key=lambda s: s.cents) == SALES
+
+
+@pytest.mark.spark
+def test_what_spark_refuses_is_said_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    out = sink.spark("no_such_format", path=str(tmp_path / "out")).bind(CODEC, "sales")
+    staging = Staging(tmp_path)
+    ctx = staging.release(3, "sales")
+    ctx.session = spark
+    with pytest.raises(SinkFailed) as failed:
+        out.release(stage_rows(out, CODEC, staging, 3, [SALES]), ctx)
+    assert "epoch 3 of output sales" in str(failed.value) and "no_such_format" in failed.value.found
+
+
+def test_without_a_session_it_says_so(tmp_path: Path) -> None:
+    out = sink.spark("orc", path="out").bind(CODEC, "sales")
+    with pytest.raises(EnvironmentMissing):
+        out.release([StagedPart(rows=1, size_bytes=0, format="parquet")], Staging(tmp_path).release(0))
+
+
+def test_a_mode_that_spark_does_not_have_is_refused_while_building() -> None:
+    with pytest.raises(ProgramError, match="no mode 'upsert'"):
+        sink.spark("orc", path="out", mode="upsert")
+
+
+def test_options_are_spelled_as_spark_wants_them() -> None:
+    out: Any = sink.spark("jdbc", truncate=True, batchsize=10, missing=None)
+    assert out.options == {"truncate": "true", "batchsize": "10"}

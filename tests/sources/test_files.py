@@ -1,0 +1,173 @@
+"""`source.files` without a JVM: what is refused, where a bad row was, and the text that Spark is given."""
+
+from __future__ import annotations
+
+import gzip
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import sqlglot
+
+import headrace.sources as source
+from headrace.errors import ProgramError
+from headrace.model.record import Record
+from headrace.model.rows import codec_of
+from headrace.model.time import Timestamp
+from headrace.sources.file_errors import explain_bad_row, local_file, locate_line
+from headrace.sources.sql import literal
+
+
+class View(Record):
+    tweet: str
+    at: Timestamp
+    n: int = 1
+
+
+class Tagged(Record):
+    name: str
+    tags: list[str]
+
+
+class Odd(Record):
+    name: str
+    by_number: dict[int, str]
+
+
+class Anything(Record):
+    name: str
+    what: Any
+
+
+class AllOptional(Record):
+    name: str = "x"
+    n: int | None = None
+
+
+CODEC = codec_of(View)
+
+
+@pytest.mark.parametrize(
+    ("format", "row_type", "words"),
+    [
+        ("csv", Tagged, "field tags cannot be read from csv"),
+        ("json", Odd, "field by_number cannot be read from json"),
+        ("json", Anything, "field what cannot be read from json"),
+        ("csv", Anything, "field what cannot be read from csv"),
+    ],
+)
+def test_a_field_that_the_format_cannot_say_is_refused_while_building(
+    format: Any, row_type: type[Record], words: str
+) -> None:
+    with pytest.raises(ProgramError, match=words):
+        source.files("in", format=format).bind(codec_of(row_type))
+
+
+@pytest.mark.parametrize(("format", "row_type"), [("json", Tagged), ("parquet", Odd), ("parquet", Anything)])
+def test_a_field_that_the_format_can_say_is_taken(format: Any, row_type: type[Record]) -> None:
+    assert source.files("in", format=format).bind(codec_of(row_type)).kind == "files"
+
+
+def test_an_unknown_format_points_to_the_general_source() -> None:
+    with pytest.raises(ProgramError, match='hr.source.spark\\("avro"'):
+        source.files("in", format="avro")  # type: ignore[arg-type]
+
+
+def test_a_missing_folder_is_said_at_start_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ProgramError, match="mkdir -p"):
+        source.files(tmp_path / "nowhere").spark(CODEC)
+
+
+def test_an_empty_folder_is_fine(tmp_path: Path) -> None:
+    assert source.files(tmp_path, format="csv").spark(CODEC).schema_ddl == (
+        "`tweet` STRING, `at` STRING, `n` STRING, __corrupt STRING"
+    )
+
+
+def test_patterns_and_urls_are_left_to_spark() -> None:
+    assert source.files("s3a://bucket/in").spark(CODEC).load_path == "s3a://bucket/in"
+    assert source.files("no/such/*").spark(CODEC).load_path == str(Path("no/such/*").absolute())
+
+
+def test_a_row_type_without_required_fields_has_no_missing_ones_in_parquet(tmp_path: Path) -> None:
+    read = source.files(tmp_path, format="parquet").spark(codec_of(AllOptional))
+    assert read.bad is None and read.raw is None
+
+
+@pytest.mark.parametrize("format", ["json", "csv", "parquet"])
+def test_the_expressions_parse(tmp_path: Path, format: Any) -> None:
+    read = source.files(tmp_path, format=format).spark(CODEC)
+    for text in (*read.columns.values(), *read.prepare, read.bad, read.raw):
+        sqlglot.parse_one(f"SELECT {text}", dialect="spark")
+    assert list(read.columns) == CODEC.names
+
+
+def test_the_header_of_the_first_file_gives_the_order_of_cells(tmp_path: Path) -> None:
+    (tmp_path / "_hidden.csv").write_text("x\n")
+    (tmp_path / "b.csv").write_text("other\n")
+    (tmp_path / "a.csv").write_bytes('\ufeffn,"tweet",at\r\n'.encode())
+    ddl = source.files(tmp_path, format="csv").spark(CODEC).schema_ddl
+    assert ddl == "`n` STRING, `tweet` STRING, `at` STRING, __corrupt STRING"
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "sql"),
+    [
+        (None, pa.int64(), "CAST(NULL AS BIGINT)"),
+        (True, pa.bool_(), "true"),
+        (-5, pa.int64(), "CAST('-5' AS BIGINT)"),
+        ("it's \\ ok", pa.string(), "CAST('it\\'s \\\\ ok' AS STRING)"),
+        (Timestamp(5), pa.timestamp("us", "UTC"), "timestamp_micros(5L)"),
+        (date(2024, 1, 1), pa.date32(), "CAST('2024-01-01' AS DATE)"),
+        (b"\x00", pa.binary(), "unbase64('AA==')"),
+        (["a"], pa.list_(pa.string()), "from_json('[\"a\"]', 'ARRAY<STRING>')"),
+    ],
+)
+def test_defaults_are_literals_of_the_fields_type(value: Any, kind: pa.DataType, sql: str) -> None:
+    assert literal(value, kind) == sql
+
+
+def test_a_line_is_located_by_its_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes("\ufefffirst\r\nsecond\r\n\r\nlast".encode())
+    assert [locate_line(path, text) for text in ("first", "second", "last", "none")] == [1, 2, 4, None]
+
+
+def test_a_line_is_located_in_a_compressed_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(b"one\ntwo\n"))
+    assert locate_line(path, "two") == 2
+
+
+def test_a_line_whose_cells_are_quoted_differently_is_located(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('a,b\n"x","y, z"\nx,"y, z"\n')
+    assert locate_line(path, 'x,"y, z"') == 3
+    assert locate_line(path, '"x",y z') is None
+    assert locate_line(path, 'a,"b"') == 1
+
+
+def test_an_object_that_says_the_same_is_located(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"a": 1, "b": "x"}\nno json\n{"b": "x", "extra": 1, "c": [1]}\n')
+    assert locate_line(path, '{"b":"x","c":[1.0]}', fields=("a", "b", "c")) == 3
+    assert locate_line(path, '{"b":"y"}', fields=("a", "b", "c")) is None
+
+
+def test_a_file_that_is_gone_has_no_line(tmp_path: Path) -> None:
+    assert locate_line(tmp_path / "gone.json", "x") is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"), [("file:///a%20b/c%25.json", Path("/a b/c%.json")), ("s3a://b/k", None), ("", None)]
+)
+def test_spark_names_of_files_become_paths(uri: str, path: Path | None) -> None:
+    assert local_file(uri) == path
+
+
+@pytest.mark.parametrize("raw", ["", "no json", '{"file": 5}', "{}", '{"file": "s3a://b/k", "text": "x"}'])
+def test_explaining_never_raises(raw: str) -> None:
+    for format in ("json", "csv", "parquet"):
+        assert explain_bad_row(CODEC, raw, format).reason
