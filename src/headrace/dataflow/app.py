@@ -1,0 +1,333 @@
+"""The app: one program, its graph, and the doors to running and explaining it.
+
+An app knows nothing of Spark: `run` and `start` open that door only when they are called. Settings do not live here
+either; the same app runs on a laptop and on a cluster.
+
+In a notebook a cell that is run again replaces what it said before: a step, source or output takes the place of the one
+with the same name from an earlier cell, and what hung on the old one goes with it. Reading a source again by an equal
+definition gives the stream that is already there, so the cells below stay valid. In a program that runs from a file,
+using a name twice is an error.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
+
+from headrace.dataflow import checks, site
+from headrace.dataflow.explain import explain_mermaid, explain_text
+from headrace.dataflow.graph import Node, ReadNode, TapNode, WriteNode, downstream, reachable
+from headrace.dataflow.naming import check_name
+from headrace.dataflow.projection import columns_sql
+from headrace.dataflow.settings import Settings, load_settings
+from headrace.dataflow.site import Site, call_site
+from headrace.dataflow.stream import Field, Stream
+from headrace.dataflow.variables import check_variables, find_missing, missing_secret
+from headrace.errors import ProgramError
+from headrace.model.expr import Expr
+from headrace.model.expr import check as check_expression
+from headrace.model.rows import RowCodec, codec_of
+from headrace.model.time import Span, span_us
+from headrace.sinks.contract import Sink
+from headrace.sources.contract import Source
+
+if TYPE_CHECKING:
+    from headrace.spark.runner import Run
+
+T = TypeVar("T")
+Until = Literal["stopped", "caught_up", "drained"]
+
+
+class App:
+    """A program: sources, steps and outputs under one name.
+
+    >>> import headrace as hr
+    >>> class Impression(hr.Record):
+    ...     tweet: str
+    ...     n: int = 1
+    >>> app = hr.App("tweets")
+    >>> views = app.read("views", hr.source.items([Impression("a"), Impression("a", 2)]), Impression)
+    >>> totals = views.key_by(Impression.tweet).aggregate(total=hr.sum("n")).named("totals")
+    >>> totals.write(hr.sink.console())
+    """
+
+    _console_factory: ClassVar[Callable[[int], Sink] | None] = None
+    """Makes the sink behind ``stream.show``; put here by the package, because sinks are beyond this room."""
+
+    def __init__(self, name: str) -> None:
+        self.name = check_name(name, "an app", str(call_site()))
+        self._nodes: list[Node] = []
+        self._next_id = 0
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Everything that was said, in the order it was said; for tools. What will run is `graph.reachable`."""
+        return tuple(self._nodes)
+
+    def __repr__(self) -> str:
+        return f"App({self.name!r})"
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    @overload
+    def read(
+        self,
+        name: str,
+        source: Source,
+        type: type[T],
+        /,
+        *,
+        time: Field | Expr = None,
+        out_of_order: Span = "0s",
+        idle: Span | None = None,
+    ) -> Stream[T]: ...
+    @overload
+    def read(
+        self,
+        name: str,
+        source: Source,
+        type: UnionType,
+        /,
+        *,
+        time: Field | Expr = None,
+        out_of_order: Span = "0s",
+        idle: Span | None = None,
+    ) -> Stream[Any]: ...
+    def read(
+        self,
+        name: str,
+        source: Source,
+        type: Any,
+        /,
+        *,
+        time: Any = None,
+        out_of_order: Span = "0s",
+        idle: Span | None = None,
+    ) -> Stream[Any]:
+        """Rows of a source, as objects of a type.
+
+        ``time`` is the event time: a field (``Tx.at``), a column's name or SQL. ``out_of_order`` says how long the
+        watermark waits for rows that come late; ``idle`` when a silent part of the source no longer holds it.
+        """
+        at = call_site()
+        check_name(name, "a source", str(at))
+        checks.check_source(source, at)
+        codec = codec_of(type, where=str(at))
+        text = None if time is None else columns_sql({"": time}, str(at))[""]
+        waits = span_us(out_of_order, what="out_of_order", where=str(at))
+        idles = None if idle is None else span_us(idle, what="idle", where=str(at))
+        self._check_times(codec, text, waits, idles, at)
+        definition = (_definition(source), codec, text, waits, idles)
+        known = self._known_read(name, definition)
+        if known is not None:
+            return Stream(self, known)
+        bound = _bind(source, codec, at)
+        node = self._add(
+            ReadNode,
+            at,
+            codec,
+            inputs=(),
+            source=bound,
+            time=text,
+            out_of_order_us=waits,
+            idle_us=idles,
+            definition=definition,
+        )
+        self._name(node, name, None, at)
+        return Stream(self, node)
+
+    def _check_times(self, codec: RowCodec, time: str | None, waits: int, idles: int | None, at: Site) -> None:
+        if time is not None:
+            check_expression(time, codec.schema, str(at))
+            checks.check_time(time, codec, at)
+        elif waits or idles is not None:
+            raise ProgramError(
+                "out_of_order and idle are about event time, and this source has none",
+                where=str(at),
+                expected="time= beside them",
+                found="no time=",
+                next_move=f"say which column tells the time: time={codec.names[0]!r}",
+            )
+
+    def _known_read(self, name: str, definition: Any) -> ReadNode | None:
+        """In a notebook, the node of an earlier cell that read the same thing under the same name."""
+        cell = site.current_cell()
+        for node in self._nodes:
+            if isinstance(node, ReadNode) and node.name == name and cell is not None and node.cell != cell:
+                return node if _same(node.definition, definition) else None
+        return None
+
+    # -- running ---------------------------------------------------------------------------------------------
+
+    def run(self, *, until: Until = "stopped", profile: str | None = None, spark: Any = None, **config: Any) -> None:
+        """Run the program, and come back when it has ended. Ctrl-C ends it after the current epoch.
+
+        ``until``: ``"stopped"`` runs until somebody stops it, ``"caught_up"`` until the input that is there has been
+        read (and can be resumed), ``"drained"`` until the end of all input, after which everything has fired. Settings
+        are given by name: ``app.run(store="./state", parallelism=2)``.
+        """
+        _wait_for(self.start(until=until, profile=profile, spark=spark, **config))
+
+    def start(self, *, until: Until = "stopped", profile: str | None = None, spark: Any = None, **config: Any) -> Run:
+        """Run the program in the background, for notebooks and tests; gives a `Run` to wait for or to stop."""
+        settings = self.settings(profile=profile, **config)
+        self._check_runnable(until)
+        from headrace.spark.runner import start
+
+        return start(self, settings, until, spark)
+
+    def settings(self, *, profile: str | None = None, **config: Any) -> Settings:
+        """The settings a run would have, from these arguments, the environment and ``headrace.toml``."""
+        settings = load_settings(self.name, config, profile=profile)
+        check_variables(settings.vars)
+        return settings
+
+    def _check_runnable(self, until: str) -> None:
+        if until not in ("stopped", "caught_up", "drained"):
+            raise ProgramError(
+                "this is no way to end a run",
+                where=str(call_site()),
+                expected='until="stopped", "caught_up" or "drained"',
+                found=repr(until),
+            )
+        for node in reachable(self):
+            holder = node.source if isinstance(node, ReadNode) else node.sink if isinstance(node, WriteNode) else None
+            for name in find_missing(holder):
+                error = missing_secret(name)
+                error.where = node.site
+                raise error
+
+    def explain(self, format: Literal["text", "mermaid"] = "text") -> str:
+        """The program as text or as a Mermaid graph: steps, state, exchanges, where expressions run, guarantees."""
+        return explain_mermaid(self) if format == "mermaid" else explain_text(self)
+
+    # -- how the graph grows ---------------------------------------------------------------------------------
+
+    def _add(self, kind: Any, at: Site, codec: RowCodec, **fields: Any) -> Node:
+        node: Node = kind(id=self._next_id, at=at, cell=site.current_cell(), codec=codec, **fields)
+        self._next_id += 1
+        self._nodes.append(node)
+        return node
+
+    def _name(self, node: Node, name: str, was: str | None, at: Site) -> None:
+        if was is not None:
+            check_name(was, "a former step", str(at))
+            if was == name:
+                raise ProgramError("a step cannot have been what it is", where=str(at), found=f"was={was!r}")
+        node.name, node.was = name, was
+        self._claim(node, name, at)
+
+    def _claim(self, node: Node, name: str, at: Site) -> None:
+        """Let a node have a name; in a notebook the one that has it from an earlier cell goes away."""
+        for other in [each for each in self._nodes if each.name == name and _share_names(each, node)]:
+            replaces = node.cell is not None and other.cell != node.cell
+            gone = downstream(self._nodes, other) if replaces else set()
+            if not replaces or node in gone:
+                node.name = None
+                raise ProgramError(
+                    f"two steps are named {name!r}",
+                    where=str(at),
+                    expected="a name of its own for each source and step",
+                    found=f"{name!r} at {other.site} too",
+                    next_move='give one of them another name: .named("…")',
+                )
+            self._nodes = [each for each in self._nodes if each not in gone]
+
+    def _settle_names(self) -> None:
+        """Give steps that are named by their class their name, once it is clear that nobody named them otherwise."""
+        for node in self.nodes:
+            name = checks.default_name(node)
+            if node.name is None and name is not None and node in self._nodes:
+                check_name(name, "a step", node.site)
+                node.name = name
+                self._claim(node, name, node.at)
+
+    def _output_name(self, node: Node, sink: Sink, given: str | None, at: Site) -> str:
+        cell = site.current_cell()
+        stem = given or f"{_nearest_name(node)}_{sink.kind}"
+        outputs = [each for each in self._nodes if isinstance(each, WriteNode)]
+        if cell is not None:
+            # What an earlier cell wrote from here by the same kind of sink is written anew by this one.
+            old = [each for each in outputs if each.cell != cell and _stem(each.name) == _stem(stem)]
+            self._nodes = [each for each in self._nodes if each not in old]
+            outputs = [each for each in outputs if each not in old]
+        taken = {each.name: each for each in outputs}
+        if given is None:
+            return next(name for name in _numbered(stem) if name not in taken)
+        if given in taken:
+            raise ProgramError(
+                f"two outputs are named {given!r}",
+                where=str(at),
+                expected="a name of its own for each output",
+                found=f"{given!r} at {taken[given].site} too",
+                next_move="give one of them another name",
+            )
+        return given
+
+    def _console(self, rows: int) -> Sink:
+        if App._console_factory is None:
+            raise ProgramError("there is no console to show rows on", where=str(call_site()))
+        return App._console_factory(rows)
+
+
+def _wait_for(run: Run) -> None:
+    """Until a run has ended. Ctrl-C and SIGTERM end it after its current epoch; a second one does not wait for that."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
+    try:
+        run.wait()
+    except KeyboardInterrupt:
+        run.stop()
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _share_names(a: Node, b: Node) -> bool:
+    """Whether two nodes cannot have one name: outputs have names of their own, sources and steps share theirs."""
+    return a is not b and isinstance(a, WriteNode) == isinstance(b, WriteNode)
+
+
+def _nearest_name(node: Node) -> str:
+    """The name of the step that rows come from, with the way they left it: ``fraud``, ``fraud_late``."""
+    name = node.name or checks.default_name(node)
+    if name is not None or not node.inputs:
+        return name or "rows"
+    before = _nearest_name(node.inputs[0])
+    return f"{before}_{node.verb}" if isinstance(node, TapNode) else before
+
+
+def _numbered(stem: str) -> Iterator[str]:
+    yield stem
+    n = 2
+    while True:
+        yield f"{stem}_{n}"
+        n += 1
+
+
+def _stem(name: str | None) -> str:
+    head, _, tail = (name or "").rpartition("_")
+    return head if head and tail.isdigit() else name or ""
+
+
+def _definition(source: Source) -> Any:
+    """What makes two sources equal: their kind and everything they were given."""
+    return type(source), {name: value for name, value in vars(source).items() if not name.startswith("__")}
+
+
+def _same(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except (TypeError, ValueError):  # arrays and their like do not say whether they are equal
+        return False
+
+
+def _bind(source: Source, codec: RowCodec, at: Site) -> Source:
+    try:
+        return source.bind(codec)
+    except ProgramError as error:
+        error.where = error.where or str(at)
+        raise

@@ -1,0 +1,222 @@
+"""The program as the user said it: a graph of nodes, in the order they were said.
+
+Nodes are plain data for the planner. A node's inputs are always older than itself, so the order of creation is a
+topological one. `reachable` gives what will run: everything that an output or a queryable step leads back to, checked.
+``key_by`` is no node: it is the `KeySpec` of the keyed steps behind it, and steps that hang on the same node with equal
+specs share one exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace.dataflow.site import Site
+from headrace.model.keyspec import KeySpec
+
+if TYPE_CHECKING:
+    from headrace.dataflow.app import App
+    from headrace.model.rows import RowCodec
+    from headrace.operators.aggregates import Agg
+    from headrace.sinks.contract import Sink
+    from headrace.sources.contract import Source
+    from headrace.state.handles import StateDecl
+
+ExprOp = Literal["where", "select", "with_columns"]
+CallOp = Literal["map", "flat_map", "filter", "only"]
+KeyedOp = Literal["process", "reduce", "latest", "aggregate"]
+BatchForm = Literal["arrow", "polars", "pandas"]
+Fire = Literal["per_row", "per_epoch"]
+
+
+@dataclass(eq=False, kw_only=True)
+class Node:
+    """One thing the user said. Compared by identity."""
+
+    id: int
+    inputs: tuple[Node, ...]
+    codec: RowCodec
+    """Type of the rows that come out; for a write, of those that go in."""
+    at: Site
+    cell: int | None = None
+    name: str | None = None
+    was: str | None = None
+    placed_by: tuple[str, ...] | None = None
+    """Columns by whose values the rows already lie on their shard, in key order; None: unknown or before any key."""
+    queryable: bool = False
+
+    @property
+    def site(self) -> str:
+        """The user's line, as text."""
+        return str(self.at)
+
+    @property
+    def verb(self) -> str:
+        """What the user called to make this node."""
+        raise NotImplementedError
+
+    @property
+    def label(self) -> str:
+        """The name, or for a nameless step its verb and place."""
+        return self.name or f"{self.verb} at {self.site}"
+
+    @property
+    def stateful(self) -> bool:
+        return False
+
+
+@dataclass(eq=False, kw_only=True)
+class ReadNode(Node):
+    """A source; its name is the source's name."""
+
+    source: Source
+    time: str | None
+    """SQL text of the event time over the columns as read."""
+    out_of_order_us: int = 0
+    idle_us: int | None = None
+    definition: Any = None
+    """What makes two reads of one name the same one in a notebook."""
+
+    @property
+    def verb(self) -> str:
+        return "read"
+
+
+@dataclass(eq=False, kw_only=True)
+class ExprNode(Node):
+    """Expressions over columns: ``where`` has one pair with an empty name, the others one per column of the output."""
+
+    op: ExprOp
+    exprs: tuple[tuple[str, str], ...]
+
+    @property
+    def verb(self) -> str:
+        return self.op
+
+
+@dataclass(eq=False, kw_only=True)
+class CallNode(Node):
+    """A Python function per row; for ``only`` the function is the type (or union) to keep."""
+
+    op: CallOp
+    fn: Any
+
+    @property
+    def verb(self) -> str:
+        return self.op
+
+
+@dataclass(eq=False, kw_only=True)
+class BatchNode(Node):
+    """A Python function per batch of columns."""
+
+    fn: Callable[[Any], Any]
+    form: BatchForm
+
+    @property
+    def verb(self) -> str:
+        return "map_batches"
+
+
+@dataclass(eq=False, kw_only=True)
+class UnionNode(Node):
+    """All rows of its inputs, which have one type."""
+
+    @property
+    def verb(self) -> str:
+        return "union"
+
+
+@dataclass(eq=False, kw_only=True)
+class KeyedNode(Node):
+    """A stateful step. Its one input is the stream that was keyed."""
+
+    op: KeyedOp
+    key: KeySpec
+    fn: Any = None
+    """The Process instance, or the function of ``reduce``."""
+    aggs: dict[str, Agg[Any]] = field(default_factory=dict)
+    decls: tuple[StateDecl, ...] = ()
+    fire: Fire = "per_epoch"
+    """When ``reduce`` and ``aggregate`` give out results: for each row, or for each changed key once per epoch."""
+
+    @property
+    def verb(self) -> str:
+        return self.op
+
+    @property
+    def stateful(self) -> bool:
+        return True
+
+    @property
+    def input(self) -> Node:
+        return self.inputs[0]
+
+    @property
+    def needs_exchange(self) -> bool:
+        """False where the rows of the input already lie on the shard that owns this key."""
+        return self.key.columns is None or self.key.columns != self.input.placed_by
+
+
+@dataclass(eq=False, kw_only=True)
+class TapNode(Node):
+    """What leaves a step beside its main output: ``errors``, ``late`` or ``side:<name>``."""
+
+    tag: str
+
+    @property
+    def verb(self) -> str:
+        return self.tag.removeprefix("side:") if self.tag.startswith("side:") else self.tag
+
+
+@dataclass(eq=False, kw_only=True)
+class WriteNode(Node):
+    """An output. Its name is its identity in the store."""
+
+    sink: Sink
+
+    @property
+    def verb(self) -> str:
+        return "write"
+
+
+def upstream(ends: Iterable[Node]) -> set[Node]:
+    """These nodes and everything they are made from."""
+    found: set[Node] = set()
+    waiting = list(ends)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting.extend(node.inputs)
+    return found
+
+
+def downstream(nodes: Iterable[Node], start: Node) -> set[Node]:
+    """A node and everything among `nodes` that is made from it."""
+    found = {start}
+    for node in nodes:
+        if any(before in found for before in node.inputs):
+            found.add(node)
+    return found
+
+
+def readers(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
+    """Who reads each node, in the order they were said."""
+    reading: dict[Node, list[Node]] = {}
+    for node in nodes:
+        reading.setdefault(node, [])
+        for before in node.inputs:
+            reading.setdefault(before, []).append(node)
+    return reading
+
+
+def reachable(app: App, also: Iterable[Node] = ()) -> tuple[Node, ...]:
+    """The checked program in topological order: what outputs, queryable steps and the nodes in `also` lead back to.
+
+    Raises ProgramError for mistakes that show only in the whole; warns about steps that nobody reads.
+    """
+    from headrace.dataflow.checks import check_program
+
+    return check_program(app, also)

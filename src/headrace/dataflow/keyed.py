@@ -1,0 +1,135 @@
+"""Keyed streams: the verbs that need a key, so that completion teaches which those are.
+
+Each verb is a stateful step. Its name is its identity: a process function's is its class's, the others need ``.named``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+import typing_extensions
+
+from headrace.dataflow import checks
+from headrace.dataflow.aggregation import aggregate_codec
+from headrace.dataflow.functions import Process, declarations, process_types
+from headrace.dataflow.graph import KeyedNode
+from headrace.dataflow.outputs import check_callable
+from headrace.dataflow.site import Site, call_site
+from headrace.dataflow.stream import Stream
+from headrace.errors import ProgramError
+from headrace.model.keyspec import KeySpec
+from headrace.model.record import Row
+from headrace.model.rows import RowCodec, codec_of
+from headrace.operators.aggregates import Agg, Trigger
+
+if TYPE_CHECKING:
+    from headrace.dataflow.app import App
+
+T = TypeVar("T")
+R = TypeVar("R")
+K = typing_extensions.TypeVar("K", default=Any)
+
+
+class StepStream(Stream[R], Generic[R, T]):
+    """What comes out of a keyed step whose rows in are of type ``T``."""
+
+    @property
+    def late(self) -> Stream[T]:
+        """Rows that came when the watermark had already passed them. Using it takes them out of the step."""
+        at = call_site()
+        checks.check_late(self._app, self._node, at)
+        return self._tap("late", self._node.inputs[0].codec, at)
+
+
+class KeyedStream(Generic[T, K]):
+    """Rows brought together by key; its verbs keep state per key.
+
+    >>> import headrace as hr
+    >>> class Tx(hr.Record):
+    ...     card: str
+    ...     cents: int = 0
+    >>> tx = hr.App("shop").read("tx", hr.source.items([]), Tx)
+    >>> totals = tx.key_by(Tx.card).aggregate(total=hr.sum(Tx.cents), n=hr.count()).named("totals")
+    >>> totals.node.codec.names
+    ['card', 'total', 'n']
+    """
+
+    def __init__(self, stream: Stream[T], key: KeySpec) -> None:
+        self._stream = stream
+        self._key = key
+
+    @property
+    def app(self) -> App:
+        """The program this stream belongs to."""
+        return self._stream.app
+
+    @property
+    def key(self) -> KeySpec:
+        """What the rows are keyed by; for tools."""
+        return self._key
+
+    def __repr__(self) -> str:
+        return f"<KeyedStream by {self._key}: {self._stream!r}>"
+
+    def process(self, fn: Process[T, R, K]) -> StepStream[R, T]:
+        """Run a process function: state, timers and side outputs, declared on its class. Its class names the step."""
+        at = call_site()
+        checks.check_process(fn, self._stream.node.codec, self._key, at)
+        _, out, _ = process_types(type(fn))
+        decls = declarations(type(fn), at)
+        return self._step("process", codec_of(out, where=str(at)), at, fn=fn, decls=decls)
+
+    def reduce(self, fn: Callable[[T, T], T], *, fire: Trigger | None = None) -> StepStream[T, T]:
+        """One row per key, made of all so far: ``reduce(lambda a, b: a.replace(n=a.n + b.n))``.
+
+        Each key that changed is emitted once per epoch, or with ``fire=hr.per_row()`` for every row. The function must
+        leave the key's columns as they are.
+        """
+        at = call_site()
+        check_callable(fn, "reduce", at)
+        codec = self._stream.node.codec
+        return self._step("reduce", codec, at, fn=fn, placed_by=self._key.columns, fire=_fire(fire, at))
+
+    def latest(self) -> StepStream[T, T]:
+        """The newest row of each key, by event time where there is one; each key that changed once per epoch."""
+        return self._step("latest", self._stream.node.codec, call_site(), placed_by=self._key.columns)
+
+    @overload
+    def aggregate(self, into: type[R], /, *, fire: Trigger | None = None, **aggs: Agg[Any]) -> StepStream[R, T]: ...
+    @overload
+    def aggregate(self, /, *, fire: Trigger | None = None, **aggs: Agg[Any]) -> StepStream[Row, T]: ...
+    def aggregate(self, into: Any = None, /, *, fire: Any = None, **aggs: Agg[Any]) -> StepStream[Any, T]:
+        """Running aggregates per key: ``aggregate(total=hr.sum("cents"), n=hr.count())``.
+
+        Rows hold the key's columns and the aggregates. Each key that changed is emitted once per epoch, or with
+        ``fire=hr.per_row()`` for every row.
+        """
+        at = call_site()
+        codec = aggregate_codec(self._stream.node.codec, self._key, into, aggs, at)
+        columns = self._key.columns
+        placed_by = columns if columns is not None and set(columns) <= set(codec.names) else None
+        return self._step("aggregate", codec, at, aggs=dict(aggs), placed_by=placed_by, fire=_fire(fire, at))
+
+    def _step(self, op: Any, codec: RowCodec, at: Site, **fields: Any) -> StepStream[Any, Any]:
+        inputs = (self._stream.node,)
+        node = self.app._add(KeyedNode, at, codec, inputs=inputs, op=op, key=self._key, **fields)
+        return StepStream(self.app, node)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise checks.unknown_keyed_verb(str(self._key), name)
+
+
+def _fire(fire: Any, at: Site) -> Any:
+    if fire is None:
+        return "per_epoch"
+    if not isinstance(fire, Trigger):
+        raise ProgramError(
+            "fire= says when results are given out",
+            where=str(at),
+            expected="hr.per_epoch() or hr.per_row()",
+            found=repr(fire),
+        )
+    return fire.kind

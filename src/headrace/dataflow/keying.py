@@ -1,0 +1,87 @@
+"""What rows are keyed by: from what a user gives to ``key_by`` to a `KeySpec`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MemberDescriptorType
+from typing import Any
+
+from headrace.dataflow.outputs import check_callable
+from headrace.dataflow.projection import known_column
+from headrace.dataflow.site import Site, user_frame
+from headrace.errors import ProgramError
+from headrace.model.expr import Expr
+from headrace.model.hints import function_hints
+from headrace.model.keyspec import KeySpec
+from headrace.model.rows import RowCodec
+from headrace.model.shapes import split_optional, strip, union_members
+from headrace.model.values import type_name
+
+
+def key_spec(codec: RowCodec, keys: Sequence[Any], at: Site) -> KeySpec:
+    """The key that a user asked for, its columns checked against the rows."""
+    if not keys:
+        raise ProgramError(
+            "key_by without a key",
+            where=str(at),
+            expected="a field, a column's name, several of them, or a function",
+            found="nothing",
+            next_move=f"for instance key_by({codec.names[0]!r})",
+        )
+    functions = [key for key in keys if callable(key) and not isinstance(key, MemberDescriptorType | Expr)]
+    if functions:
+        return _function_spec(keys, at)
+    columns = tuple(known_column(codec, key, str(at)) for key in keys)
+    if len(set(columns)) != len(columns):
+        raise ProgramError("key_by names a column twice", where=str(at), found=", ".join(columns))
+    types = [codec.annotations[name] for name in columns]
+    for name, each in zip(columns, types):
+        check_key_type(each, f"{type_name(codec.type)}.{name}", at)
+    key_type = types[0] if len(types) == 1 else tuple[tuple(types)]  # type: ignore[misc]
+    return KeySpec(columns, None, key_type)
+
+
+def _function_spec(keys: Sequence[Any], at: Site) -> KeySpec:
+    if len(keys) > 1:
+        raise ProgramError(
+            "a key function stands alone",
+            where=str(at),
+            expected="one function, or any number of columns",
+            found=f"{len(keys)} arguments",
+            next_move="return a tuple from the function: key_by(lambda row: (row.a, row.b))",
+        )
+    fn = keys[0]
+    check_callable(fn, "key_by", at)
+    try:
+        returned = function_hints(fn, user_frame()).get("return", Any)
+    except (NameError, AttributeError):
+        returned = Any
+    check_key_type(returned, f"the key of {getattr(fn, '__name__', 'the function')}", at)
+    return KeySpec(None, fn, returned)
+
+
+def check_key_type(annotation: Any, what: str, at: Site) -> None:
+    """Refuse types whose values are no keys."""
+    bare, _ = split_optional(strip(annotation))
+    if bare is Any or not _is_container(bare):
+        return
+    raise ProgramError(
+        f"{what} cannot be a key",
+        where=str(at),
+        expected="text, numbers, bytes, booleans, dates, timestamps, UUIDs, enums, None, or several of these",
+        found=type_name(annotation),
+        next_move="key by its parts: key_by('a', 'b'), or by a function that returns a tuple",
+    )
+
+
+def _is_container(bare: Any) -> bool:
+    from typing import get_args, get_origin
+
+    from headrace.model.shapes import is_record_class
+
+    if union_members(bare):
+        return any(_is_container(strip(member)) for member in union_members(bare))
+    origin = get_origin(bare) or bare
+    if origin is tuple:
+        return any(_is_container(strip(part)) for part in get_args(bare) if part is not ...)
+    return is_record_class(bare) or origin in (list, dict, set, frozenset)

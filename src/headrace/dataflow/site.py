@@ -1,0 +1,64 @@
+"""Where in the user's program something was said: file and line for error messages, and the cell of a notebook.
+
+The user's line is the innermost frame that is not part of Headrace. The test kit and examples count as users.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_statements = count(1)
+
+
+class Site(NamedTuple):
+    """A line of the user's program."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{_short(self.file)}:{self.line}"
+
+
+def call_site() -> Site:
+    """The line of the user's program that is being executed."""
+    frame = user_frame()
+    return Site(frame.f_code.co_filename, frame.f_lineno) if frame is not None else Site("<unknown>", 0)
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame outside of Headrace."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame
+
+
+def _short(file: str) -> str:
+    """A path as short as it can be while an editor still finds it from the working directory."""
+    if not os.path.isabs(file):
+        return file
+    try:
+        relative = os.path.relpath(file)
+    except (OSError, ValueError):
+        return file
+    return file if relative.startswith("..") else relative
+
+
+def current_cell() -> int | None:
+    """A number for the notebook cell, or for the statement of an interactive session, that is running; else None.
+
+    What a later cell says under a name replaces what an earlier one said; in a program that runs from a file, saying a
+    name twice is a mistake.
+    """
+    shell = sys.modules.get("IPython")
+    running = shell.get_ipython() if shell is not None and hasattr(shell, "get_ipython") else None
+    if running is not None:
+        return int(running.execution_count)
+    return next(_statements) if hasattr(sys, "ps1") else None

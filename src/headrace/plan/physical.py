@@ -1,0 +1,172 @@
+"""What will run: a compiled program, made once, shipped once to the workers.
+
+Level 0 is the chain from a source to the first exchange; level k runs what stands behind the k-th exchange. Inside a
+level rows move through a *fragment*, a push graph of operators; between levels they wear the columns of
+`headrace.model.wire`. Everything here is data: nothing opens a file or knows Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import pyarrow as pa
+
+from headrace.model.job import JobFacts
+from headrace.model.watermarks import TimedSource
+
+if TYPE_CHECKING:
+    from headrace.model.keyspec import KeySpec
+    from headrace.model.rows import RowCodec
+    from headrace.operators.contract import Operator
+    from headrace.sinks.contract import Sink
+    from headrace.sources.contract import Source
+
+
+class Target(NamedTuple):
+    """Where an outlet leads."""
+
+    kind: Literal["op", "edge", "out"]
+    place: int
+    """Position of the operator in its fragment, number of the edge, or position of the output."""
+    port: int = 0
+
+
+@dataclass(frozen=True)
+class OpPlan:
+    """One operator of a fragment."""
+
+    step: str
+    """The step's name; for a stateless step a readable place such as ``map at app.py:12``."""
+    build: Callable[[], Operator]
+    targets: dict[str, tuple[Target, ...]]
+    """Outlet tag → where its rows go."""
+    stateful: bool = False
+    rekey: KeySpec | None = None
+    """Set where the rows already lie on the right shard and only their key has to be computed again."""
+    codec: RowCodec | None = None
+    """Type of the rows that come in; only needed with ``rekey``."""
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """The operators of one level (or of one source's chain), in topological order."""
+
+    ops: tuple[OpPlan, ...] = ()
+    entries: dict[int, tuple[Target, ...]] = field(default_factory=dict)
+    """Edge → where its rows go."""
+    entry: tuple[Target, ...] = ()
+    """Where a source's rows go; only in level 0."""
+    errors: tuple[Target, ...] = ()
+    """Where a source's undecodable rows go; empty: they stop the job."""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        return tuple(op.step for op in self.ops if op.stateful)
+
+
+@dataclass(frozen=True)
+class EdgePlan:
+    """A keyed exchange: rows of one type, moved to the shard that owns their key."""
+
+    index: int
+    level: int
+    """The level whose tasks read it."""
+    codec: RowCodec
+    key: KeySpec
+    slots: tuple[int, ...]
+    sources: tuple[str, ...]
+    """Timed sources above it."""
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    name: str
+    source: Source
+    codec: RowCodec
+    """Type of the rows as read."""
+    time: str | None
+    """SQL text of the event time over the columns as read."""
+    prefix: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    """Expressions that run in the JVM, as (verb, pairs), in order."""
+    out: RowCodec
+    """Type of the rows after the prefix."""
+    fragment: Fragment
+    direct: EdgePlan | None
+    """Set where no Python is needed before the exchange: the JVM writes the wire itself."""
+
+    @property
+    def filtered(self) -> bool:
+        """Whether a JVM filter may hide rows that would have moved time."""
+        return self.time is not None and any(verb == "where" for verb, _ in self.prefix)
+
+
+@dataclass(frozen=True)
+class OutputPlan:
+    name: str
+    sink: Sink
+    codec: RowCodec
+    site: str
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """A stateful step: what a store knows it by."""
+
+    step: str
+    was: str | None
+    level: int
+    sources: tuple[str, ...]
+    """Timed sources above it; its watermark is their minimum."""
+    uses_watermark: bool
+    states: dict[str, str]
+    """State name → kind, for people and for queries."""
+    renamed: dict[str, str]
+    """State name → its former name."""
+    ttl: dict[str, str]
+    """State that expires → its clock, ``wall`` or ``event``."""
+    key: Any = None
+    """Python type of the key, for reading it back."""
+
+
+@dataclass(frozen=True)
+class Program:
+    app: str
+    sources: tuple[SourcePlan, ...]
+    levels: tuple[Fragment, ...]
+    """Fragments of level 1, 2, …"""
+    edges: tuple[EdgePlan, ...]
+    outputs: tuple[OutputPlan, ...]
+    steps: dict[str, StepPlan]
+    schema: pa.Schema
+    """Of every exchange."""
+    timed: tuple[TimedSource, ...]
+    marks: bool
+    """Whether some step needs the watermark of its own epoch, so that chains have to send markers."""
+    direct: dict[int, str]
+    """Edge that the JVM writes itself → the timed source whose rows it carries."""
+    parallelism: int
+    key_groups: int
+    fingerprint: str
+
+    @cached_property
+    def step_sources(self) -> dict[str, tuple[str, ...]]:
+        return {step.step: step.sources for step in self.steps.values()}
+
+    def facts(self) -> JobFacts:
+        """The program as the store's side sees it."""
+        steps = self.steps.values()
+        return JobFacts(
+            app=self.app,
+            program=self.fingerprint,
+            parallelism=self.parallelism,
+            key_groups=self.key_groups,
+            levels=len(self.levels),
+            timed=self.timed,
+            step_sources=self.step_sources,
+            renamed={step.step: step.renamed for step in steps if step.renamed},
+            ttl={step.step: step.ttl for step in steps if step.ttl},
+            was={step.step: step.was for step in steps if step.was},
+        )

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.dataflow import site
+from headrace.dataflow.graph import WriteNode, reachable
+from headrace.errors import ProgramError, SettingsError
+
+
+class Tx(hr.Record):
+    card: str
+    cents: int = 0
+
+
+class Fraud(hr.Process[Tx, Tx, str]):
+    seen: hr.ValueState[int]
+
+    def on_event(self, event: Tx, ctx: hr.Context[str]) -> Iterator[Tx]:
+        yield event
+
+
+class Notebook:
+    """Plays the cells of a notebook: each `run` is a cell that was executed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number = 0
+        monkeypatch.setattr(site, "current_cell", lambda: self.number)
+        self.app = hr.App("notes")
+        self.names: dict[str, Any] = {}
+
+    def read(self, rows: list[Tx]) -> hr.Stream[Tx]:
+        self.number += 1
+        return self.app.read("tx", hr.source.items(rows), Tx)
+
+    def outputs(self) -> list[str | None]:
+        return [node.name for node in self.app.nodes if isinstance(node, WriteNode)]
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    return Notebook(monkeypatch)
+
+
+def test_a_cell_run_again_replaces_its_steps_and_outputs(notebook: Notebook) -> None:
+    tx = notebook.read([])
+
+    def cell() -> hr.Stream[Tx]:
+        notebook.number += 1
+        alerts = tx.key_by("card").process(Fraud())
+        alerts.write(hr.sink.collect())
+        alerts.write(hr.sink.collect())
+        return alerts
+
+    cell()
+    newest = cell()
+    nodes = reachable(notebook.app)
+    assert [node.name for node in nodes] == ["tx", "fraud", "fraud_collect", "fraud_collect_2"]
+    assert newest.node in nodes
+
+
+def test_a_named_step_of_a_later_cell_takes_the_place_and_its_readers_go(notebook: Notebook) -> None:
+    tx = notebook.read([])
+    notebook.number += 1
+    old = tx.key_by("card").latest().named("newest")
+    old.where("cents > 0").write(hr.sink.console())
+    notebook.number += 1
+    new = tx.key_by("card").latest().named("newest")
+    assert old.node not in notebook.app.nodes
+    assert notebook.outputs() == []
+    new.queryable()
+    assert reachable(notebook.app) == (tx.node, new.node)
+
+
+def test_reading_the_same_again_keeps_what_hangs_on_it(notebook: Notebook) -> None:
+    first = notebook.read([Tx("a")])
+    first.write(hr.sink.collect())
+    again = notebook.read([Tx("a")])
+    assert again.node is first.node
+    assert notebook.outputs() == ["tx_collect"]
+
+
+def test_reading_something_else_under_the_name_starts_over(notebook: Notebook) -> None:
+    first = notebook.read([Tx("a")])
+    first.write(hr.sink.collect())
+    other = notebook.read([Tx("b")])
+    assert other.node is not first.node
+    assert notebook.outputs() == []
+    assert notebook.app.nodes == (other.node,)
+
+
+def test_within_one_cell_a_name_twice_is_an_error(notebook: Notebook) -> None:
+    tx = notebook.read([])
+    tx.key_by("card").latest().named("newest")
+    with pytest.raises(ProgramError, match="two steps are named"):
+        tx.key_by("card").latest().named("newest")
+
+
+def test_a_step_cannot_replace_what_it_is_made_from(notebook: Notebook) -> None:
+    tx = notebook.read([])
+    notebook.number += 1
+    with pytest.raises(ProgramError, match="two steps are named 'tx'"):
+        tx.where("cents > 0").named("tx")
+
+
+def test_cells_are_told_by_ipython_and_statements_by_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert site.current_cell() is None
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    assert site.current_cell() != site.current_cell()
+    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(execution_count=7))
+    monkeypatch.setitem(sys.modules, "IPython", shell)  # type: ignore[arg-type]
+    assert site.current_cell() == 7
+
+
+# -- starting ------------------------------------------------------------------------------------------------------
+
+
+def written() -> hr.App:
+    app = hr.App("fraud")
+    app.read("tx", hr.source.items([]), Tx).write(hr.sink.collect())
+    return app
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Stands in for the room that knows Spark; keeps what it was asked to start."""
+    asked: list[Any] = []
+
+    class Run:
+        def wait(self, timeout_s: float | None = None) -> bool:
+            asked.append("waited")
+            return True
+
+    def start(app: hr.App, settings: hr.Settings, until: str, spark: Any) -> Run:
+        asked.append((app.name, settings, until, spark))
+        return Run()
+
+    monkeypatch.setitem(sys.modules, "headrace.spark.runner", SimpleNamespace(start=start))  # type: ignore[arg-type]
+    return asked
+
+
+def test_run_starts_with_settings_and_waits(runner: list[Any]) -> None:
+    written().run(until="caught_up", store="./x", parallelism=3, spark="session")
+    (name, settings, until, spark), waited = runner
+    assert (name, until, spark, waited) == ("fraud", "caught_up", "session", "waited")
+    assert (settings.store, settings.parallelism) == ("./x", 3)
+
+
+def test_an_unknown_setting_or_end_is_refused_before_anything_starts(runner: list[Any]) -> None:
+    with pytest.raises(SettingsError, match="did you mean parallelism"):
+        written().start(paralelism=3)
+    with pytest.raises(ProgramError, match="drained"):
+        written().start(until="done")  # type: ignore[arg-type]
+    with pytest.raises(ProgramError, match="no outputs"):
+        hr.App("empty").start()
+    assert runner == []
+
+
+def test_a_missing_secret_stops_the_start_and_nothing_else(runner: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HR_TEST_SECRET", raising=False)
+    app = hr.App("fraud")
+    app.read("tx", hr.source.spark("kafka", password=hr.secret("HR_TEST_SECRET")), Tx).write(hr.sink.collect())
+    assert "HR_TEST_SECRET" not in app.explain()
+    with pytest.raises(SettingsError, match="'HR_TEST_SECRET' is not set") as caught:
+        app.start()
+    assert "test_app.py:" in caught.value.where
+    assert runner == []
+
+
+def test_ctrl_c_ends_a_run_after_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    class Run:
+        def wait(self, timeout_s: float | None = None) -> bool:
+            raise KeyboardInterrupt
+
+        def stop(self) -> None:
+            told.append("stop")
+
+    runner = SimpleNamespace(start=lambda *_: Run())
+    monkeypatch.setitem(sys.modules, "headrace.spark.runner", runner)  # type: ignore[arg-type]
+    written().run()
+    assert told == ["stop"]
+
+
+# -- the door ------------------------------------------------------------------------------------------------------
+
+
+def test_importing_headrace_loads_nothing_heavy_and_is_quick() -> None:
+    code = (
+        "import time, sys, pyarrow, numpy; began = time.process_time(); import headrace; "
+        "print(time.process_time() - began, [m for m in ('pyspark', 'pandas', 'polars') if m in sys.modules])"
+    )
+    best = 9.0
+    for _ in range(3):
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        took, loaded = out.split(" ", 1)
+        assert loaded.strip() == "[]"
+        best = min(best, float(took))
+    assert best < 0.4
+
+
+def test_names_that_load_more_are_there_when_asked_for() -> None:
+    assert hr.Store.__name__ == "Store"
+    assert hr.testing.__name__ == "headrace.testing"
+    assert "testing" in dir(hr)
+    with pytest.raises(AttributeError, match="nothing_here"):
+        hr.nothing_here  # type: ignore[attr-defined]
+
+
+def test_building_a_program_is_quick() -> None:
+    began = time.process_time()
+    app = hr.App("many")
+    stream: hr.Stream[Any] = app.read("tx", hr.source.items([]), Tx)
+    for _ in range(100):
+        stream = stream.where("cents > 0")
+    stream.write(hr.sink.collect())
+    reachable(app)
+    assert time.process_time() - began < 2
