@@ -1,0 +1,233 @@
+"""The coordinator: carries out what was decided, in the order that makes an epoch a transaction.
+
+An epoch is three calls, made by the driver (or the test kit) between Spark's question and Spark's answer:
+
+    order   = coordinator.begin(epoch, …)      # or nothing, when the epoch is already true and was only released again
+    …tasks run and report…
+    coordinator.complete(order, reports, …)    # checks, publishes, releases
+
+What a restart sees if the process dies inside `complete` stands beside each of its steps. The coordinator never
+looks at rows, and its work does not grow with the number of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Protocol
+
+from headrace.checkpoint.decide import Refuse, SkipEpoch, decide_epoch, decide_reports
+from headrace.checkpoint.fence import Fence
+from headrace.checkpoint.publish import (
+    derive_added,
+    derive_counters,
+    derive_outputs,
+    derive_stats,
+    derive_steps,
+    new_nonce,
+    publish_manifest,
+)
+from headrace.checkpoint.release import Releaser
+from headrace.errors import EpochFailed, Refused
+from headrace.model import crash
+from headrace.model.job import JobFacts
+from headrace.model.order import EpochOrder
+from headrace.model.report import RunRef, TaskReport
+from headrace.model.watermarks import TimeState, derive_next_idle_us, derive_time, merge_marks
+from headrace.state.manifest import JobState, Manifest
+from headrace.state.store import Store
+
+
+class Maintenance(Protocol):
+    """Folding and sweeping, which happen beside the epochs."""
+
+    def take_folds(self, state: JobState) -> dict[str, tuple[RunRef, ...]]:
+        """Step → its older runs with finished folds put in. Never waits."""
+
+    def published(self, state: JobState) -> None:
+        """A new state is published: look for work."""
+
+
+@dataclass
+class Coordinator:
+    store: Store
+    job: JobFacts
+    fence: Fence
+    releaser: Releaser
+    maintenance: Maintenance
+    state: JobState | None
+    """The newest published state."""
+    timeline: int = 0
+    adopted: dict[str, tuple[RunRef, ...]] = field(default_factory=dict)
+    """Lists of runs that this start changed (renamed steps, other shards); written with the next manifest."""
+
+    def begin(
+        self,
+        epoch: int,
+        offsets: str,
+        *,
+        clock_us: int,
+        final: bool,
+        hints: Mapping[str, Mapping[str, int]],
+        reached_us: int | None = None,
+    ) -> EpochOrder | None:
+        """The order for the tasks of an epoch; None when it was published before and has only been released again."""
+        crash.reach("offsets_written", epoch)
+        self.fence.check()
+        match decide_epoch(epoch, offsets, self.state):
+            case Refuse() as no:
+                raise Refused(
+                    no.reason, where=self.store.url, expected=no.expected, found=no.found, next_move=no.next_move
+                )
+            case SkipEpoch():
+                assert self.state is not None
+                self.releaser.release(self.state.manifest)
+                return None
+        state = self.state
+        return EpochOrder(
+            epoch=epoch,
+            timeline=self.timeline,
+            fence=self.fence.number,
+            clock_us=clock_us,
+            parent_epoch=-1 if state is None else state.epoch,
+            parent="" if state is None else state.manifest.nonce,
+            final=final,
+            hints={source: dict(splits) for source, splits in hints.items()},
+            reached_us=reached_us,
+        )
+
+    def complete(
+        self,
+        order: EpochOrder,
+        reports: Sequence[TaskReport],
+        *,
+        offsets: str,
+        inputs: Mapping[str, str],
+        took_us: Mapping[str, int],
+    ) -> Manifest:
+        """Makes an epoch true. After a death before publishing it never happened; after it, it is released again."""
+        crash.reach("reports_collected", order.epoch)
+        self._check(order, reports)
+        manifest, state = self._derive(order, reports, offsets, inputs, took_us)
+        self.fence.check()
+        publish_manifest(self.store, manifest)
+        # A sweep frees old names, so a driver that slept long enough could take one again: then a newer fence exists.
+        self.fence.check()
+        self.state = state
+        self.adopted = {}
+        self.releaser.release(manifest)
+        crash.reach("released", order.epoch)
+        self.maintenance.published(state)
+        return manifest
+
+    def _check(self, order: EpochOrder, reports: Sequence[TaskReport]) -> None:
+        job = self.job
+        problem = decide_reports(
+            list(reports), epoch=order.epoch, parent=order.parent, levels=job.levels, parallelism=job.parallelism
+        )
+        if not problem and job.levels:
+            expected = self._time(order, _marks(reports, level=0), final=order.final).steps
+            found = next(report.watermarks for report in reports if report.level == 1)
+            if expected != found:
+                problem = f"tasks computed the watermarks {found}, the driver {expected}"
+        if problem:
+            raise EpochFailed(
+                "the reports of an epoch do not fit together, so it is not published",
+                where=f"epoch {order.epoch}",
+                found=problem,
+                next_move="start again: the epoch is replayed whole from the same offsets",
+            )
+
+    def _time(self, order: EpochOrder, marks: dict[str, dict[str, int]], *, final: bool) -> TimeState:
+        before = TimeState() if self.state is None else self.state.manifest.time
+        merged: dict[str, dict[str, int]] = {}
+        merge_marks(merged, order.hints)
+        merge_marks(merged, marks)
+        return derive_time(before, merged, sources=self.job.timed, steps=self.job.step_sources,
+                           clock_us=order.clock_us, final=final, reached_us=order.reached_us)  # fmt: skip
+
+    def _derive(
+        self,
+        order: EpochOrder,
+        reports: Sequence[TaskReport],
+        offsets: str,
+        inputs: Mapping[str, str],
+        took_us: Mapping[str, int],
+    ) -> tuple[Manifest, JobState]:
+        before = self.state
+        rewritten = dict(self.adopted)
+        if before is not None:
+            folded = self.maintenance.take_folds(before)
+            rewritten.update({step: runs for step, runs in folded.items() if step not in rewritten})
+        full, steps = derive_steps(before, derive_added(reports), rewritten, order.epoch)
+        time = self._time(order, _marks(reports), final=order.final)
+        dues = [step.next_due_us for report in reports for step in report.steps if step.next_due_us is not None]
+        idle = derive_next_idle_us(time, self.job.timed)
+        manifest = Manifest(
+            app=self.job.app,
+            timeline=self.timeline,
+            epoch=order.epoch,
+            nonce=new_nonce(),
+            fence=self.fence.number,
+            program=self.job.program,
+            parallelism=self.job.parallelism,
+            key_groups=self.job.key_groups,
+            clock_us=order.clock_us,
+            parent_epoch=order.parent_epoch,
+            parent=order.parent,
+            offsets=offsets,
+            inputs=dict(inputs),
+            time=time,
+            full=full,
+            steps=steps,
+            outputs=derive_outputs(reports),
+            next_due_us=min([*dues, *([] if idle is None else [idle])], default=None),
+            final=order.final,
+            counters=derive_counters({} if before is None else before.manifest.counters, reports),
+            tasks=derive_stats(reports),
+            took_us=dict(took_us),
+        )
+        state = (before or JobState(manifest, {})).followed_by(manifest)
+        return manifest, state
+
+
+def _marks(reports: Iterable[TaskReport], level: int | None = None) -> dict[str, dict[str, int]]:
+    merged: dict[str, dict[str, int]] = {}
+    for report in reports:
+        if level is None or report.level == level:
+            merge_marks(merged, report.marks)
+    return merged
+
+
+class NoMaintenance:
+    """Neither folds nor sweeps: for tests of the coordinator alone."""
+
+    def take_folds(self, state: JobState) -> dict[str, tuple[RunRef, ...]]:
+        return {}
+
+    def published(self, state: JobState) -> None:
+        pass
+
+
+def adopt_runs(state: JobState, *, renamed: Mapping[str, str], cuts: Sequence[int]) -> dict[str, tuple[RunRef, ...]]:
+    """The runs of a state as this program sees them: steps under their new names, references cut at shard bounds.
+
+    ``renamed`` maps a step to its former name; ``cuts`` are the first key groups of the shards. Returns what changes.
+    """
+    from msgspec.structs import replace
+
+    changed: dict[str, tuple[RunRef, ...]] = {}
+    runs: dict[str, Any] = dict(state.runs)
+    for step, was in renamed.items():
+        if step not in runs and was in runs:
+            runs[step] = changed[step] = runs.pop(was)
+            changed[was] = ()
+    for step, refs in runs.items():
+        pieces: list[RunRef] = []
+        for ref in refs:
+            bounds = [ref.lo, *(cut for cut in cuts if ref.lo < cut < ref.hi), ref.hi]
+            pieces += [replace(ref, lo=lo, hi=hi) for lo, hi in pairwise(bounds)]
+        if len(pieces) != len(refs):
+            changed[step] = tuple(pieces)
+    return changed

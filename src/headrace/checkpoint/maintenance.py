@@ -1,0 +1,127 @@
+"""Folding and sweeping: one thread beside the epochs, which never waits for it.
+
+A fold changes the list of a step's runs, never the content; its result takes effect with the next manifest, and if the
+list has changed in the meantime so that it no longer fits, it is dropped. A sweep deletes only what no kept
+manifest names.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+
+from headrace.errors import HeadraceError
+from headrace.model.ids import MIN_TIME
+from headrace.model.job import JobFacts
+from headrace.model.keys import group_range
+from headrace.model.report import RunRef
+from headrace.state import layout
+from headrace.state.fold import write_fold
+from headrace.state.folding import Fold, apply_fold, plan_folds
+from headrace.state.manifest import JobState
+from headrace.state.shard import EVENT_DUE, WALL_DUE
+from headrace.state.store import Store
+from headrace.state.sweep import sweep_store
+
+log = logging.getLogger("headrace.maintenance")
+
+SWEEP_EVERY = 8
+"""Epochs between two sweeps."""
+INLINE_FOLD_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True)
+class _Done:
+    step: str
+    fold: Fold
+    result: RunRef | None
+
+
+class Maintainer:
+    """Folds and sweeps one store while a job runs."""
+
+    def __init__(self, store: Store, job: JobFacts, fence: int, *, retain: int) -> None:
+        self._store = store
+        self._job = job
+        self._fence = fence
+        self._retain = retain
+        self._cuts = [group_range(shard, job.parallelism, job.key_groups).start for shard in range(job.parallelism)]
+        self._wake = threading.Condition()
+        self._state: JobState | None = None
+        self._done: list[_Done] = []
+        self._closing = False
+        self._since_sweep = 0
+        self._thread = threading.Thread(target=self._loop, name="headrace-maintenance", daemon=True)
+        self._thread.start()
+
+    def take_folds(self, state: JobState) -> dict[str, tuple[RunRef, ...]]:
+        with self._wake:
+            done, self._done = self._done, []
+        changed: dict[str, tuple[RunRef, ...]] = {}
+        for finished in done:
+            before = changed.get(finished.step, state.runs.get(finished.step, ()))
+            after = apply_fold(before, finished.fold, finished.result)
+            if after is not None:
+                changed[finished.step] = after
+        return changed
+
+    def published(self, state: JobState) -> None:
+        with self._wake:
+            self._state = state
+            self._wake.notify()
+
+    def close(self) -> None:
+        """Waits for the fold at hand, then ends."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(timeout=60)
+
+    def _loop(self) -> None:
+        while True:
+            with self._wake:
+                while not self._closing and (self._state is None or self._done):
+                    # A finished fold has to be in a manifest before the next is planned on top of it.
+                    self._wake.wait()
+                if self._closing:
+                    return
+                state, self._state = self._state, None
+            assert state is not None
+            try:
+                self._maintain(state)
+            except (HeadraceError, OSError) as error:
+                # State is whole without folds; the next published epoch tries again.
+                log.warning("folding was put off: %s", error)
+
+    def _maintain(self, state: JobState) -> None:
+        for step, refs in state.runs.items():
+            for fold in plan_folds(refs, self._cuts):
+                if self._closing:
+                    return
+                result = self._fold(state, step, fold)
+                with self._wake:
+                    self._done.append(_Done(step, fold, result))
+        self._since_sweep += 1
+        if self._since_sweep >= SWEEP_EVERY:
+            self._since_sweep = 0
+            with self._wake:
+                spared = {done.result.file for done in self._done if done.result is not None}
+            sweep_store(self._store, state, fence=self._fence, retain=self._retain, spared=spared)
+
+    def _fold(self, state: JobState, step: str, fold: Fold) -> RunRef | None:
+        manifest = state.manifest
+        # Named by the newest published epoch: a sweep leaves files of that epoch alone, also those nobody names yet.
+        path = layout.run(step, state.epoch, fold.lo, layout.new_uid(self._fence))
+        watermark = manifest.time.steps.get(step, MIN_TIME)
+        now = {"wall": manifest.clock_us, "event": watermark}
+        return write_fold(
+            self._store,
+            fold,
+            path,
+            groups=self._job.key_groups,
+            clocks={table: now[clock] for table, clock in self._job.ttl.get(step, {}).items()},
+            fired={EVENT_DUE: watermark, WALL_DUE: manifest.clock_us},
+            renamed=self._job.renamed.get(step),
+            inline_bytes=INLINE_FOLD_BYTES,
+        )

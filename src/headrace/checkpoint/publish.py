@@ -1,0 +1,120 @@
+"""Publishing: from the reports of an epoch to its manifest. `publish_manifest` is the commit point, all else pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from headrace.errors import AlreadyExists, Fenced
+from headrace.model import crash
+from headrace.model.report import RunRef, StagedPart, TaskReport
+from headrace.state import layout
+from headrace.state.manifest import (
+    FULL_EVERY,
+    JobState,
+    Manifest,
+    StepRuns,
+    TaskStats,
+    encode_manifest,
+    read_manifest,
+)
+from headrace.state.store import Store
+
+
+def new_nonce() -> str:
+    return os.urandom(8).hex()
+
+
+def derive_steps(
+    before: JobState | None, added: Mapping[str, list[RunRef]], rewritten: Mapping[str, tuple[RunRef, ...]], epoch: int
+) -> tuple[bool, dict[str, StepRuns]]:
+    """How the manifest lists each step: whole where a fold or a rescale changed its list, else by what it adds.
+
+    ``rewritten`` holds the new list of a step's older runs.
+    """
+    old = {} if before is None else before.runs
+    full = before is None or epoch % FULL_EVERY == 0
+    steps: dict[str, StepRuns] = {}
+    for step in sorted({*old, *added, *rewritten}):
+        new = added.get(step, [])
+        if full or step in rewritten:
+            older = rewritten.get(step, old.get(step, ()))
+            steps[step] = StepRuns(runs=[*new, *older])
+        elif new:
+            steps[step] = StepRuns(added=new)
+    return full, steps
+
+
+def derive_added(reports: Iterable[TaskReport]) -> dict[str, list[RunRef]]:
+    """Step → the runs its shards wrote in this epoch, newest first."""
+    added: dict[str, list[RunRef]] = {}
+    for report in reports:
+        for step in report.steps:
+            if step.runs:
+                added.setdefault(step.step, []).extend(step.runs)
+    return added
+
+
+def derive_outputs(reports: Iterable[TaskReport]) -> dict[str, list[StagedPart]]:
+    """Output → its parts, in a fixed order, so that a repeated release meets the same list."""
+    outputs: dict[str, list[StagedPart]] = {}
+    for report in sorted(reports, key=lambda report: (report.level, report.shard)):
+        for output, parts in report.staged.items():
+            outputs.setdefault(output, []).extend(parts)
+    return outputs
+
+
+def derive_counters(
+    before: Mapping[str, Mapping[str, int]], reports: Iterable[TaskReport]
+) -> dict[str, dict[str, int]]:
+    totals = {step: dict(counters) for step, counters in before.items()}
+    for report in reports:
+        for step in report.steps:
+            counts = {**step.counters, **({"late": step.late} if step.late else {})}
+            for name, value in counts.items():
+                counters = totals.setdefault(step.step, {})
+                counters[name] = counters.get(name, 0) + value
+    return totals
+
+
+def derive_stats(reports: Iterable[TaskReport]) -> list[TaskStats]:
+    stats = []
+    for report in sorted(reports, key=lambda report: (report.level, report.shard)):
+        steps = {
+            step.step: {
+                "rows_in": step.rows_in,
+                "rows_out": step.rows_out,
+                "late": step.late,
+                "fired": step.fired,
+                "delta_rows": sum(run.rows for run in step.runs),
+                "delta_bytes": sum(run.size_bytes for run in step.runs),
+            }
+            for step in report.steps
+            if step.step
+        }
+        staged = {output: sum(part.rows for part in parts) for output, parts in report.staged.items()}
+        stats.append(
+            TaskStats(report.level, report.shard, report.rows_in, report.bytes_in, report.times_us, steps, staged)
+        )
+    return stats
+
+
+def publish_manifest(store: Store, manifest: Manifest) -> None:
+    """The commit point: creates the manifest, if and only if its name is free."""
+    crash.reach("before_publish", manifest.epoch)
+    path = layout.manifest(manifest.timeline, manifest.epoch)
+    try:
+        store.create(path, encode_manifest(manifest))
+    except AlreadyExists as taken:
+        other = read_manifest(store, manifest.timeline, manifest.epoch)
+        if other.nonce != manifest.nonce:
+            raise Fenced(
+                f"epoch {manifest.epoch} was published by another driver",
+                where=f"{store.url}/{path}",
+                expected=f"to be the only driver (fence {manifest.fence})",
+                found=f"a manifest of fence {other.fence}",
+                next_move="let the other driver run; this one has changed nothing",
+            ) from taken
+    crash.reach("published", manifest.epoch)
+    if manifest.final:
+        crash.reach("final_published", manifest.epoch)

@@ -1,0 +1,73 @@
+"""Releasing: a published epoch's staged rows go to the sinks, in order, as often as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import EnvironmentMissing, HeadraceError, SinkFailed
+from headrace.model import crash
+from headrace.model.report import StagedPart
+from headrace.sinks.contract import Sink
+from headrace.state.manifest import Manifest
+from headrace.state.store import Store
+
+
+class ReleaseContext:
+    """What a sink is given to let one epoch of one output out (a `Release`)."""
+
+    def __init__(self, store: Store, manifest: Manifest, output: str, session: Callable[[], Any] | None) -> None:
+        self.timeline = str(manifest.timeline)
+        self.epoch = manifest.epoch
+        self.output = output
+        self._store = store
+        self._session = session
+
+    def read(self, part: StagedPart) -> pa.Buffer:
+        return self._store.open_buffer(part.file) if part.file else pa.py_buffer(part.inline)
+
+    def local_path(self, part: StagedPart) -> Path | None:
+        return self._store.local_path(part.file) if part.file else None
+
+    def spark(self) -> Any:
+        if self._session is None:
+            raise EnvironmentMissing(
+                "this sink needs a Spark session",
+                where=f"output {self.output}",
+                next_move="run the program with app.run(), or give the harness a session",
+            )
+        return self._session()
+
+
+class Releaser:
+    """Feeds the sinks of one run."""
+
+    def __init__(self, store: Store, sinks: Mapping[str, Sink], session: Callable[[], Any] | None = None) -> None:
+        self._store = store
+        self._sinks = sinks
+        self._session = session
+
+    def release(self, manifest: Manifest) -> None:
+        """Lets the rows of a published epoch out. Repeating it is harmless."""
+        for number, (output, parts) in enumerate(sorted(manifest.outputs.items())):
+            if number:
+                crash.reach("between_sinks", manifest.epoch)
+            sink = self._sinks.get(output)
+            if sink is None:
+                # The program no longer has this output: rows that an earlier one staged are released nowhere.
+                continue
+            context = ReleaseContext(self._store, manifest, output, self._session)
+            try:
+                sink.release(parts, context)
+            except HeadraceError:
+                raise
+            except Exception as error:
+                raise SinkFailed(
+                    f"the sink {sink.describe()} failed",
+                    where=f"output {output}, epoch {manifest.epoch}",
+                    found=f"{type(error).__name__}: {error}",
+                    next_move="mend it and start again: the rows stay staged in the store and are released first",
+                ) from error

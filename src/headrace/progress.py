@@ -1,0 +1,152 @@
+"""What a person sees while a job runs: a live table of the newest epochs, or plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from headrace.model.ids import MAX_TIME, MIN_TIME
+from headrace.model.time import format_time
+from headrace.state.manifest import Manifest
+
+if TYPE_CHECKING:
+    from typing import Self
+
+SHOWN_EPOCHS = 12
+
+
+def rows_in(manifest: Manifest) -> int:
+    """Rows that entered the job in an epoch: read by its chains, or by level 1 where the JVM feeds it directly."""
+    levels = {task.level for task in manifest.tasks}
+    first = min(levels, default=0)
+    return sum(task.rows_in for task in manifest.tasks if task.level == first)
+
+
+def rows_out(manifest: Manifest) -> int:
+    return sum(rows for task in manifest.tasks for rows in task.staged.values())
+
+
+def delta_bytes(manifest: Manifest) -> int:
+    return sum(step.get("delta_bytes", 0) for task in manifest.tasks for step in task.steps.values())
+
+
+def late_rows(manifest: Manifest) -> int:
+    return sum(step.get("late", 0) for task in manifest.tasks for step in task.steps.values())
+
+
+def watermark_text(manifest: Manifest) -> str:
+    """The slowest step's watermark, for people."""
+    watermark = min(manifest.time.steps.values(), default=MIN_TIME)
+    if watermark <= MIN_TIME:
+        return "–"
+    return "end of time" if watermark >= MAX_TIME else format_time(watermark)
+
+
+def human_bytes(size: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return ""
+
+
+class EpochWatch:
+    """Shows epochs as they are published. Use as a context manager; call it with each manifest."""
+
+    def __init__(
+        self,
+        app: str,
+        *,
+        plain: bool = False,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._app = app
+        self._console = console or Console()
+        self._plain = plain or not self._console.is_terminal
+        self._clock = clock
+        self._recent: deque[tuple[Manifest, float]] = deque(maxlen=SHOWN_EPOCHS)
+        self._live: Live | None = None
+        self.epochs = 0
+        self.rows = 0
+        self.out = 0
+        self._started = clock()
+        self._last = self._started
+
+    def __enter__(self) -> Self:
+        if not self._plain:
+            self._live = Live(self._table(), console=self._console, refresh_per_second=4, transient=False)
+            self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.update(self._table(), refresh=True)
+            self._live.__exit__(kind, error, trace)
+
+    def say(self, text: str) -> None:
+        """A line above the table."""
+        self._console.print(Text(text))
+
+    def __call__(self, manifest: Manifest) -> None:
+        now = self._clock()
+        took_s, self._last = now - self._last, now
+        self.epochs += 1
+        self.rows += rows_in(manifest)
+        self.out += rows_out(manifest)
+        self._recent.append((manifest, took_s))
+        if self._live is not None:
+            self._live.update(self._table())
+        elif self._plain:
+            self._console.print(_line(manifest, took_s), highlight=False, soft_wrap=True)
+
+    def summary(self) -> str:
+        """One line for the end."""
+        seconds = max(self._clock() - self._started, 0.001)
+        return (
+            f"{self.epochs:,} epochs, {self.rows:,} rows in, {self.out:,} rows out in {seconds:.1f} s "
+            f"({self.rows / seconds:,.0f} rows/s)"
+        )
+
+    def _table(self) -> Table:
+        table = Table(
+            title=f"{self._app}: epochs", title_justify="left", caption=self.summary(), caption_justify="left"
+        )
+        for name in ("epoch", "rows in", "rows/s", "rows out", "late", "epoch ms", "delta", "watermark"):
+            table.add_column(name, justify="left" if name == "watermark" else "right")
+        for manifest, took_s in self._recent:
+            rows = rows_in(manifest)
+            table.add_row(
+                str(manifest.epoch),
+                f"{rows:,}",
+                f"{rows / max(took_s, 0.001):,.0f}",
+                f"{rows_out(manifest):,}",
+                f"{late_rows(manifest):,}",
+                f"{_epoch_ms(manifest):,.0f}",
+                human_bytes(delta_bytes(manifest)),
+                watermark_text(manifest),
+            )
+        return table
+
+
+def _epoch_ms(manifest: Manifest) -> float:
+    return sum(took for name, took in manifest.took_us.items() if name != "between") / 1000
+
+
+def _line(manifest: Manifest, took_s: float) -> str:
+    rows = rows_in(manifest)
+    return (
+        f"epoch {manifest.epoch}  rows {rows:,} in {rows_out(manifest):,} out  late {late_rows(manifest)}  "
+        f"{_epoch_ms(manifest):,.0f} ms  {rows / max(took_s, 0.001):,.0f} rows/s  "
+        f"delta {human_bytes(delta_bytes(manifest))}  watermark {watermark_text(manifest)}"
+    )

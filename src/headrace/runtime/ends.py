@@ -1,0 +1,99 @@
+"""The ends of a task: rows that go on to another level put on the wire, rows for sinks are staged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.report import StagedPart
+from headrace.model.wire import RESERVED
+from headrace.runtime.keying import encode_keys
+from headrace.state import layout
+
+if TYPE_CHECKING:
+    from headrace.model.batch import Rows
+    from headrace.model.order import EpochOrder, Limits
+    from headrace.plan.physical import EdgePlan, Program
+    from headrace.sinks.contract import StageWriter
+    from headrace.state.store import Store
+
+
+class Staging:
+    """The staging area of one output in one task (a `StageTask`)."""
+
+    def __init__(self, store: Store, order: EpochOrder, output: str, shard: int, attempt: str, limits: Limits) -> None:
+        self.epoch = order.epoch
+        self.shard = shard
+        self.output = output
+        self.uid = attempt
+        self.inline_limit_bytes = limits.inline_output_bytes
+        self._store = store
+        self._fence = order.fence
+
+    def put(self, data: bytes | pa.Buffer, ext: str) -> tuple[str, int]:
+        path = layout.staged(self.epoch, self.output, self.shard, layout.new_uid(self._fence), ext)
+        self._store.write(path, data)
+        return path, len(data)
+
+
+class TaskEnds:
+    """Collects what leaves the fragment of one task."""
+
+    def __init__(
+        self, program: Program, store: Store, order: EpochOrder, shard: int, attempt: str, limits: Limits
+    ) -> None:
+        self._program = program
+        self._store = store
+        self._order = order
+        self._shard = shard
+        self._attempt = attempt
+        self._limits = limits
+        self._wire: list[pa.RecordBatch] = []
+        self._writers: dict[int, StageWriter] = {}
+
+    def to_edge(self, edge: int, rows: Rows) -> None:
+        if len(rows):
+            plan = self._program.edges[edge]
+            self._wire.append(encode_wire(self._program.schema, plan, rows))
+
+    def to_output(self, output: int, rows: Rows) -> None:
+        writer = self._writers.get(output)
+        if writer is None:
+            plan = self._program.outputs[output]
+            stage = Staging(self._store, self._order, plan.name, self._shard, self._attempt, self._limits)
+            writer = self._writers[output] = plan.sink.open_writer(plan.codec, stage)
+        writer.write(rows)
+
+    def drain_wire(self) -> list[pa.RecordBatch]:
+        """What has been put on the wire since the last call."""
+        batches, self._wire = self._wire, []
+        return batches
+
+    def pass_on(self, batch: pa.RecordBatch) -> None:
+        """Rows of an edge that a later level reads."""
+        self._wire.append(batch)
+
+    def finish(self) -> dict[str, list[StagedPart]]:
+        """Makes all staged rows durable and tells where they are."""
+        staged = {self._program.outputs[output].name: writer.finish() for output, writer in self._writers.items()}
+        return {output: parts for output, parts in staged.items() if parts}
+
+
+def encode_wire(schema: pa.Schema, edge: EdgePlan, rows: Rows) -> pa.RecordBatch:
+    """Rows in the columns of the exchange. The hash is left to whoever exchanges: the JVM computes it for nothing."""
+    count = len(rows)
+    times = pa.nulls(count, pa.int64()) if rows.times is None else pa.array(rows.times)
+    reserved: list[pa.Array] = [
+        pa.array(np.full(count, edge.index, dtype=np.int32)),
+        pa.array(np.zeros(count, dtype=np.int64)),
+        encode_keys(edge.key, rows, f"key_by of edge {edge.index}"),
+        times,
+    ]
+    by_slot = dict(zip(edge.slots, rows.columns, strict=True))
+    slots = [
+        by_slot[i] if i in by_slot else pa.nulls(count, field.type)
+        for i, field in enumerate(list(schema)[len(RESERVED) :])
+    ]
+    return pa.RecordBatch.from_arrays([*reserved, *slots], schema=schema)

@@ -1,0 +1,53 @@
+"""What tasks report when rows or functions fail, as errors for people, and as rows for a stream of errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import BadRow, FunctionFailed, HeadraceError
+from headrace.model.batch import Rows
+from headrace.model.record import Failed
+from headrace.model.rows import codec_of
+
+if TYPE_CHECKING:
+    from headrace.model.report import Failure
+    from headrace.plan.physical import Program, SourcePlan
+
+
+def rejected_rows(source: SourcePlan, texts: list[str]) -> Rows:
+    """Undecodable rows of a source, for those who read its ``errors``."""
+    failed = []
+    for text in texts:
+        bad = source.source.explain_bad(source.codec, text)
+        error = f"{bad.where}: {bad.reason}" if bad.where else bad.reason
+        failed.append(Failed(step=source.name, error=error, row=bad.text.encode(), trace=""))
+    return Rows.of_objects(codec_of(Failed), failed)
+
+
+def failure_error(program: Program, failure: Failure) -> HeadraceError:
+    """The error for a failure that a task reported."""
+    if failure.kind == "row":
+        return _bad_row(program, failure)
+    error = FunctionFailed(
+        f"{failure.function or 'a function'} raised {failure.error}",
+        where=f"step {failure.step}" + (f", {failure.file}:{failure.line}" if failure.file else ""),
+        found=", ".join(
+            part for part in (failure.key and f"key {failure.key}", failure.row and f"row {failure.row}") if part
+        ),
+        next_move="mend the function and start again: nothing of this epoch was published. "
+        "Or write the step's .errors somewhere, and such rows go there instead",
+    )
+    error.failure = failure
+    return error
+
+
+def _bad_row(program: Program, failure: Failure) -> HeadraceError:
+    source = next(source for source in program.sources if source.name == failure.step)
+    bad = source.source.explain_bad(source.codec, failure.row)
+    return BadRow(
+        bad.reason,
+        where=bad.where or f"source {source.name}",
+        expected=f"a row of {getattr(source.codec.type, '__name__', source.codec.type)}",
+        found=bad.text[:500],
+        next_move="mend the row and start again, or write the stream's .errors somewhere, and such rows go there",
+    )

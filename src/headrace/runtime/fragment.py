@@ -1,0 +1,102 @@
+"""A fragment at work: the operators of one level, built once per worker and wired to push rows to each other.
+
+Operators live as long as the worker; a task only gives them a shard's state and collects what falls out at the ends
+of the graph. A worker runs one task at a time, so one live fragment serves all shards in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.model.batch import Keys, Rows
+from headrace.runtime.keying import derive_keys
+
+if TYPE_CHECKING:
+    from headrace.operators.contract import Operator
+    from headrace.plan.physical import Fragment, OpPlan, Target
+
+Outlet = Callable[[Rows], None]
+Inlet = Callable[[Rows, Keys | None], None]
+
+
+class Ends(Protocol):
+    """Where rows leave a fragment during a task."""
+
+    def to_edge(self, edge: int, rows: Rows) -> None: ...
+
+    def to_output(self, output: int, rows: Rows) -> None: ...
+
+
+class LiveFragment:
+    """The operators of one fragment in this process."""
+
+    def __init__(self, plan: Fragment) -> None:
+        self.plan = plan
+        self.operators: list[Operator] = [op.build() for op in plan.ops]
+        self._ends: Ends | None = None
+        self._opened = False
+        for op, operator in zip(plan.ops, self.operators, strict=True):
+            operator.outlets = {
+                tag: outlet for tag, targets in op.targets.items() if (outlet := self._outlet(targets)) is not None
+            }
+        self._entries = {edge: self.inlet(targets) for edge, targets in plan.entries.items()}
+        self.entry = self.inlet(plan.entry)
+        self.errors = self._outlet(plan.errors)
+
+    def open(self) -> None:
+        """Runs every function's ``open`` once in this process."""
+        if not self._opened:
+            for operator in self.operators:
+                operator.open()
+            self._opened = True
+
+    def attach(self, ends: Ends) -> None:
+        """Sends what leaves the fragment to these ends, until the next task attaches its own."""
+        self._ends = ends
+
+    def enter(self, edge: int, rows: Rows, keys: Keys) -> None:
+        self._entries[edge](rows, keys)
+
+    def has_edge(self, edge: int) -> bool:
+        return edge in self._entries
+
+    def close(self) -> None:
+        if self._opened:
+            for operator in self.operators:
+                operator.close()
+
+    def inlet(self, targets: Sequence[Target]) -> Inlet:
+        """A function that takes rows with their keys and hands them to every target."""
+        inlets = [self._single(target) for target in targets]
+        if len(inlets) == 1:
+            return inlets[0]
+
+        def to_all(rows: Rows, keys: Keys | None) -> None:
+            for inlet in inlets:
+                inlet(rows, keys)
+
+        return to_all
+
+    def _outlet(self, targets: Sequence[Target]) -> Outlet | None:
+        if not targets:
+            return None
+        inlet = self.inlet(targets)
+        return lambda rows: inlet(rows, None)
+
+    def _single(self, target: Target) -> Inlet:
+        index, port = target.place, target.port
+        if target.kind == "edge":
+            return lambda rows, _keys: self._live_ends().to_edge(index, rows)
+        if target.kind == "out":
+            return lambda rows, _keys: self._live_ends().to_output(index, rows)
+        operator = self.operators[index]
+        plan: OpPlan = self.plan.ops[index]
+        if plan.rekey is None:
+            return lambda rows, keys: operator.process(port, rows, keys)
+        rekey, step = plan.rekey, plan.step
+        return lambda rows, _keys: operator.process(port, rows, derive_keys(rekey, rows, step))
+
+    def _live_ends(self) -> Ends:
+        assert self._ends is not None, "a fragment got rows outside of a task"
+        return self._ends

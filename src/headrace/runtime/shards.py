@@ -1,0 +1,98 @@
+"""The state of one step in one shard during one epoch: opened from the parent's runs, written as a delta."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.model.keys import group_range
+from headrace.model.report import RunRef
+from headrace.state import layout
+from headrace.state.encode import encode_run, run_crc
+from headrace.state.format import TableData
+from headrace.state.lookup import Layers, open_layers
+from headrace.state.run import open_ref
+from headrace.state.shard import ShardState
+
+if TYPE_CHECKING:
+    from headrace.model.order import EpochOrder, Limits
+    from headrace.plan.physical import Program
+    from headrace.state.manifest import JobState
+    from headrace.state.store import Store
+
+
+@dataclass
+class OpenShard:
+    """One step's state in one task."""
+
+    store: Store
+    order: EpochOrder
+    limits: Limits
+    step: str
+    shard: int
+    groups: range
+    key_groups: int
+    layers: Layers
+    state: ShardState = field(init=False)
+    written: list[RunRef] = field(default_factory=list)
+    """Runs of this epoch so far, newest first."""
+
+    def spill(self, tables: Sequence[TableData]) -> None:
+        """Writes part of the epoch's changes as a run of their own, and reads it from then on."""
+        ref = self.write(tables)
+        self.layers.prepend(ref, open_ref(self.store, ref))
+
+    def write(self, tables: Sequence[TableData]) -> RunRef:
+        lo, hi = self.groups.start, self.groups.stop
+        data = encode_run(tables, lo=lo, hi=hi, groups=self.key_groups)
+        path, inline = "", b""
+        if len(data) <= self.limits.inline_run_bytes:
+            inline = data.to_pybytes()
+        else:
+            path = layout.run(self.step, self.order.epoch, self.shard, layout.new_uid(self.order.fence))
+            self.store.write(path, data)
+        ref = RunRef(
+            epoch=self.order.epoch,
+            lo=lo,
+            hi=hi,
+            rows=sum(table.batch.num_rows for table in tables),
+            size_bytes=len(data),
+            crc=run_crc(data),
+            file=path,
+            inline=inline,
+        )
+        self.written.insert(0, ref)
+        return ref
+
+
+def open_shard(
+    store: Store,
+    parent: JobState | None,
+    program: Program,
+    step: str,
+    shard: int,
+    order: EpochOrder,
+    limits: Limits,
+) -> OpenShard:
+    """Opens the runs that the parent's manifest lists for this step and shard."""
+    groups = group_range(shard, program.parallelism, program.key_groups)
+    plan = program.steps[step]
+    runs = {} if parent is None else parent.runs
+    # Until the first epoch under a new name is published, the runs are listed under the old one.
+    refs = runs.get(step) or runs.get(plan.was or "", ())
+    layers = open_layers(store, refs, lo=groups.start, hi=groups.stop, groups=program.key_groups, renamed=plan.renamed)
+    opened = OpenShard(store, order, limits, step, shard, groups, program.key_groups, layers)
+    opened.state = ShardState(
+        layers, lo=groups.start, hi=groups.stop, groups=program.key_groups, spill=opened.spill,
+        overlay_limit_bytes=limits.overlay_bytes,
+    )  # fmt: skip
+    return opened
+
+
+def write_delta(opened: OpenShard) -> list[RunRef]:
+    """Makes the changes of the epoch durable; returns its runs, newest first."""
+    tables = opened.state.flush()
+    if tables:
+        opened.write(tables)
+    return opened.written

@@ -1,0 +1,336 @@
+"""One task: one level, one shard, one epoch. The heart of Headrace.
+
+A task opens the runs its parent manifest lists, pushes its input through the fragment of its level, learns the
+watermark from the markers at the end of its input, fires what is due, makes delta and outputs durable, and says so in
+one report. Nothing it wrote is true until the driver publishes a manifest that names it.
+
+Who calls: `run_chain` for each partition of a source, `run_level` for each shard; both yield batches on the wire
+(`headrace.model.wire`), of which the last holds the task's report. Neither knows Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import FunctionFailed
+from headrace.model import crash
+from headrace.model.batch import Keys, Rows
+from headrace.model.ids import MIN_TIME
+from headrace.model.order import EpochOrder, Limits
+from headrace.model.report import Failure, TaskReport
+from headrace.model.watermarks import TimeState, derive_time, merge_marks
+from headrace.model.wire import BAD_ROW, MARKER, REPORT, RESERVED, control_batch
+from headrace.operators.contract import TaskInfo
+from headrace.plan.physical import Program, SourcePlan
+from headrace.runtime.ends import TaskEnds
+from headrace.runtime.failures import rejected_rows
+from headrace.runtime.fragment import LiveFragment
+from headrace.runtime.shards import OpenShard, open_shard, write_delta
+from headrace.state.manifest import JobState
+from headrace.state.store import Store
+
+_MAX_FAILURES = 5
+
+
+class Marker(msgspec.Struct, array_like=True):
+    """The end of one upstream task, as every shard of the next level reads it."""
+
+    attempt: str
+    marks: dict[str, dict[str, int]]
+
+
+@dataclass
+class TaskEnv:
+    """What a task works with; the same for all tasks of an epoch in one process."""
+
+    program: Program
+    store: Store
+    order: EpochOrder
+    limits: Limits
+    parent: JobState | None
+    """State of the epoch this one continues; None for the first."""
+
+
+class Stopwatch:
+    """Where a task's time goes, by name; the time between two laps belongs to the later lap."""
+
+    def __init__(self) -> None:
+        self._last = perf_counter_ns()
+        self.times_us: dict[str, int] = {}
+
+    def lap(self, name: str) -> None:
+        now = perf_counter_ns()
+        self.times_us[name] = self.times_us.get(name, 0) + (now - self._last) // 1000
+        self._last = now
+
+
+class _Task:
+    """What chain and level tasks share: the report, the ends, and how a task closes."""
+
+    def __init__(self, env: TaskEnv, live: LiveFragment, level: int, shard: int, attempt: str) -> None:
+        order = env.order
+        self.env = env
+        self.live = live
+        self.watch = Stopwatch()
+        self.report = TaskReport(level=level, shard=shard, attempt=attempt, epoch=order.epoch, parent=order.parent)
+        self.ends = TaskEnds(env.program, env.store, order, shard, attempt, env.limits)
+        self.info = TaskInfo(
+            epoch=order.epoch, shard=shard, clock_us=order.clock_us, final=order.final,
+            start_watermark=dict(self._before().steps), end_watermark={},
+            last_clock_us=MIN_TIME if env.parent is None else env.parent.manifest.clock_us,
+        )  # fmt: skip
+        self.shards: dict[str, OpenShard] = {}
+
+    def _before(self) -> TimeState:
+        return TimeState() if self.env.parent is None else self.env.parent.manifest.time
+
+    def begin(self) -> None:
+        crash.reach("state_opening", self.env.order.epoch)
+        self.live.attach(self.ends)
+        self.live.open()
+        for op, operator in zip(self.live.plan.ops, self.live.operators, strict=True):
+            state = None
+            if op.stateful:
+                self.info.start_watermark.setdefault(op.step, MIN_TIME)
+                shard = open_shard(self.env.store, self.env.parent, self.env.program, op.step, self.report.shard,
+                                   self.env.order, self.env.limits)  # fmt: skip
+                self.shards[op.step] = shard
+                state = shard.state
+            operator.begin(self.info, state)
+        self.watch.lap("open")
+
+    def finish_operators(self, time: TimeState) -> None:
+        """Fires what this epoch's watermark makes due, step by step, in the order rows flow."""
+        self.info.end_watermark.update(time.steps)
+        self.report.watermarks = dict(time.steps)
+        for operator in self.live.operators:
+            operator.finish()
+        self.watch.lap("fire")
+
+    def close(self) -> None:
+        """Makes delta and outputs durable and completes the report."""
+        for op, operator in zip(self.live.plan.ops, self.live.operators, strict=True):
+            step = operator.end()
+            if op.stateful:
+                step.runs = write_delta(self.shards[op.step])
+            self.report.steps.append(step)
+        self.watch.lap("write")
+        self.report.staged = self.ends.finish()
+        self.watch.lap("stage")
+        crash.reach("outputs_staged", self.env.order.epoch)
+
+    def fail(self, failure: Failure) -> None:
+        if len(self.report.failures) < _MAX_FAILURES:
+            self.report.failures.append(failure)
+
+    def control_rows(self, passed: list[bytes], last: bool, marker: Marker | None) -> Iterator[pa.RecordBatch]:
+        """The end of the task on the wire: a marker for every shard of the next level, then the reports."""
+        parallelism = self.env.program.parallelism
+        schema = self.env.program.schema
+        if marker is not None and not last:
+            content = msgspec.msgpack.encode(marker)
+            yield control_batch(schema, MARKER, [(shard, content) for shard in range(parallelism)])
+        self.report.times_us = self.watch.times_us
+        reports = [*passed, msgspec.msgpack.encode(self.report)]
+        if last:
+            yield pa.RecordBatch.from_arrays([pa.array(reports, pa.binary())], names=["report"])
+        else:
+            target = self.report.shard % parallelism
+            yield control_batch(schema, REPORT, [(target, report) for report in reports])
+
+
+def run_chain(
+    env: TaskEnv, source: SourcePlan, live: LiveFragment, batches: Iterable[pa.RecordBatch], *, shard: int, attempt: str
+) -> Iterator[pa.RecordBatch]:
+    """A partition of a source, from decoded columns to the first exchange (or to staged outputs, where there is none).
+
+    Input columns: the fields of ``source.out``, then event time, split and bad-row text.
+    """
+    task = _Task(env, live, 0, shard, attempt)
+    last = not env.program.levels
+    marks: dict[str, int] = {}
+    try:
+        task.begin()
+        for batch in batches:
+            task.watch.lap("wait")
+            task.report.rows_in += batch.num_rows
+            task.report.bytes_in += batch.nbytes
+            _enter_chain(task, source, batch, marks)
+            task.watch.lap("process")
+            yield from task.ends.drain_wire()
+        task.watch.lap("wait")
+        if source.time is not None:
+            task.report.marks = {source.name: marks}
+        task.finish_operators(TimeState())
+        yield from task.ends.drain_wire()
+        task.close()
+    except FunctionFailed as failed:
+        task.fail(failed.failure)
+    yield from task.control_rows([], last, Marker(attempt, task.report.marks))
+
+
+def _enter_chain(task: _Task, source: SourcePlan, batch: pa.RecordBatch, marks: dict[str, int]) -> None:
+    fields = len(source.out.schema)
+    columns = batch.columns
+    times, splits, bad = columns[fields], columns[fields + 1], columns[fields + 2]
+    if bad.null_count < len(bad):
+        _reject(task, source, bad.drop_null().to_pylist())
+        good = pc.is_null(bad)
+        columns = [column.filter(good) for column in columns]
+        times, splits = columns[fields], columns[fields + 1]
+    count = len(columns[0]) if columns else 0
+    if count == 0:
+        return
+    stamps = None
+    if source.time is not None:
+        stamps = _times(times)
+        _mark(marks, splits, stamps)
+    task.live.entry(Rows.of_columns(source.out, columns[:fields], stamps), None)
+
+
+def _times(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    if column.null_count:
+        # A row whose event time is null belongs to the beginning of time: it is late, never ahead.
+        column = pc.fill_null(column, MIN_TIME)
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _mark(marks: dict[str, int], splits: pa.Array, stamps: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+    """Remembers the largest event time per split."""
+    if splits.null_count == len(splits):
+        found = {"": int(stamps.max())}
+    else:
+        encoded = splits.dictionary_encode()
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        found = {
+            str(split): int(stamps[codes == code].max()) for code, split in enumerate(encoded.dictionary.to_pylist())
+        }
+    for split, max_us in found.items():
+        if max_us > marks.get(split, MIN_TIME - 1):
+            marks[split] = max_us
+
+
+def _reject(task: _Task, source: SourcePlan, texts: list[str]) -> None:
+    """Undecodable rows: to the stream of errors where somebody reads it, else into the report, which stops the job."""
+    if task.live.errors is None:
+        for text in texts[:_MAX_FAILURES]:
+            task.fail(Failure(kind="row", step=source.name, error="undecodable row", row=text))
+        return
+    task.live.errors(rejected_rows(source, texts))
+
+
+def run_level(
+    env: TaskEnv, level: int, live: LiveFragment, batches: Iterable[pa.RecordBatch], *, shard: int, attempt: str
+) -> Iterator[pa.RecordBatch]:
+    """A shard of a keyed level: from the exchange before it to the one behind it, or to the driver."""
+    task = _Task(env, live, level, shard, attempt)
+    last = level == len(env.program.levels)
+    inbox = _Inbox()
+    try:
+        task.begin()
+        for batch in batches:
+            task.watch.lap("wait")
+            task.report.bytes_in += batch.nbytes
+            _enter_level(task, batch, inbox)
+            task.watch.lap("process")
+            yield from task.ends.drain_wire()
+        task.watch.lap("wait")
+        task.report.upstream = sorted(inbox.attempts)
+        if not inbox.failed and not task.report.failures:
+            if level == 1:
+                task.report.marks = inbox.direct
+            marks = _all_marks(env, inbox)
+            task.finish_operators(_derive(env, marks))
+            yield from task.ends.drain_wire()
+            task.close()
+    except FunctionFailed as failed:
+        task.fail(failed.failure)
+    yield from task.control_rows(inbox.reports, last, Marker(attempt, inbox.marks))
+
+
+class _Inbox:
+    """What control rows told a task, and the event times it saw itself."""
+
+    def __init__(self) -> None:
+        self.reports: list[bytes] = []
+        self.attempts: set[str] = set()
+        self.marks: dict[str, dict[str, int]] = {}
+        self.direct: dict[str, dict[str, int]] = {}
+        self.failed = False
+
+
+def _all_marks(env: TaskEnv, inbox: _Inbox) -> dict[str, dict[str, int]]:
+    """Only what every shard knows alike may move time: markers and hints, not what this shard saw itself."""
+    marks: dict[str, dict[str, int]] = {}
+    merge_marks(marks, env.order.hints)
+    merge_marks(marks, inbox.marks)
+    return marks
+
+
+def _derive(env: TaskEnv, marks: dict[str, dict[str, int]]) -> TimeState:
+    program = env.program
+    before = TimeState() if env.parent is None else env.parent.manifest.time
+    return derive_time(before, marks, sources=program.timed, steps=program.step_sources,
+                       clock_us=env.order.clock_us, final=env.order.final, reached_us=env.order.reached_us)  # fmt: skip
+
+
+def _enter_level(task: _Task, batch: pa.RecordBatch, inbox: _Inbox) -> None:
+    edges = batch.column(0).to_numpy(zero_copy_only=False)
+    if len(edges) == 0:
+        return
+    lowest, highest = int(edges.min()), int(edges.max())
+    if lowest == highest and lowest >= 0:
+        _enter_edge(task, lowest, batch, inbox)
+        return
+    for edge in np.unique(edges).tolist():
+        part = batch.filter(pa.array(edges == edge))
+        if edge >= 0:
+            _enter_edge(task, edge, part, inbox)
+        elif edge == REPORT:
+            _take_reports(part, inbox)
+        elif edge == MARKER:
+            _take_markers(part, inbox)
+        elif edge == BAD_ROW:
+            for text in part.column(2).to_pylist():
+                found = msgspec.json.decode(text)
+                task.fail(Failure(kind="row", step=found["source"], error="undecodable row", row=found["bad"]))
+
+
+def _enter_edge(task: _Task, edge: int, batch: pa.RecordBatch, inbox: _Inbox) -> None:
+    if not task.live.has_edge(edge):
+        task.ends.pass_on(batch)
+        return
+    plan = task.env.program.edges[edge]
+    task.report.rows_in += batch.num_rows
+    columns = batch.columns
+    keys = Keys(columns[1].to_numpy(zero_copy_only=False).view(np.uint64), columns[2])
+    times = columns[3]
+    stamps = None
+    if times.null_count < len(times):
+        stamps = _times(times)
+        source = task.env.program.direct.get(edge)
+        if source is not None:
+            _mark(inbox.direct.setdefault(source, {}), pa.nulls(1), stamps)
+    fields = [columns[len(RESERVED) + slot] for slot in plan.slots]
+    task.live.enter(edge, Rows.of_columns(plan.codec, fields, stamps), keys)
+
+
+def _take_reports(part: pa.RecordBatch, inbox: _Inbox) -> None:
+    for content in part.column(2).to_pylist():
+        inbox.reports.append(content)
+        if msgspec.msgpack.decode(content, type=TaskReport).failures:
+            inbox.failed = True
+
+
+def _take_markers(part: pa.RecordBatch, inbox: _Inbox) -> None:
+    for content in part.column(2).to_pylist():
+        marker = msgspec.msgpack.decode(content, type=Marker)
+        inbox.attempts.add(marker.attempt)
+        merge_marks(inbox.marks, marker.marks)

@@ -1,0 +1,138 @@
+"""The driver's side of an epoch: Spark asks, the coordinator decides, the tasks report, the coordinator publishes.
+
+`EpochDriver.on_batch` is what ``foreachBatch`` calls, on the thread of the query. Errors raised there end the query;
+the driver keeps the real one, so that a user never has to read Spark's account of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headrace.checkpoint.coordinator import Coordinator
+from headrace.model.order import PROPERTY
+from headrace.model.report import TaskReport
+from headrace.model.tick import Tick, read_clock_us, read_final
+from headrace.runtime.failures import failure_error
+from headrace.state import layout
+from headrace.state.manifest import Manifest
+from headrace.state.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.plan.physical import Program
+
+MAX_INPUT_ENTRY_BYTES = 256 * 1024
+
+
+class StopRequested(Exception):
+    """Raised into the query to end it between two epochs."""
+
+
+class EpochDriver:
+    """Runs the epochs of one query."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        store: Store,
+        program: Program,
+        coordinator: Coordinator,
+        watch: Callable[[Manifest], None] | None = None,
+    ) -> None:
+        self.failure: BaseException | None = None
+        self.query: Any = None
+        self.idle = threading.Event()
+        """Set while no epoch is in progress."""
+        self.idle.set()
+        self.epochs = 0
+        self._session = session
+        self._store = store
+        self._program = program
+        self._coordinator = coordinator
+        self._watch = watch
+        self._stopping = False
+        self._filtered = [source.name for source in program.sources if source.filtered]
+        self._known_inputs: set[str] = set(store.list(layout.spark_inputs()))
+        self._previous_end_ns: int | None = None
+
+    def request_stop(self) -> None:
+        """The current epoch finishes; the next one does not begin."""
+        self._stopping = True
+
+    def on_batch(self, frame: DataFrame, epoch: int) -> None:
+        """Called by Spark for every epoch, and again for one whose end Spark did not learn."""
+        if self._stopping:
+            raise StopRequested
+        self.idle.clear()
+        try:
+            self._run(frame, epoch)
+            self.epochs += 1
+        except BaseException as error:
+            self.failure = error
+            raise
+        finally:
+            self.idle.set()
+
+    def _run(self, frame: DataFrame, epoch: int) -> None:
+        started = perf_counter_ns()
+        offsets = self._store.read(layout.spark_offset(epoch)).decode()
+        order = self._coordinator.begin(
+            epoch, offsets, clock_us=read_clock_us(offsets), final=read_final(offsets), hints=self._hints()
+        )
+        if order is None:
+            return
+        self._session.sparkContext.setLocalProperty(PROPERTY, msgspec.json.encode(order).decode())
+        ordered = perf_counter_ns()
+        reports = [msgspec.msgpack.decode(bytes(row[0]), type=TaskReport) for row in frame.collect()]
+        collected = perf_counter_ns()
+        failures = [failure for report in reports for failure in report.failures]
+        if failures:
+            raise failure_error(self._program, failures[0])
+        took = {"order": (ordered - started) // 1000, "tasks": (collected - ordered) // 1000}
+        if self._previous_end_ns is not None:
+            took["between"] = (started - self._previous_end_ns) // 1000
+        manifest = self._coordinator.complete(order, reports, offsets=offsets, inputs=self._new_inputs(), took_us=took)
+        self.write_tick(manifest)
+        self._previous_end_ns = perf_counter_ns()
+        if self._watch is not None:
+            self._watch(manifest)
+
+    def write_tick(self, manifest: Manifest | None, *, final: bool = False) -> None:
+        """Tells the ticker when the next epoch is due without data."""
+        tick = Tick(
+            seq=0 if manifest is None else manifest.epoch + 1,
+            due_us=None if manifest is None else manifest.next_due_us,
+            final=final,
+        )
+        self._store.write(layout.TICK, msgspec.json.encode(tick))
+
+    def _hints(self) -> dict[str, dict[str, int]]:
+        """Event times that a filter in the JVM hid from the tasks of the epoch before."""
+        if not self._filtered or self.query is None:
+            return {}
+        progress = self.query.lastProgress
+        observed = {} if progress is None else progress.observedMetrics
+        hints = {}
+        for source in self._filtered:
+            row = observed.get(source)
+            if row is not None and row["max_us"] is not None:
+                hints[source] = {row["split"] or "": int(row["max_us"])}
+        return hints
+
+    def _new_inputs(self) -> dict[str, str]:
+        """Entries of Spark's logs per source that came with this epoch, so that the manifest can give them back."""
+        inputs: dict[str, str] = {}
+        for path in self._store.list(layout.spark_inputs()):
+            if path in self._known_inputs:
+                continue
+            self._known_inputs.add(path)
+            data = self._store.read(path)
+            if len(data) <= MAX_INPUT_ENTRY_BYTES:
+                inputs[path] = data.decode()
+        return inputs

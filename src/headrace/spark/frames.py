@@ -1,0 +1,188 @@
+"""The program as a streaming plan: sources, expressions, exchanges and the Python of each level, built once.
+
+    source → prefix in the JVM → chain (Python, or the JVM itself where no Python is needed) ┐
+    source → …                                                                              ├ union → exchange → level 1
+    ticker → (no rows) ──────────────────────────────────────────────────────────────────────┘         → exchange → …
+
+The last level returns reports only; `foreachBatch` collects them.
+"""
+
+from __future__ import annotations
+
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.errors import ProgramError
+from headrace.model.keys import hash_sql, key_sql
+from headrace.model.shapes import quoted, spark_type
+from headrace.model.tick import SOURCE
+from headrace.model.wire import BAD_ROW, EDGE, HASH, KEY, ROW_BAD, ROW_SPLIT, ROW_TIME, TIME, slot_name
+from headrace.spark import executor, python_source, ticker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.plan.physical import EdgePlan, Program, SourcePlan
+
+_ROW_COLUMNS = (ROW_TIME, ROW_SPLIT, ROW_BAD)
+
+
+def build_plan(session: SparkSession, program: Program, ship: executor.Ship, tick_path: str) -> DataFrame:
+    """The whole job as one streaming DataFrame of reports."""
+    session.dataSource.register(ticker.TickerSource)
+    session.dataSource.register(python_source.PythonSource)
+    chains = [_chain(session, program, i, ship) for i in range(len(program.sources))]
+    if not program.levels:
+        return _union([*chains, _ticker(session, tick_path, [("report", "BINARY")])])
+    wire_ddl = _ddl(program.schema)
+    wire_columns = [(field.name, spark_type(field.type)) for field in program.schema]
+    frame = _union([*chains, _ticker(session, tick_path, wire_columns)])
+    for level in range(1, len(program.levels) + 1):
+        last = level == len(program.levels)
+        exchanged = _exchange(frame, program)
+        task = partial(executor.level_task, ship, level)
+        frame = exchanged.mapInArrow(task, "report BINARY" if last else wire_ddl)
+        if not last:
+            frame = frame.selectExpr(*_hashed(program))
+    return frame
+
+
+def _exchange(frame: DataFrame, program: Program) -> DataFrame:
+    from pyspark.sql.functions import expr
+
+    shift = 64 - (program.key_groups.bit_length() - 1)
+    group = f"CAST(shiftrightunsigned({HASH}, {shift}) AS INT)" if shift < 64 else "0"
+    shard = f"CAST({group} * {program.parallelism} DIV {program.key_groups} AS INT)"
+    return frame.repartitionById(
+        program.parallelism, expr(f"CASE WHEN {EDGE} < 0 THEN CAST({HASH} AS INT) ELSE {shard} END")
+    )
+
+
+def _hashed(program: Program) -> list[str]:
+    """Python leaves the hash of data rows to the JVM, where it costs next to nothing."""
+    names = program.schema.names
+    return [f"IF({EDGE} < 0, {HASH}, {hash_sql(KEY)}) AS {HASH}" if name == HASH else name for name in names]
+
+
+def _ticker(session: SparkSession, path: str, columns: list[tuple[str, str]]) -> DataFrame:
+    frame = session.readStream.format(ticker.FORMAT).option("path", path).name(SOURCE).load()
+    return frame.selectExpr(*[f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns])
+
+
+def _ddl(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {spark_type(field.type)}" for field in schema)
+
+
+def _union(frames: list[DataFrame]) -> DataFrame:
+    return reduce(lambda left, right: left.union(right), frames)
+
+
+def _chain(session: SparkSession, program: Program, index: int, ship: executor.Ship) -> DataFrame:
+    source = program.sources[index]
+    frame = _prefix(_read(session, source), source)
+    if source.direct is not None:
+        return frame.selectExpr(*_direct(program, source, source.direct))
+    task = partial(executor.chain_task, ship, index)
+    if not program.levels:
+        return frame.mapInArrow(task, "report BINARY")
+    return frame.mapInArrow(task, _ddl(program.schema)).selectExpr(*_hashed(program))
+
+
+def _read(session: SparkSession, source: SourcePlan) -> DataFrame:
+    """The columns of the source's type, then event time, split and bad-row text."""
+    codec = source.codec
+    if source.source.python:
+        options = python_source.reader_options(source.source.reader(codec), codec.spark_ddl)
+        frame = session.readStream.format(python_source.FORMAT).options(**options).name(source.name).load()
+        columns = {name: quoted(name) for name in codec.schema.names}
+        return _with_row_columns(frame, source, columns, split=quoted(ROW_SPLIT), bad=None, raw=None)
+    read = source.source.spark(codec)
+    reader: Any = session.readStream.format(read.format).options(**read.options).name(source.name)
+    if read.schema_ddl is not None:
+        reader = reader.schema(read.schema_ddl)
+    frame = reader.load(read.load_path) if read.load_path is not None else reader.load()
+    if read.prepare:
+        frame = frame.selectExpr("*", *read.prepare)
+    if read.keep is not None:
+        frame = frame.where(read.keep)
+    return _with_row_columns(frame, source, read.columns, split=read.split, bad=read.bad, raw=read.raw)
+
+
+def _with_row_columns(
+    frame: DataFrame,
+    source: SourcePlan,
+    columns: dict[str, str],
+    *,
+    split: str | None,
+    bad: str | None,
+    raw: str | None,
+) -> DataFrame:
+    guard = "{}" if bad is None else f"IF({bad}, NULL, {{}})"
+    selected = [f"{guard.format(sql)} AS {quoted(name)}" for name, sql in columns.items()]
+    selected.append(f"{split or 'CAST(NULL AS STRING)'} AS {quoted(ROW_SPLIT)}")
+    selected.append(f"{'CAST(NULL AS STRING)' if bad is None else f'IF({bad}, {raw}, NULL)'} AS {quoted(ROW_BAD)}")
+    frame = frame.selectExpr(*selected)
+    fields = [quoted(name) for name in columns]
+    return frame.selectExpr(*fields, f"{_time_sql(source)} AS {quoted(ROW_TIME)}", ROW_SPLIT, ROW_BAD)
+
+
+def _time_sql(source: SourcePlan) -> str:
+    if source.time is None:
+        return "CAST(NULL AS BIGINT)"
+    names = source.codec.schema.names
+    text = quoted(source.time) if source.time in names else f"({source.time})"
+    if source.time in names and pa.types.is_integer(source.codec.schema.field(source.time).type):
+        return text
+    return f"unix_micros({text})"
+
+
+def _prefix(frame: DataFrame, source: SourcePlan) -> DataFrame:
+    """Expressions right behind the source. A row that could not be decoded passes them untouched."""
+    from pyspark.sql import functions
+
+    if source.filtered:
+        frame = frame.observe(
+            source.name,
+            functions.max(ROW_TIME).alias("max_us"),
+            functions.max_by(ROW_SPLIT, ROW_TIME).alias("split"),
+        )
+    names = list(source.codec.schema.names)
+    for verb, pairs in source.prefix:
+        if verb == "where":
+            frame = frame.where(f"{ROW_BAD} IS NOT NULL OR ({pairs[0][1]})")
+            continue
+        made = {name: f"IF({ROW_BAD} IS NULL, {sql}, NULL) AS {quoted(name)}" for name, sql in pairs}
+        names = [name for name, _ in pairs] if verb == "select" else [*names, *(n for n in made if n not in names)]
+        frame = frame.selectExpr(*[made.get(name, quoted(name)) for name in names], *_ROW_COLUMNS)
+    return frame.selectExpr(*_typed(source), *_ROW_COLUMNS)
+
+
+def _typed(source: SourcePlan) -> list[str]:
+    """Expressions give the JVM's types; the wire wants exactly the declared ones."""
+    return [
+        f"CAST({quoted(field.name)} AS {spark_type(field.type)}) AS {quoted(field.name)}" for field in source.out.schema
+    ]
+
+
+def _direct(program: Program, source: SourcePlan, edge: EdgePlan) -> list[str]:
+    """The wire, written by the JVM. A bad row goes to shard 0 as a control row and stops the job from there."""
+    schema = edge.codec.schema
+    assert edge.key.columns is not None
+    key = key_sql([(name, schema.field(name).type) for name in edge.key.columns])
+    if key is None:
+        raise ProgramError("this key cannot be computed in the JVM", where=source.name)
+    bad = f"CAST(to_json(named_struct('source', '{source.name}', 'bad', {ROW_BAD})) AS BINARY)"
+    by_slot = dict(zip(edge.slots, schema.names, strict=True))
+    columns = [
+        f"IF({ROW_BAD} IS NULL, {edge.index}, {BAD_ROW}) AS {EDGE}",
+        f"IF({ROW_BAD} IS NULL, {hash_sql(key)}, 0L) AS {HASH}",
+        f"IF({ROW_BAD} IS NULL, {key}, {bad}) AS {KEY}",
+        f"{ROW_TIME} AS {TIME}",
+    ]
+    for i, field in enumerate(list(program.schema)[4:]):
+        name = by_slot.get(i)
+        value = quoted(name) if name is not None else f"CAST(NULL AS {spark_type(field.type)})"
+        columns.append(f"{value} AS {slot_name(i)}")
+    return columns

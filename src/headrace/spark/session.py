@@ -1,0 +1,125 @@
+"""The Spark session: made with the settings Headrace needs, or a given one checked for them.
+
+Why each setting: measured, and said beside it. A user's own settings win over ours where they are a matter of taste,
+and are refused where the engine would be wrong without ours.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.errors import SettingsError
+from headrace.spark.java import find_java
+from headrace.spark.quiet import quiet_children
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+REQUIRED: Final = {
+    # Adaptive execution may turn an empty shuffle into no tasks at all, and then no timer would fire.
+    "spark.sql.adaptive.enabled": "false",
+    # Sources are known by name, so that programs can change; cannot be turned on later.
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    # Timestamps are microseconds since 1970, everywhere.
+    "spark.sql.session.timeZone": "UTC",
+}
+
+DEFAULTS: Final = {
+    # Loopback TCP stalls about 40 ms per Python task.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "4",
+    "spark.sql.ui.retainedExecutions": "4",
+    "spark.ui.retainedJobs": "4",
+    "spark.ui.retainedStages": "8",
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+    "spark.shuffle.compress": "false",
+    "spark.sql.streaming.minBatchesToRetain": "4",
+    "spark.driver.memory": "2g",
+}
+
+LOCAL: Final = {
+    # The default manager forks twenty processes per epoch on a local disk. Durability is the manifest's business:
+    # Spark's folder is rebuilt from it where they disagree.
+    "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+TRACE: Final = "HEADRACE_TRACE"
+"""Set in the environment: Spark's own log and stacks are shown."""
+
+
+def make_session(app: str, master: str, conf: Mapping[str, str]) -> SparkSession:
+    """A session of our own."""
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java)
+    # Workers run the driver's interpreter, whatever is called python on the machine.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    _show_modules_to_workers()
+    from pyspark.sql import SparkSession
+
+    builder: Any = SparkSession.builder.appName(app).master(_with_retries(master))
+    ours = {**DEFAULTS, **(LOCAL if master.startswith("local") else {})}
+    for name, value in {**ours, **dict(conf), **REQUIRED}.items():
+        wanted = conf.get(name)
+        if name in REQUIRED and wanted is not None and wanted.lower() != REQUIRED[name].lower():
+            raise SettingsError(
+                f"Headrace cannot run with {name} = {wanted}",
+                where="settings, spark",
+                expected=f"{name} = {REQUIRED[name]}",
+                found=wanted,
+                next_move="leave the setting out",
+            )
+        builder = builder.config(name, value)
+    with quiet_children() if not os.environ.get(TRACE) else nullcontext():
+        session: SparkSession = builder.getOrCreate()
+    if not os.environ.get(TRACE):
+        session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def check_session(session: SparkSession) -> None:
+    """Refuses a given session that lacks what the engine needs, with the whole list."""
+    wrong = {
+        name: session.conf.get(name, None)
+        for name, value in REQUIRED.items()
+        if str(session.conf.get(name, None)).lower() != value.lower()
+    }
+    if wrong:
+        raise SettingsError(
+            "the given Spark session lacks settings that Headrace needs",
+            where="app.run(spark=…)",
+            expected="; ".join(f"{name} = {REQUIRED[name]}" for name in wrong),
+            found="; ".join(f"{name} = {value}" for name, value in wrong.items()),
+            next_move="set them (session.conf.set works for all of these), or leave spark= out to get a session made",
+        )
+
+
+def _with_retries(master: str) -> str:
+    """``local[N]`` allows no task to fail; a killed worker should cost a retry, not the job."""
+    if master == "local":
+        return "local[1,4]"
+    if master.startswith("local[") and "," not in master:
+        return master[:-1] + ",4]"
+    return master
+
+
+def _show_modules_to_workers() -> None:
+    """Workers of a local session import what the driver can import: the user's modules beside the program."""
+    paths = [path for path in sys.path if path and os.path.isdir(path) and "site-packages" not in path]
+    if "" in sys.path:
+        paths.insert(0, os.getcwd())
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    extra = [path for path in paths if path not in known and not path.startswith(sys.base_prefix)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*extra, *filter(None, known)])

@@ -1,0 +1,133 @@
+"""Recovery as a table: facts in, decision out. No disk, no Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.checkpoint.decide import (
+    AlreadyFinal,
+    FinishRelease,
+    RebuildSpark,
+    Recovery,
+    Refuse,
+    ResumeFrom,
+    RunEpoch,
+    SkipEpoch,
+    StartFresh,
+    decide_epoch,
+    decide_recovery,
+    decide_reports,
+)
+from headrace.checkpoint.facts import RecoveryFacts, SparkFacts, StoreRecord
+from headrace.model.report import TaskReport
+from headrace.state.manifest import JobState, Manifest
+
+
+def state(epoch: int, *, final: bool = False, offsets: str = "") -> JobState:
+    manifest = Manifest(
+        app="a", timeline=0, epoch=epoch, nonce="n", fence=1, program="p", parallelism=2, key_groups=128, clock_us=0,
+        offsets=offsets or f"o{epoch}", final=final,
+    )  # fmt: skip
+    return JobState(manifest, {})
+
+
+def facts(at: JobState | None, offsets: list[int], committed: int | None, *, app: str = "a") -> RecoveryFacts:
+    spark = SparkFacts({epoch: f"o{epoch}" for epoch in offsets[-2:]}, committed)
+    return RecoveryFacts(StoreRecord(app, 128, "{}"), at, None, spark)
+
+
+@pytest.mark.parametrize(
+    ("at", "offsets", "committed", "decision"),
+    [
+        (None, [], None, StartFresh()),
+        (None, [0], None, StartFresh()),
+        (state(0), [0], None, FinishRelease(0)),
+        (state(4), [3, 4], 4, ResumeFrom(4)),
+        (state(4), [4, 5], 4, ResumeFrom(4)),
+        (state(4), [3, 4], 3, FinishRelease(4)),
+        (state(4, final=True), [3, 4], 3, AlreadyFinal(4)),
+    ],
+)
+def test_agreeing_logs_go_on(
+    at: JobState | None, offsets: list[int], committed: int | None, decision: Recovery
+) -> None:
+    assert decide_recovery(facts(at, offsets, committed), app="a", key_groups=128) == decision
+
+
+@pytest.mark.parametrize(
+    ("at", "offsets", "committed"),
+    [
+        (state(4), [], None),
+        (state(4), [2, 3], 3),
+        (state(4, offsets="other"), [3, 4], 4),
+        (state(4), [4, 5], 3),
+    ],
+)
+def test_a_log_that_says_otherwise_is_rebuilt(at: JobState, offsets: list[int], committed: int | None) -> None:
+    decision = decide_recovery(facts(at, offsets, committed), app="a", key_groups=128)
+    assert isinstance(decision, RebuildSpark)
+    assert decision.epoch == 4
+
+
+@pytest.mark.parametrize(
+    ("at", "offsets", "committed"),
+    [(None, [0], 0), (None, [3, 4], 4), (state(4), [6, 7], 6), (state(4), [4, 5], 5)],
+)
+def test_missing_manifests_are_never_started_over_silently(
+    at: JobState | None, offsets: list[int], committed: int | None
+) -> None:
+    assert isinstance(decide_recovery(facts(at, offsets, committed), app="a", key_groups=128), Refuse)
+
+
+def test_the_store_of_another_app_is_refused() -> None:
+    decision = decide_recovery(facts(None, [], None, app="b"), app="a", key_groups=128)
+    assert isinstance(decision, Refuse)
+    assert "another app" in decision.reason
+
+
+def test_key_groups_are_fixed_for_the_life_of_a_store() -> None:
+    assert isinstance(decide_recovery(facts(None, [], None), app="a", key_groups=64), Refuse)
+
+
+def test_an_epoch_is_skipped_only_when_its_offsets_are_equal() -> None:
+    assert decide_epoch(4, "o4", state(4)) == SkipEpoch()
+    assert isinstance(decide_epoch(4, "others", state(4)), Refuse)
+    assert decide_epoch(5, "o5", state(4)) == RunEpoch()
+    assert decide_epoch(0, "o0", None) == RunEpoch()
+    assert isinstance(decide_epoch(6, "o6", state(4)), Refuse)
+
+
+def report(
+    level: int, shard: int, attempt: str, *, upstream: list[str] | None = None, watermark: int = 7
+) -> TaskReport:
+    return TaskReport(level=level, shard=shard, attempt=attempt, epoch=5, parent="n", watermarks={"s": watermark},
+                      upstream=upstream or [])  # fmt: skip
+
+
+def check(reports: list[TaskReport]) -> str:
+    return decide_reports(reports, epoch=5, parent="n", levels=2, parallelism=2)
+
+
+def test_complete_reports_are_accepted() -> None:
+    first = [report(0, 0, "c"), report(1, 0, "a", upstream=["c"]), report(1, 1, "b", upstream=["c"])]
+    second = [report(2, 0, "x", upstream=["a", "b"]), report(2, 1, "y", upstream=["a", "b"])]
+    assert check([*first, *second]) == ""
+
+
+def test_a_missing_shard_is_not_published() -> None:
+    assert "shards [0]" in check([report(1, 0, "a")])
+
+
+def test_two_attempts_of_one_shard_are_not_published() -> None:
+    reports = [report(1, 0, "a"), report(1, 0, "b"), report(1, 1, "c")]
+    assert "shards [0, 0, 1]" in check(reports)
+
+
+def test_shards_that_read_different_attempts_are_not_published() -> None:
+    reports = [report(1, 0, "a"), report(1, 1, "b"),
+               report(2, 0, "x", upstream=["a", "b"]), report(2, 1, "y", upstream=["old", "b"])]  # fmt: skip
+    assert "other attempts" in check(reports)
+
+
+def test_disagreeing_watermarks_are_not_published() -> None:
+    assert "different watermarks" in check([report(1, 0, "a"), report(1, 1, "b", watermark=8)])

@@ -1,0 +1,28 @@
+"""What the killed program's sinks hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+CSV_HEADER = "user,page,at,n"
+
+
+def written(folder: Path) -> dict[str, list[str]]:
+    """Every row of every output, sorted."""
+    result: dict[str, list[str]] = {}
+    for name in ("visits", "odd"):
+        lines = [line for file in folder.glob(f"{name}/**/part-*") for line in file.read_text().splitlines()]
+        result[name] = sorted(line for line in lines if line != CSV_HEADER)
+    result["totals"] = sorted(
+        json.dumps(row, default=str) for file in folder.glob("totals/**/part-*") for row in _rows(file)
+    )
+    return result
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    page = next(part for part in file.parts if part.startswith("page="))
+    return [{**row, "page": page} for row in pq.ParquetFile(file).read().to_pylist()]
