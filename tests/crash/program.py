@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import headrace as hr
+from headrace.model import crash
 from headrace.model.crash import ENVIRONMENT
 
 START = 1_700_000_000_000_000
@@ -56,6 +57,7 @@ class Visits(hr.Process[Click, Visit, str]):
 
     def on_event(self, event: Click, ctx: hr.Context[str]) -> None:
         self.clicks.set(self.clicks.get(0) + event.n)
+        crash.reach("in_function", ctx.epoch)
         self.pages[event.page] = self.pages.get(event.page, 0) + 1
         self.trail.append(event.page)
         self.seen.inc()

@@ -294,4 +294,5 @@ def test_wrong_aggregates_are_refused(tx: hr.Stream[Tx]) -> None:
 
 def test_results_may_be_given_out_for_each_row(tx: hr.Stream[Tx]) -> None:
     assert keyed(tx.key_by("card").aggregate(n=hr.count(), fire=hr.per_row())).fire == "per_row"
-    assert keyed(tx.key_by("card").reduce(bigger, fire=hr.per_row())).fire == "per_row"
+    assert keyed(tx.key_by("card").reduce(bigger)).fire == "per_row"
+    assert keyed(tx.key_by("card").reduce(bigger, fire=hr.per_epoch())).fire == "per_epoch"

@@ -8,10 +8,10 @@ however little memory there is.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -378,7 +378,7 @@ def test_time_to_live_equals_a_dictionary_with_deadlines(
     epochs: Any, limit: int, small_entries: int, span: int, clock: Any, refresh: Any, expired: Any
 ) -> None:
     ttl = hr.TTL(span, clock, refresh, expired)
-    decls = [msgspec.structs.replace if False else _with_ttl(decl, ttl) for decl in declarations(Living)]
+    decls = [replace(decl, ttl=ttl) for decl in declarations(Living)]
     operator = ProcessOperator("step", Living(), decls, codec_of(Seen), key_type=str)
     rig = Rig(operator, codec_of(Command), lambda row: row.key, overlay_limit_bytes=limit)
     models: dict[str, LivingModel] = {}
@@ -399,9 +399,3 @@ def test_time_to_live_equals_a_dictionary_with_deadlines(
                     if said is not None:
                         seen.setdefault(command.key, []).append(said)
             assert observed(rig) == seen
-
-
-def _with_ttl(decl: Any, ttl: hr.TTL) -> Any:
-    from dataclasses import replace
-
-    return replace(decl, ttl=ttl)

@@ -2,17 +2,25 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from enum import Enum
 from typing import assert_type
 
 import headrace as hr
 
 
 # -- App, Record, read ---------------------------------------------------------
+class Kind(Enum):
+    SALE = "sale"
+    REFUND = "refund"
+
+
 class Tx(hr.Record):  # frozen msgspec Struct; tx.replace(cents=3) copies
     card: str
     merchant: str
     at: hr.Timestamp  # int µs at run time, TIMESTAMP in Spark, ISO text in JSON
     cents: int = 0  # evolution: a new field needs a default
+    kind: Kind = Kind.SALE
+    limit: int | None = None
 
 
 app = hr.App("fraud")
@@ -115,6 +123,9 @@ assert_type(tx.union(tx), hr.Stream[Tx])
 assert_type(tx.map_batches(lambda batch: batch, output=Tx), hr.Stream[Tx])
 assert_type(tx.key_by(lambda t: t.cents), hr.KeyedStream[Tx, int])
 assert_type(tx.key_by(Tx.at), hr.KeyedStream[Tx, hr.Timestamp])
+assert_type(tx.key_by(Tx.kind), hr.KeyedStream[Tx, Kind])
+assert_type(tx.key_by(Tx.limit), hr.KeyedStream[Tx, int | None])
+tx.key_by(hr.col("card"))
 assert_type(tx.named("renamed"), hr.Stream[Tx])
 
 

@@ -11,8 +11,6 @@ using a name twice is an error.
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from types import UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
@@ -169,7 +167,11 @@ class App:
         read (and can be resumed), ``"drained"`` until the end of all input, after which everything has fired. Settings
         are given by name: ``app.run(store="./state", parallelism=2)``.
         """
-        _wait_for(self.start(until=until, profile=profile, spark=spark, **config))
+        settings = self.settings(profile=profile, **config)
+        self._check_runnable(until)
+        from headrace.foreground import run_visibly
+
+        run_visibly(self, settings, until, spark)
 
     def start(self, *, until: Until = "stopped", profile: str | None = None, spark: Any = None, **config: Any) -> Run:
         """Run the program in the background, for notebooks and tests; gives a `Run` to wait for or to stop."""
@@ -271,19 +273,6 @@ class App:
         if App._console_factory is None:
             raise ProgramError("there is no console to show rows on", where=str(call_site()))
         return App._console_factory(rows)
-
-
-def _wait_for(run: Run) -> None:
-    """Until a run has ended. Ctrl-C and SIGTERM end it after its current epoch; a second one does not wait for that."""
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
-    try:
-        run.wait()
-    except KeyboardInterrupt:
-        run.stop()
-    finally:
-        if main:
-            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _share_names(a: Node, b: Node) -> bool:

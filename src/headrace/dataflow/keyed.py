@@ -13,7 +13,7 @@ import typing_extensions
 from headrace.dataflow import checks
 from headrace.dataflow.aggregation import aggregate_codec
 from headrace.dataflow.functions import Process, declarations, process_types
-from headrace.dataflow.graph import KeyedNode
+from headrace.dataflow.graph import Fire, KeyedNode
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Stream
@@ -83,13 +83,13 @@ class KeyedStream(Generic[T, K]):
     def reduce(self, fn: Callable[[T, T], T], *, fire: Trigger | None = None) -> StepStream[T, T]:
         """One row per key, made of all so far: ``reduce(lambda a, b: a.replace(n=a.n + b.n))``.
 
-        Each key that changed is emitted once per epoch, or with ``fire=hr.per_row()`` for every row. The function must
-        leave the key's columns as they are.
+        Every row gives a new result, or with ``fire=hr.per_epoch()`` each key that changed gives one per epoch. The
+        function must leave the key's columns as they are.
         """
         at = call_site()
         check_callable(fn, "reduce", at)
         codec = self._stream.node.codec
-        return self._step("reduce", codec, at, fn=fn, placed_by=self._key.columns, fire=_fire(fire, at))
+        return self._step("reduce", codec, at, fn=fn, placed_by=self._key.columns, fire=_fire(fire, "per_row", at))
 
     def latest(self) -> StepStream[T, T]:
         """The newest row of each key, by event time where there is one; each key that changed once per epoch."""
@@ -109,7 +109,9 @@ class KeyedStream(Generic[T, K]):
         codec = aggregate_codec(self._stream.node.codec, self._key, into, aggs, at)
         columns = self._key.columns
         placed_by = columns if columns is not None and set(columns) <= set(codec.names) else None
-        return self._step("aggregate", codec, at, aggs=dict(aggs), placed_by=placed_by, fire=_fire(fire, at))
+        return self._step(
+            "aggregate", codec, at, aggs=dict(aggs), placed_by=placed_by, fire=_fire(fire, "per_epoch", at)
+        )
 
     def _step(self, op: Any, codec: RowCodec, at: Site, **fields: Any) -> StepStream[Any, Any]:
         inputs = (self._stream.node,)
@@ -122,9 +124,9 @@ class KeyedStream(Generic[T, K]):
             raise checks.unknown_keyed_verb(str(self._key), name)
 
 
-def _fire(fire: Any, at: Site) -> Any:
+def _fire(fire: Any, default: Fire, at: Site) -> Fire:
     if fire is None:
-        return "per_epoch"
+        return default
     if not isinstance(fire, Trigger):
         raise ProgramError(
             "fire= says when results are given out",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from enum import Enum
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, LiteralString, Self, TypeVar, overload
 from uuid import UUID
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 Q = TypeVar("Q")
-Scalar = TypeVar("Scalar", str, int, bytes, float, Timestamp, Duration, UUID, date)
+Scalar = TypeVar("Scalar", str, int, bytes, float, Timestamp, Duration, UUID, Decimal, date)
+Member = TypeVar("Member", bound=Enum)
 Column = str | Expr
 Field = str | int | float | bytes | bool | Timestamp | Duration | datetime | date | timedelta | Decimal | UUID | None
 """What a field such as ``Tx.at`` looks like to a type checker."""
@@ -235,9 +237,13 @@ class Stream(Generic[T]):
     @overload
     def key_by(self, key: Callable[[T], Q], /) -> KeyedStream[T, Q]: ...
     @overload
-    def key_by(self, key: LiteralString, /) -> KeyedStream[T, Any]: ...
+    def key_by(self, key: LiteralString | Expr, /) -> KeyedStream[T, Any]: ...
     @overload
     def key_by(self, key: Scalar, /) -> KeyedStream[T, Scalar]: ...
+    @overload
+    def key_by(self, key: Member, /) -> KeyedStream[T, Member]: ...
+    @overload
+    def key_by(self, key: Scalar | None, /) -> KeyedStream[T, Scalar | None]: ...
     @overload
     def key_by(self, first: object, second: object, /, *more: object) -> KeyedStream[T, Any]: ...
     def key_by(self, *keys: Any) -> KeyedStream[T, Any]:

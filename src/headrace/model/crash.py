@@ -21,7 +21,7 @@ POINTS: Final = {
     "offsets_written": "Spark has fixed the epoch's offsets; the driver has not begun",
     "state_opening": "a task opens the runs of its shard",
     "in_function": "a task is in the middle of user code",
-    "delta_half_written": "half of a delta is in the store",
+    "delta_half_written": "a delta is in a temporary file, not under its name",
     "outputs_staged": "delta and outputs are durable, the report is not sent",
     "reports_collected": "all reports are there, nothing is published",
     "manifest_written": "the manifest's temporary file is written, not linked",

@@ -29,10 +29,12 @@ WAYS_OUT = (
     "in a test, Harness(app, spark=session) evaluates it in Spark"
 )
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_KEYWORD_TEXT = """all and anti any array as between both by case cast cross date distinct div else end except exists
-extract false filter for from full group having in inner intersect interval is join lateral left like limit minus
-natural not null on or order outer right rlike select semi some struct substring table then timestamp to trim true union
-unique using when where with"""
+_KEYWORD_TEXT = """all alter and anti any array as between both by case cast create cross current_date
+current_timestamp current_user date describe distinct div drop else end except exists extract false fetch filter for
+from full glob grant group having ilike in inner insert intersect interval into is join lateral left like limit minus
+natural not notnull null on or order outer partitioned_by qualify regexp returning revoke right rlike rollback select
+semi serdeproperties session_user some struct substring table tablesample then timestamp to trim true uncache union
+unique using values when where with xor"""
 _KEYWORDS = frozenset(_KEYWORD_TEXT.split())
 
 

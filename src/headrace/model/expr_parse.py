@@ -76,7 +76,7 @@ def _parse(text: str, dialect: Any, original: str) -> Any:
             "this is not a SQL expression",
             expected="one expression in Spark SQL, such as n > 0",
             found=f"{original!r} ({str(details[0].get('description')).rstrip('.')})",
-            next_move="text is SQL; pass a Python function to filter() or map() instead",
+            next_move="text is SQL, and a column named like a SQL word stands in `backticks`; a callable is Python",
         ) from None
 
 

@@ -70,6 +70,7 @@ class Row(Record):
 
     if TYPE_CHECKING:
 
+        def __init__(self, *values: Any, **fields: Any) -> None: ...
         def __getattr__(self, name: str) -> Any: ...
 
 

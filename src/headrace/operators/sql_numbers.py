@@ -178,6 +178,12 @@ def _positive(value: pl.Series) -> pl.Series:
     return pick((value <= 0).fill_null(False), pl.Series("", [None], dtype=pl.Float64), value)  # type: ignore[no-any-return]
 
 
+def _by_numpy(apply: Callable[[Any], Any], value: pl.Series) -> pl.Series:
+    """For functions that polars computes from others, less exactly: its log10(1000) is not 3."""
+    result = pl.Series("", apply(value.to_numpy()), nan_to_null=False)
+    return pick(value.is_not_null(), result, pl.Series("", [None], dtype=pl.Float64))  # type: ignore[no-any-return]
+
+
 def _log(node: Node, scope: Scope) -> pl.Series:
     base, value = both(node, scope)
     return divide(_positive(value).log(), _positive(base).log())
@@ -185,10 +191,12 @@ def _log(node: Node, scope: Scope) -> pl.Series:
 
 def _pow(node: Node, scope: Scope) -> pl.Series:
     base, exponent = both(node, scope)
-    # A single exponent of 0.5 would be taken for a square root, which has another sign for -0.0.
+    # In full length: a single exponent of 0.5 is taken for a square root, which keeps the sign of -0.0.
     rows = max(len(base), len(exponent))
     base, exponent = spread(base, rows), spread(exponent, rows)
-    result = base.pow(exponent)
+    with np.errstate(all="ignore"):
+        result = pl.Series("", np.power(base.to_numpy(), exponent.to_numpy()))
+    result = pick(base.is_not_null() & exponent.is_not_null(), result, pl.Series("", [None], dtype=pl.Float64))
     # C says 1 ** NaN is 1 and (-1) ** inf is 1; Java says NaN for both.
     odd = exponent.is_nan() | (exponent.is_infinite() & (base.abs() == 1))
     return pick(odd.fill_null(False), pl.Series("", [float("nan")]), result)  # type: ignore[no-any-return]
@@ -214,8 +222,8 @@ EVALUATORS: dict[str, Callable[[Node, Scope], Value]] = {
     "sqrt": _function(pl.Series.sqrt),
     "exp": _function(pl.Series.exp),
     "ln": _function(lambda value: _positive(value).log()),
-    "log10": _function(lambda value: _positive(value).log10()),
-    "log2": _function(lambda value: _positive(value).log(2.0)),
+    "log10": _function(lambda value: _by_numpy(np.log10, _positive(value))),
+    "log2": _function(lambda value: _by_numpy(np.log2, _positive(value))),
     "log": _log,
     "pow": _pow,
     "sign": _function(pl.Series.sign),

@@ -6,9 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.dataflow.aggregation import key_columns
 from headrace.dataflow.graph import BatchNode, CallNode, ExprNode, KeyedNode, Node
 from headrace.errors import ExpressionError, ProgramError
 from headrace.model.expr import supported
+from headrace.operators.process import ProcessOperator
+from headrace.operators.rolling import AggregateOperator, LatestOperator, ReduceOperator
+from headrace.operators.stateless import BatchOperator, call_operator, expression_operator
 
 if TYPE_CHECKING:
     from headrace.operators.contract import Operator
@@ -20,27 +24,30 @@ def operator_builder(node: Node) -> Callable[[], Operator]:
         case KeyedNode():
             return _keyed(node)
         case CallNode():
-            from headrace.operators.stateless import call_operator
-
             return partial(call_operator, node.op, node.label, node.fn, node.codec)
         case BatchNode():
-            from headrace.operators.stateless import BatchOperator
-
             return partial(BatchOperator, node.label, node.fn, node.form, node.codec)
         case ExprNode():
-            from headrace.operators.stateless import expression_operator
-
             return partial(expression_operator, node.op, node.label, node.exprs, node.inputs[0].codec, node.codec)
     raise ProgramError(f"nothing runs a {node.verb}", where=node.site)
 
 
 def _keyed(node: KeyedNode) -> Callable[[], Operator]:
-    step = node.name or ""
-    if node.op == "process":
-        from headrace.operators.process import ProcessOperator
-
-        return partial(ProcessOperator, step, node.fn, node.decls, node.codec, key_type=node.key.type)
-    raise ProgramError(f"nothing runs a {node.verb}", where=node.site)
+    step, key_type, per_row = node.name or "", node.key.type, node.fire == "per_row"
+    match node.op:
+        case "process":
+            return partial(ProcessOperator, step, node.fn, node.decls, node.codec, key_type=key_type)
+        case "reduce":
+            return partial(ReduceOperator, step, node.fn, node.codec, key_type=key_type, per_row=per_row)
+        case "latest":
+            return partial(LatestOperator, step, node.codec, key_type=key_type)
+        case "aggregate":
+            taken = node.input.codec
+            key_fields = tuple(key_columns(taken, node.key))
+            return partial(
+                AggregateOperator, step, node.aggs, taken, node.codec, key_fields=key_fields, key_type=key_type,
+                per_row=per_row,
+            )  # fmt: skip
 
 
 def uses_watermark(node: KeyedNode) -> bool:

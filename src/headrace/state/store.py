@@ -275,7 +275,7 @@ def check_path(path: str) -> None:
 
 
 def _reach(point: str, path: str) -> None:
-    name = layout.parse_manifest(path)
+    name = layout.parse_manifest(path) or layout.parse_run(path)
     if name is not None:
         crash.reach(point, name.epoch)
 

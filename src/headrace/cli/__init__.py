@@ -1,0 +1,56 @@
+"""The command line: one module per command, loaded when the command is called.
+
+`main` is what the console script ``headrace`` starts. Nothing imports this room. Every command has an example in its
+help and ``--json`` for machines; errors are told in their four parts, with the exit codes of `headrace.cli.exits`.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from headrace.cli import demo, doctor, epochs, explain, run, state
+
+__all__ = ["main"]
+
+app = typer.Typer(
+    name="headrace",
+    help="Stateful stream processing for Python, on Spark.",
+    epilog="Try: headrace demo",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            number = version("headrace")
+        except PackageNotFoundError:
+            number = "(not installed, run from its sources)"
+        print(f"headrace {number}")
+        raise typer.Exit
+
+
+@app.callback()
+def _headrace(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+app.command("run", no_args_is_help=True)(run.run)
+app.command("demo")(demo.demo)
+app.command("explain", no_args_is_help=True)(explain.explain)
+app.command("epochs", no_args_is_help=True)(epochs.epochs)
+app.command("state", no_args_is_help=True)(state.state)
+app.command("doctor")(doctor.doctor)
+
+
+def main() -> None:
+    """The console script."""
+    app()

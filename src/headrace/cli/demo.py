@@ -1,0 +1,167 @@
+"""``headrace demo``: a minute of Headrace, from one command."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.exits import Json, Trace, told
+from headrace.cli.run import JsonLines, aborting, show_spark
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from rich.console import Console
+
+    from headrace.demo import Board
+    from headrace.foreground import Opening, Screen
+    from headrace.state.manifest import Manifest
+
+LOG_EVERY_S = 5.0
+
+
+def demo(
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="How long to play.")] = 60,
+    store: Annotated[str | None, typer.Option("--store", help="Folder of the store [./.headrace/demo].")] = None,
+    parallelism: Annotated[int | None, typer.Option("--parallelism", "-p", help="Number of shards.")] = None,
+    rate: Annotated[float | None, typer.Option("--rate", min=1, help="Impressions per second [10000].")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the counts of earlier plays.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Log lines instead of a live table.")] = False,
+    as_json: Json = False,
+    trace: Trace = False,
+) -> None:
+    """Play generated tweet impressions, counted per tweet in state. Played again, it resumes.
+
+    Example: headrace demo --seconds 20
+    """
+    with told(trace=trace, as_json=as_json):
+        from headrace.demo import RATE, Board, make_demo
+        from headrace.foreground import play, read_opening
+
+        show_spark(trace)
+        board = Board()
+        app = make_demo(board, rate=rate or RATE)
+        settings = app.settings(store=store, parallelism=parallelism, fresh=fresh or None, plain=plain or None)
+        opening = read_opening(settings)
+        screen = _screen(board, opening, plain=settings.plain, as_json=as_json)
+        with aborting(), screen:
+            screen.say(_hello(opening, seconds))
+            stopped = play(app, settings, "stopped", screen, seconds=seconds)
+        if isinstance(screen, JsonLines):
+            screen.end(stopped)
+        else:
+            _goodbye(board, screen, settings.store)
+
+
+def _hello(opening: Opening, seconds: float) -> str:
+    how = "starting" if opening.newest is None else f"resuming at epoch {opening.newest + 1}"
+    return f"the demo plays for {seconds:g} s, {how} in {opening.store}; Ctrl-C ends it sooner, as cleanly"
+
+
+def _screen(board: Board, opening: Opening, *, plain: bool, as_json: bool) -> Screen:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if as_json:
+        return JsonLines(opening)
+    if plain or not console.is_terminal:
+        return BoardLines(board, Console(highlight=False, soft_wrap=True, force_terminal=False))
+    from headrace.foreground import TablesScreen
+
+    return TablesScreen(console, {"board": board.draw})
+
+
+class BoardLines:
+    """The demo in a log: a line every few seconds."""
+
+    def __init__(self, board: Board, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        from headrace.foreground import EpochCount
+
+        self._board = board
+        self._console = console
+        self._clock = clock
+        self._count = EpochCount(clock)
+        self._last: float | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def __call__(self, manifest: Manifest) -> None:
+        from headrace.foreground import status_line
+
+        self._count(manifest)
+        now = self._clock()
+        if self._last is None or now - self._last >= LOG_EVERY_S:
+            self._last = now
+            self.say(status_line(manifest))
+            self.say(f"  {self._board.line()}")
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False)
+
+    def summary(self) -> str:
+        return self._count.summary()
+
+
+def _goodbye(board: Board, screen: Screen, store: str) -> None:
+    """What happened, and commands that work now."""
+    from rich.text import Text
+
+    from headrace.cli.show import make_console
+    from headrace.query.store import Store
+
+    console = make_console()
+    console.print(Text.assemble(("the demo has ended: ", "bold"), screen.summary()))
+    leaders = board.top()
+    if leaders:
+        console.print(board.line())
+    published = Store(store).epochs()
+    folder = _short(store)
+    tweet = leaders[0][0].tweet if leaders else "tweet-21"
+    commands: list[tuple[str, str]] = [
+        (f"epochs {folder}", "what each epoch did"),
+        *([(f"epochs {folder} {published[-1]}", "where one epoch's time went")] if published else []),
+        (f"state {folder}", "what is kept"),
+        (f"state {folder} count_views.views {tweet}", "the count of one tweet"),
+        ("demo", f"play again: it resumes at epoch {published[-1] + 1}" if published else "play again"),
+        ("demo --fresh", "forget all counts"),
+    ]
+    name = command_name()
+    width = max(len(command) for command, _ in commands)
+    console.print(Text("\ntry next", "bold"))
+    for command, why in commands:
+        console.print(Text.assemble(("  " + f"{name} {command:<{width}}", "cyan"), f"   {why}"))
+
+
+def _short(store: str) -> str:
+    """A path as a person would write it from here."""
+    path = Path(store)
+    if "://" in store or not path.exists():
+        return store
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return store
+
+
+def command_name(argv: list[str] | None = None) -> str:
+    """How this command was called, so that the next one can be copied."""
+    called: Any = Path((argv or sys.argv)[0])
+    if called.name != "headrace":
+        return "python -m headrace.cli"
+    on_path = shutil.which("headrace")
+    if on_path is not None and Path(on_path).resolve() == called.resolve():
+        return "headrace"
+    return _short(str(called))

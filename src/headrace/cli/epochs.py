@@ -1,0 +1,249 @@
+"""``headrace epochs``: what was published, and where an epoch's time and bytes went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from headrace.cli.exits import Json, Trace, told
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from headrace.query.store import Store
+    from headrace.state.manifest import JobState, Manifest, TaskStats
+
+LAPS: Final = ("open", "wait", "process", "fire", "write", "stage")
+"""Where a task's time goes, in the order it goes there; others that a report names come behind."""
+
+
+def epochs(
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Folder or URL of the store.")],
+    epoch: Annotated[
+        int | None, typer.Argument(metavar="EPOCH", help="One epoch in detail, per level and shard.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="How many of the newest epochs; 0 for all.")] = 20,
+    as_json: Json = False,
+    trace: Trace = False,
+) -> None:
+    """Published epochs of a job, stopped or running.
+
+    Example: headrace epochs ./.headrace/demo
+
+    Example: headrace epochs ./.headrace/demo 41
+    """
+    with told(trace=trace, as_json=as_json):
+        from headrace.query.store import Store
+
+        opened = Store(store)
+        if epoch is None:
+            _list(opened, limit, as_json)
+        else:
+            _detail(opened, epoch, as_json)
+
+
+# --- the list
+
+
+def _list(store: Store, limit: int, as_json: bool) -> None:
+    from headrace.cli.show import make_console, print_json
+
+    manifests = store.manifests(limit)
+    if as_json:
+        print_json([summary(manifest) for manifest in manifests])
+        return
+    console = make_console()
+    if not manifests:
+        console.print(f"{store.app}: no epoch has been published yet")
+        return
+    _print_list(console, store, manifests)
+
+
+def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> None:
+    from headrace.cli.show import make_table, ms_text
+    from headrace.foreground import time_text, took_us, watermark_of
+    from headrace.progress import delta_bytes, human_bytes, late_rows, rows_in, rows_out
+
+    table = make_table(
+        "epoch", "time", "rows in", "rows out", "late", "took ms", "delta", "watermark",
+        title=f"{store.app}: epochs", left=("time", "watermark"),
+    )  # fmt: skip
+    for manifest in manifests:
+        table.add_row(
+            f"{manifest.epoch}{' final' if manifest.final else ''}",
+            time_text(manifest.clock_us),
+            f"{rows_in(manifest):,}",
+            f"{rows_out(manifest):,}",
+            f"{late_rows(manifest):,}",
+            ms_text(took_us(manifest)),
+            human_bytes(delta_bytes(manifest)),
+            time_text(watermark_of(manifest)),
+        )
+    console.print(table)
+
+
+def summary(manifest: Manifest) -> dict[str, Any]:
+    """One epoch for machines; also what ``headrace run --json`` says as each is published."""
+    from headrace.cli.show import json_time
+    from headrace.foreground import took_us, watermark_of
+    from headrace.progress import delta_bytes, late_rows, rows_in, rows_out
+
+    return {
+        "epoch": manifest.epoch,
+        "time": json_time(manifest.clock_us),
+        "rows_in": rows_in(manifest),
+        "rows_out": rows_out(manifest),
+        "late": late_rows(manifest),
+        "took_ms": took_us(manifest) / 1000,
+        "delta_bytes": delta_bytes(manifest),
+        "watermark": json_time(watermark_of(manifest)),
+        "final": manifest.final,
+    }
+
+
+# --- one epoch
+
+
+def _detail(store: Store, epoch: int, as_json: bool) -> None:
+    from headrace.cli.show import make_console, print_json
+
+    state = store.at(epoch).job_state()
+    if as_json:
+        print_json(detail(state))
+        return
+    console = make_console()
+    _print_head(console, state.manifest)
+    _print_tasks(console, state.manifest)
+    _print_steps(console, state)
+    _print_outputs(console, state.manifest)
+
+
+def detail(state: JobState) -> dict[str, Any]:
+    """One epoch with everything that is known of it, for machines."""
+    from headrace.cli.show import json_time
+
+    manifest = state.manifest
+    return {
+        **summary(manifest),
+        "app": manifest.app,
+        "parallelism": manifest.parallelism,
+        "fence": manifest.fence,
+        "took_us": manifest.took_us,
+        "watermarks": {
+            "sources": {name: json_time(each.watermark) for name, each in manifest.time.sources.items()},
+            "steps": {name: json_time(each) for name, each in manifest.time.steps.items()},
+        },
+        "next_due": json_time(manifest.next_due_us),
+        "tasks": [
+            {
+                "level": task.level,
+                "shard": task.shard,
+                "rows_in": task.rows_in,
+                "bytes_in": task.bytes_in,
+                "times_us": task.times_us,
+                "steps": task.steps,
+                "outputs": task.staged,
+            }
+            for task in manifest.tasks
+        ],
+        "state": {step: {"runs": len(runs), "bytes": _size(runs)} for step, runs in sorted(state.runs.items())},
+        "outputs": {
+            name: {"rows": sum(part.rows for part in parts), "bytes": _size(parts), "parts": len(parts)}
+            for name, parts in manifest.outputs.items()
+        },
+        "counters": manifest.counters,
+    }
+
+
+def _size(files: Any) -> int:
+    return sum(file.size_bytes for file in files)
+
+
+def _print_head(console: Console, manifest: Manifest) -> None:
+    from rich.text import Text
+
+    from headrace.cli.show import ms_text
+    from headrace.foreground import time_text, took_us
+
+    title = f"{manifest.app}: epoch {manifest.epoch}" + (", the last: its input was drained" if manifest.final else "")
+    console.print(Text(title, "bold"))
+    waited = manifest.took_us.get("between")
+    parts = ", ".join(f"{name} {ms_text(each)}" for name, each in manifest.took_us.items() if name != "between")
+    lines = [
+        ("time", time_text(manifest.clock_us)),
+        ("took", f"{ms_text(took_us(manifest))} ms ({parts})" if parts else "–"),
+        ("since the last", f"{ms_text(waited)} ms" if waited is not None else ""),
+        ("shards", str(manifest.parallelism)),
+        *((f"watermark {name}", time_text(each.watermark)) for name, each in manifest.time.sources.items()),
+        ("next due", time_text(manifest.next_due_us) if manifest.next_due_us is not None else ""),
+    ]
+    for name, text in lines:
+        if text:
+            console.print(Text.assemble((f"  {name:<16}", "cyan"), text))
+
+
+def _laps(tasks: list[TaskStats]) -> list[str]:
+    met = {name for task in tasks for name in task.times_us}
+    return [*(name for name in LAPS if name in met), *sorted(met - set(LAPS))]
+
+
+def _print_tasks(console: Console, manifest: Manifest) -> None:
+    from headrace.cli.show import make_table, ms_text
+    from headrace.progress import human_bytes
+
+    laps = _laps(manifest.tasks)
+    table = make_table(
+        "level",
+        "shard",
+        "rows in",
+        "bytes in",
+        *(f"{name} ms" for name in laps),
+        title="tasks (one level × shard each)",
+    )
+    for task in manifest.tasks:
+        times = [ms_text(task.times_us.get(name)) for name in laps]
+        table.add_row(str(task.level), str(task.shard), f"{task.rows_in:,}", human_bytes(task.bytes_in), *times)
+    console.print()
+    console.print(table)
+
+
+def _print_steps(console: Console, state: JobState) -> None:
+    from headrace.cli.show import make_table
+    from headrace.progress import human_bytes
+
+    table = make_table(
+        "step", "shard", "rows in", "rows out", "late", "fired", "delta rows", "delta", "runs", "state",
+        title="steps and what they keep", left=("step",),
+    )  # fmt: skip
+    numbers = ("rows_in", "rows_out", "late", "fired", "delta_rows")
+    for task in state.manifest.tasks:
+        for step, counts in task.steps.items():
+            mine = _runs_of_shard(state, step, task.shard)
+            cells = [f"{counts.get(name, 0):,}" for name in numbers]
+            kept = [human_bytes(counts.get("delta_bytes", 0)), str(len(mine)), human_bytes(_size(mine))]
+            table.add_row(step, str(task.shard), *cells, *kept)
+    if table.row_count:
+        console.print()
+        console.print(table)
+
+
+def _runs_of_shard(state: JobState, step: str, shard: int) -> list[Any]:
+    from headrace.model.keys import group_range
+
+    groups = group_range(shard, state.manifest.parallelism, state.manifest.key_groups)
+    return [run for run in state.runs.get(step, ()) if run.lo < groups.stop and groups.start < run.hi]
+
+
+def _print_outputs(console: Console, manifest: Manifest) -> None:
+    from headrace.cli.show import make_table
+    from headrace.progress import human_bytes
+
+    if not manifest.outputs:
+        return
+    table = make_table("output", "rows", "bytes", "parts", title="outputs", left=("output",))
+    for name, parts in manifest.outputs.items():
+        rows = sum(part.rows for part in parts)
+        table.add_row(name, f"{rows:,}", human_bytes(_size(parts)), str(len(parts)))
+    console.print()
+    console.print(table)

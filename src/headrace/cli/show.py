@@ -1,0 +1,74 @@
+"""How commands show tables and values: the same look everywhere, and whole lines where nobody is looking.
+
+On a terminal tables fit its width. In a pipe or a log there is no width to fit, so nothing is cut.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from headrace.model.ids import MAX_TIME, MIN_TIME
+from headrace.model.keys import key_text
+from headrace.model.time import format_time
+
+PIPE_WIDTH: Final = 240
+
+
+def make_console() -> Console:
+    """Standard output for people."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+
+
+def make_table(*columns: str, title: str = "", left: Iterable[str] = ()) -> Table:
+    """A table whose columns are numbers, except those named in ``left``."""
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    words = set(left)
+    for name in columns:
+        table.add_column(name, justify="left" if name in words else "right", overflow="fold", no_wrap=name not in words)
+    return table
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(plain(value), ensure_ascii=False, indent=2))
+
+
+def print_json_line(value: Any) -> None:
+    """One JSON document on one line, for streams of them."""
+    print(json.dumps(plain(value), ensure_ascii=False), flush=True)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can say it: records are objects, bytes base64, keys of maps text."""
+    if isinstance(value, Mapping):
+        return {key_text(name): plain(each) for name, each in value.items()}
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(each) for each in value]
+    return msgspec.to_builtins(value, str_keys=True)
+
+
+def value_text(value: Any) -> str:
+    """A value on one line for people: text as it is, everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
+
+
+def json_time(time_us: int | None) -> str | None:
+    """A point in time for machines: ISO text, null before the first, "end" for the end of time."""
+    if time_us is None or time_us <= MIN_TIME:
+        return None
+    return "end" if time_us >= MAX_TIME else format_time(time_us)
+
+
+def ms_text(took_us: int | None) -> str:
+    return "–" if took_us is None else f"{took_us / 1000:,.1f}"

@@ -1,0 +1,173 @@
+"""``headrace state``: what a job keeps, read from its store while it runs or after it stopped."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.exits import Exit, Json, Trace, told
+
+if TYPE_CHECKING:
+    from headrace.query.store import Store
+    from headrace.query.view import StateView
+
+
+def state(
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Folder or URL of the store.")],
+    address: Annotated[str | None, typer.Argument(metavar="STEP[.STATE]", help="Which state; none: a list.")] = None,
+    key: Annotated[
+        str | None, typer.Argument(metavar="KEY", help="One key; text as it is, everything else as JSON.")
+    ] = None,
+    at: Annotated[int | None, typer.Option("--at", metavar="EPOCH", help="As it was at a past epoch.")] = None,
+    prefix: Annotated[str, typer.Option("--prefix", help="Only keys that start so.")] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", help="How many keys; 0 for all.")] = 20,
+    as_json: Json = False,
+    trace: Trace = False,
+) -> None:
+    """State of a job, stopped or running: a list of states, the keys of one, or the value of a key.
+
+    Example: headrace state ./.headrace/demo
+
+    Example: headrace state ./.headrace/demo count_views.views
+
+    Example: headrace state ./.headrace/demo count_views.views tweet-42 --at 41
+    """
+    with told(trace=trace, as_json=as_json):
+        from headrace.query.store import Store
+
+        opened = Store(store)
+        if at is not None:
+            opened = opened.at(at)
+        if address is None:
+            _list(opened, as_json)
+        elif key is None:
+            _scan(opened.state(address), prefix, limit, as_json)
+        else:
+            _one(opened.state(address), key, as_json)
+
+
+def _list(store: Store, as_json: bool) -> None:
+    from headrace.cli.show import make_console, make_table, print_json
+    from headrace.progress import human_bytes
+
+    epoch = store.epoch
+    infos = store.at(epoch).states()
+    if as_json:
+        states = [
+            {"state": info.address, "kind": info.kind, "rows": info.rows, "bytes": info.size_bytes} for info in infos
+        ]
+        print_json({"app": store.app, "epoch": epoch, "states": states})
+        return
+    table = make_table("state", "kind", "stored rows", "size", title=f"{store.app}: state at epoch {epoch}",
+                       left=("state", "kind"))  # fmt: skip
+    for info in infos:
+        table.add_row(info.address, info.kind, f"{info.rows:,}", human_bytes(info.size_bytes))
+    make_console().print(table if infos else f"{store.app}: no step has written state by epoch {epoch}")
+
+
+def _scan(view: StateView[Any], prefix: str, limit: int, as_json: bool) -> None:
+    from headrace.cli.show import make_console, make_table, print_json, value_text
+    from headrace.model.keys import key_text
+
+    pairs: Iterator[tuple[Any, Any]] = view.scan(prefix)
+    # One more than asked for tells whether there are more.
+    found = list(islice(pairs, limit + 1)) if limit else list(pairs)
+    more = bool(limit) and len(found) > limit
+    shown = [(key, _shown(view, value)) for key, value in found[:limit] or found]
+    if as_json:
+        entries = [{"key": key, "value": value} for key, value in shown]
+        print_json({"state": view.address, "kind": view.kind, "epoch": view.epoch, "entries": entries, "more": more})
+        return
+    table = make_table("key", "value", title=f"{view.address} at epoch {view.epoch}", left=("key", "value"))
+    for key, value in shown:
+        table.add_row(_escaped(key_text(key)), _escaped(value_text(value)))
+    console = make_console()
+    console.print(table)
+    if more:
+        console.print(f"… more keys; --limit shows them, --prefix narrows ({limit} shown)", style="dim")
+    elif not shown:
+        console.print("no keys" + (f" that start with {prefix}" if prefix else ""))
+
+
+def _one(view: StateView[Any], text: str, as_json: bool) -> None:
+    from rich.console import Console
+
+    from headrace.cli.show import print_json, value_text
+
+    key, value = find_key(view, text)
+    if as_json:
+        print_json({"state": view.address, "kind": view.kind, "epoch": view.epoch, "key": key,
+                    "value": None if value is None else _shown(view, value)})  # fmt: skip
+    elif value is not None:
+        print(value_text(_shown(view, value)))
+    else:
+        Console(stderr=True).print(
+            f"{view.address} has nothing for the key {text!r} at epoch {view.epoch}", markup=False
+        )
+    if value is None:
+        raise typer.Exit(Exit.WRONG)
+
+
+def find_key(view: StateView[Any], text: str) -> tuple[Any, Any]:
+    """The key that a person meant, and its value: read as the type that the state's own keys have, else as JSON."""
+    tried: list[Any] = []
+    for key in _readings(view, text):
+        if key in tried:
+            continue
+        tried.append(key)
+        value = view.get(key)
+        if value is not None:
+            return key, value
+    return tried[0], None
+
+
+def _readings(view: StateView[Any], text: str) -> Iterator[Any]:
+    from headrace.errors import ProgramError
+    from headrace.model.keys import parse_key_text
+
+    for sample in islice(view, 1):
+        with contextlib.suppress(ProgramError):
+            yield parse_key_text(text, _type_of(sample))
+    yield text
+    value = _from_json(text)
+    if value is not _NOTHING:
+        yield value
+
+
+_NOTHING = object()
+
+
+def _from_json(text: str) -> Any:
+    import json
+
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return _NOTHING
+    if isinstance(value, list):
+        return tuple(value)
+    return _NOTHING if isinstance(value, dict) else value
+
+
+def _type_of(key: Any) -> Any:
+    if isinstance(key, tuple):
+        parts = tuple(_type_of(part) for part in key)
+        return tuple.__class_getitem__(parts)
+    return type(key)
+
+
+def _shown(view: StateView[Any], value: Any) -> Any:
+    """Times of timers as text; everything else as it is."""
+    from headrace.cli.show import json_time
+
+    return [json_time(at) for at in value] if view.kind == "timers" else value
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

@@ -1,0 +1,136 @@
+"""Spark, played by a few lines of Python: reads queued rows, evaluates expressions, exchanges, keeps the log.
+
+Only Spark is replaced. Chains, operators, state, coordinator and recovery are the ones that run in production, and the
+store of a harness is a store like any other.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.batch import Int64s, Rows
+from headrace.model.keys import hash_encoded, key_groups, shard_of
+from headrace.model.report import TaskReport
+from headrace.model.tick import SOURCE
+from headrace.model.wire import EDGE, HASH
+from headrace.operators.expressions import compile_exprs, compile_predicate
+from headrace.plan.physical import Program, SourcePlan
+from headrace.runtime.fragment import LiveFragment
+from headrace.runtime.task import TaskEnv, run_chain, run_level
+
+
+class PlayedSpark:
+    """Runs the tasks of an epoch one after the other in this process."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.chains = [LiveFragment(source.fragment) for source in program.sources]
+        self.levels = [LiveFragment(level) for level in program.levels]
+
+    def run(self, env: TaskEnv, queued: dict[str, list[Any]]) -> list[TaskReport]:
+        """One epoch over the queued rows of each source; the reports of all its tasks."""
+        batches: list[pa.RecordBatch] = []
+        for index, source in enumerate(self.program.sources):
+            rows = queued.get(source.name)
+            if rows:
+                batches += self._chain(env, index, source, rows)
+        for level in range(1, len(self.levels) + 1):
+            batches = self._level(env, level, batches)
+        contents = [content for batch in batches for content in batch.column("report").to_pylist()]
+        return [msgspec.msgpack.decode(content, type=TaskReport) for content in contents]
+
+    def _chain(self, env: TaskEnv, index: int, source: SourcePlan, rows: list[Any]) -> list[pa.RecordBatch]:
+        batch = source_batch(source, rows)
+        return list(run_chain(env, source, self.chains[index], [batch], shard=index, attempt=uuid.uuid4().hex))
+
+    def _level(self, env: TaskEnv, level: int, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        out: list[pa.RecordBatch] = []
+        for shard, mine in enumerate(exchange(self.program, batches)):
+            live = self.levels[level - 1]
+            out += run_level(env, level, live, mine, shard=shard, attempt=uuid.uuid4().hex)
+        return out
+
+    def close(self) -> None:
+        for live in (*self.chains, *self.levels):
+            live.close()
+
+
+def source_batch(source: SourcePlan, rows: list[Any]) -> pa.RecordBatch:
+    """Rows as a source's chain gets them: fields after the expressions, then time, split and bad-row text."""
+    read = Rows.of_objects(source.codec, rows)
+    times = _event_times(source, read.record_batch)
+    batch = read.record_batch
+    for verb, pairs in source.prefix:
+        if verb == "where":
+            keep = compile_predicate(pairs[0][1], batch.schema)(batch)
+            batch = batch.filter(pa.array(keep))
+            times = times.filter(pa.array(keep))
+        else:
+            batch = compile_exprs(dict(pairs), batch.schema, _out_schema(source, verb, pairs))(batch)
+    count = batch.num_rows
+    columns = [*batch.columns, times, pa.nulls(count, pa.string()), pa.nulls(count, pa.string())]
+    return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, "__time", "__split", "__bad"])
+
+
+def _out_schema(source: SourcePlan, verb: str, pairs: Sequence[tuple[str, str]]) -> pa.Schema | None:
+    last = source.prefix[-1] == (verb, tuple(pairs))
+    return source.out.schema if last else None
+
+
+def _event_times(source: SourcePlan, batch: pa.RecordBatch) -> pa.Array:
+    if source.time is None:
+        return pa.nulls(batch.num_rows, pa.int64())
+    if source.time in batch.schema.names:
+        column = batch.column(source.time)
+    else:
+        kind = pa.timestamp("us", "UTC")
+        column = compile_exprs({"t": source.time}, batch.schema, pa.schema([("t", kind)]))(batch).column(0)
+    return column.cast(pa.int64())
+
+
+def exchange(program: Program, batches: Iterable[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
+    """Rows on the wire, moved to the shard that owns their key, as `repartitionById` does it."""
+    shards: list[list[pa.RecordBatch]] = [[] for _ in range(program.parallelism)]
+    for batch in batches:
+        hashes, owners = _owners(program, batch)
+        filled = batch.set_column(batch.schema.get_field_index(HASH), batch.schema.field(HASH), pa.array(hashes))
+        for shard in range(program.parallelism):
+            mine = filled.filter(pa.array(owners == shard))
+            if mine.num_rows:
+                shards[shard].append(mine)
+    return shards
+
+
+def _owners(program: Program, batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
+    edges = batch.column(EDGE).to_numpy(zero_copy_only=False)
+    given = batch.column(HASH).to_numpy(zero_copy_only=False)
+    computed = hash_encoded(batch.column("k"))
+    groups = key_groups(computed, program.key_groups)
+    by_key = np.array([shard_of(int(group), program.parallelism, program.key_groups) for group in groups], np.int64)
+    control = edges < 0
+    return np.where(control, given, computed.view(np.int64)), np.where(control, given, by_key)
+
+
+def offsets_text(clock_us: int, counts: dict[str, int], final: bool) -> str:
+    """An entry of Spark's log: what has been read of each source once the epoch is done."""
+    lines = ["v2", json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": clock_us // 1000})]
+    lines.append(f"{SOURCE}:{json.dumps({'seq': 0, **({'final': True} if final else {})})}")
+    lines += [f"{name}:{json.dumps({'rows': count})}" for name, count in sorted(counts.items())]
+    return "\n".join(lines)
+
+
+def read_counts(offsets: str) -> dict[str, int]:
+    """How many rows of each source an entry covers."""
+    counts: dict[str, int] = {}
+    for line in offsets.splitlines()[2:]:
+        name, _, value = line.partition(":")
+        if name != SOURCE:
+            counts[name] = json.loads(value)["rows"]
+    return counts

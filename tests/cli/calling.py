@@ -1,0 +1,21 @@
+"""Calls the command line in this process."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from click.testing import Result
+from typer.testing import CliRunner
+
+from headrace.cli import app
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def call_json(*arguments: object) -> Any:
+    result = call(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)

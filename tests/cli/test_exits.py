@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+
+from headrace.cli.exits import Exit, describe, error_text, exit_code, told
+from headrace.errors import (
+    CorruptFile,
+    EnvironmentMissing,
+    FunctionFailed,
+    HeadraceError,
+    ProgramError,
+    SettingsError,
+    StoreInUse,
+)
+from tests.cli.calling import call
+
+COMMANDS = ("run", "demo", "explain", "epochs", "state", "doctor")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
+    result = call(command, "--help")
+    assert result.exit_code == 0
+    assert f"Example: headrace {command}" in result.stdout
+    assert "--json" in result.stdout
+    assert "--trace" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ProgramError("x"), 1),
+        (SettingsError("x"), 1),
+        (FunctionFailed("x"), 1),
+        (ValueError("x"), 1),
+        (EnvironmentMissing("x"), 3),
+        (StoreInUse("x"), 4),
+        (CorruptFile("x"), 4),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_the_exit_code_goes_by_the_type_of_the_error(error: BaseException, code: int) -> None:
+    assert exit_code(error) == code
+    with pytest.raises(typer.Exit) as left, told():
+        raise error
+    assert left.value.exit_code == code
+
+
+def test_a_wrong_option_ends_with_two(store_path: Path) -> None:
+    assert call("epochs", store_path, "--nonsense").exit_code == Exit.USAGE
+    assert call("epochs", store_path, "not-a-number").exit_code == Exit.USAGE
+    assert call("nonsense").exit_code == Exit.USAGE
+
+
+def test_an_error_is_told_in_its_parts_and_without_a_traceback(tmp_path: Path) -> None:
+    result = call("epochs", tmp_path / "nowhere")
+    assert result.exit_code == Exit.STORE
+    assert result.stdout == ""
+    assert result.stderr.startswith("error there is no store here\n")
+    for label in ("where", "expected", "next"):
+        assert f"\n  {label} " in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_trace_shows_where_python_was(tmp_path: Path) -> None:
+    result = call("epochs", tmp_path / "nowhere", "--trace")
+    assert result.exit_code == Exit.STORE
+    assert "Traceback" in result.stderr
+
+
+def test_an_error_for_machines_is_json_on_standard_error(tmp_path: Path) -> None:
+    result = call("epochs", tmp_path / "nowhere", "--json")
+    assert result.stdout == ""
+    error = json.loads(result.stderr)["error"]
+    assert error["type"] == "StoreError"
+    assert error["what"] == "there is no store here"
+    assert set(error) == {"type", "what", "where", "expected", "next"}
+
+
+def test_parts_of_several_lines_stay_under_their_label() -> None:
+    error = HeadraceError("it broke", found="row 1\nrow 2", next_move="fix it")
+    assert error_text(error).plain == "error it broke\n  found     row 1\n            row 2\n  next      fix it"
+
+
+def test_an_unexpected_error_asks_for_trace_and_is_described_for_machines() -> None:
+    assert "--trace" in error_text(ValueError("odd")).plain
+    assert describe(ValueError("odd")) == {"type": "ValueError", "what": "odd"}
+
+
+def test_brackets_in_an_error_are_no_markup() -> None:
+    assert "[red]" in error_text(ProgramError("bad", found="[red]")).plain

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.loading import load_app, parse_vars
+from headrace.errors import HeadraceError, ProgramError
+
+PROGRAM = """
+import headrace as hr
+
+class Hit(hr.Record):
+    page: str
+
+{name} = hr.App("{app}")
+hits = {name}.read("hits", hr.source.items([Hit("a")]), Hit)
+hits.write(hr.sink.collect())
+
+if __name__ == "__main__":
+    raise SystemExit("must not run")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _clean_imports() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if not name.startswith("headrace."):
+            del sys.modules[name]
+
+
+def write(folder: Path, text: str, name: str = "program.py") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_the_app_called_app_is_found_and_main_does_not_run(tmp_path: Path) -> None:
+    path = write(tmp_path, PROGRAM.format(name="app", app="hits"))
+    assert load_app(str(path)).name == "hits"
+
+
+def test_the_only_app_is_found_under_any_name(tmp_path: Path) -> None:
+    path = write(tmp_path, PROGRAM.format(name="job", app="hits"))
+    assert load_app(str(path)).name == "hits"
+
+
+def test_of_several_apps_one_is_picked_by_name(tmp_path: Path) -> None:
+    text = PROGRAM.format(name="a", app="first") + 'b = hr.App("second")\n'
+    path = write(tmp_path, text)
+    assert load_app(f"{path}:b").name == "second"
+    with pytest.raises(ProgramError, match=r"say which: program\.py:a"):
+        load_app(str(path))
+    with pytest.raises(ProgramError, match="one of a, b"):
+        load_app(f"{path}:c")
+
+
+def test_a_function_that_makes_an_app_can_be_named(tmp_path: Path) -> None:
+    path = write(tmp_path, 'import headrace as hr\n\ndef make():\n    return hr.App("made")\n')
+    assert load_app(f"{path}:make").name == "made"
+
+
+def test_modules_beside_the_program_can_be_imported(tmp_path: Path) -> None:
+    write(tmp_path, 'NAME = "beside"\n', "neighbour_of_program.py")
+    path = write(tmp_path, "import headrace as hr\nfrom neighbour_of_program import NAME\napp = hr.App(NAME)\n")
+    assert load_app(str(path)).name == "beside"
+
+
+def test_a_program_named_like_a_known_module_does_not_take_its_place(tmp_path: Path) -> None:
+    import json
+
+    path = write(tmp_path, PROGRAM.format(name="app", app="hits"), "json.py")
+    assert load_app(str(path)).name == "hits"
+    assert sys.modules["json"] is json
+
+
+def test_classes_of_the_program_travel_by_value(tmp_path: Path) -> None:
+    from headrace.plan.ship import dump_program
+
+    path = write(tmp_path, PROGRAM.format(name="app", app="hits"), "shipped_program.py")
+    load_app(str(path))
+    payload = dump_program(sys.modules["shipped_program"].Hit)
+    assert b"page" in payload
+
+
+def test_variables_are_in_place_while_the_program_is_imported(tmp_path: Path) -> None:
+    path = write(tmp_path, 'import headrace as hr\napp = hr.App(hr.var("name_for_test", "nobody"))\n')
+    assert load_app(str(path), variables={"name_for_test": "given"}).name == "given"
+
+
+def test_an_exception_while_importing_is_told_with_the_programs_own_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "import headrace as hr\n\nx = 1 / 0\n")
+    with pytest.raises(ProgramError, match=r"program\.py:3: .*\n.*ZeroDivisionError"):
+        load_app(str(path))
+
+
+def test_a_syntax_error_is_told_with_its_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "import headrace as hr\n\ndef broken(:\n")
+    with pytest.raises(ProgramError, match=r"program\.py:3: this is not valid Python"):
+        load_app(str(path))
+
+
+def test_a_missing_package_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "import no_such_package_here\n")
+    with pytest.raises(ProgramError, match="install no_such_package_here"):
+        load_app(str(path))
+
+
+def test_a_mistake_in_the_program_keeps_its_own_four_parts(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, PROGRAM.format(name="app", app="hits").replace("hits.write", 'hits.where("pagee = 1").write')
+    )
+    with pytest.raises(HeadraceError, match="pagee"):
+        load_app(str(path))
+
+
+def test_a_file_without_an_app_a_folder_and_no_file_are_told_apart(tmp_path: Path) -> None:
+    path = write(tmp_path, PROGRAM.format(name="app", app="hits"))
+    empty = write(tmp_path, "x = 1\n", "empty.py")
+    with pytest.raises(ProgramError, match="makes no app"):
+        load_app(str(empty))
+    with pytest.raises(ProgramError, match=f"did you mean {path}"):
+        load_app(str(tmp_path))
+    with pytest.raises(ProgramError, match=f"did you mean {path}"):
+        load_app(str(tmp_path / "progam.py"))
+
+
+def test_variables_are_written_name_equals_value() -> None:
+    import typer
+
+    assert parse_vars(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+    with pytest.raises(typer.BadParameter):
+        parse_vars(["a"])

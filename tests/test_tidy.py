@@ -1,0 +1,346 @@
+"""Taste as a test: import directions between rooms, one speller of store paths, public names, and a small root.
+
+A failure says in words what goes the wrong way. The rules are the tables at the top; a room that is new gets a line
+there before it gets its first import.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "headrace"
+
+MAX_LINES = 500
+MAX_ROOT_ENTRIES = 19
+
+# What each room may import of ours, besides itself and `errors`. "*" is every room but `cli` and `testing`.
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "model": set(),
+    "state": {"model"},
+    "sources": {"model"},
+    "sinks": {"model"},
+    "cep": {"model"},
+    "operators": {"model", "state"},
+    "dataflow": {"model", "state.handles", "operators.aggregates", "sources.contract", "sinks.contract"},
+    "plan": {"model", "dataflow", "operators", "sources.contract", "sinks.contract"},
+    "runtime": {"model", "state", "operators", "plan", "sinks"},
+    "checkpoint": {"model", "state", "sinks.contract"},
+    "query": {"model", "state"},
+    "spark": {"*"},
+    "cli": {"*", "cli"},
+    "testing": {"*", "testing"},
+    # Modules that stand beside the rooms (`__init__`, `source`, `sink`, …) are the front of the house; they hand on
+    # names.
+    "front": {"*"},
+}
+
+# The places where calling a function leads into a room that importing the module must not load.
+DOORS: dict[str, set[str]] = {
+    "dataflow.app": {"spark", "plan", "foreground"},
+}
+
+ONLY_IN_SPARK = {"pyspark", "py4j"}
+
+STORE_PATH = re.compile(r"(^|/)(manifests|runs|staged|fences|savepoints)/|(^|/)(store|tick)\.json$")
+STORE_FOLDERS = {"manifests", "runs", "staged", "fences", "savepoints", "store.json", "tick.json"}
+STORE_SPELLER = "state.layout"
+
+DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
+
+MACHINE_FACTS = re.compile(
+    r"(?<![\w.])/(?:root|work)/"  # folders of one machine
+    r"|(?<![\w.])/(?:home|Users)/\w"
+    r"|--?(?:extra-)?index-url|--find-links|--trusted-host"
+)
+
+
+class Import(NamedTuple):
+    line: int
+    name: str
+    """Dotted, with the imported name at the end where there is one: `headrace.sinks.contract.Sink`."""
+    deferred: bool
+    """Inside a function or for type checkers only: loading the module does not load it."""
+
+
+class Module(NamedTuple):
+    name: str
+    """Dotted, without `headrace`: `sinks.contract`; empty for the package itself."""
+    path: Path
+    text: str
+    tree: ast.Module
+
+    @property
+    def room(self) -> str:
+        first = self.name.split(".")[0]
+        is_room = first in {"errors", "cli"} or (first != "" and (PACKAGE / first).is_dir())
+        return first if is_room else "front"
+
+    def at(self, line: int) -> str:
+        return f"{self.path.relative_to(ROOT)}:{line}"
+
+
+# --- reading the house
+
+
+def read_module(path: Path) -> Module:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    text = path.read_text(encoding="utf-8")
+    return Module(".".join(part for part in parts if part != "__init__"), path, text, ast.parse(text))
+
+
+@cache
+def modules() -> tuple[Module, ...]:
+    return tuple(read_module(path) for path in sorted(PACKAGE.rglob("*.py")))
+
+
+@cache
+def repository_files() -> tuple[Path, ...]:
+    """What is, or is about to be, under version control."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listing.returncode == 0 and listing.stdout:
+        return tuple(path for line in listing.stdout.splitlines() if (path := ROOT / line).is_file())
+    # An unpacked archive has no git; whatever make and Python leave behind is left out by name.
+    made = re.compile(
+        r"(^|/)(\.venv|\.envs|\.git|site|build|dist|__pycache__|\.\w+_cache|\.hypothesis|\.headrace)(/|$)"
+    )
+    return tuple(p for p in sorted(ROOT.rglob("*")) if p.is_file() and not made.search(str(p.relative_to(ROOT))))
+
+
+def imports_of(tree: ast.AST, module: str, is_package: bool) -> Iterator[Import]:
+    """Every import of a module, wherever it stands; relative ones are spelled out."""
+
+    def walk(node: ast.AST, deferred: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                yield from (Import(child.lineno, alias.name, deferred) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                package = absolute_name(child, module, is_package)
+                yield from (Import(child.lineno, f"{package}.{alias.name}", deferred) for alias in child.names)
+            else:
+                yield from walk(child, deferred or defers(child))
+
+    yield from walk(tree, False)
+
+
+def defers(node: ast.AST) -> bool:
+    if isinstance(node, ast.If):
+        return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def absolute_name(node: ast.ImportFrom, module: str, is_package: bool) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = ["headrace", *(module.split(".") if module else [])]
+    kept = parts[: len(parts) - node.level + is_package]
+    return ".".join([*kept, *([node.module] if node.module else [])])
+
+
+def is_under(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix + ".")
+
+
+# --- the rules
+
+
+def complaint_about(module_name: str, room: str, found: Import) -> str | None:
+    """Why this import goes the wrong way, in words; None when it is fine."""
+    top = found.name.split(".")[0]
+    if top in ONLY_IN_SPARK and room != "spark":
+        return f"imports {top}, which only the room `spark` may do: everything else has to run without a JVM"
+    if top != "headrace":
+        return None
+    target = found.name.removeprefix("headrace").removeprefix(".")
+    target_room = target.split(".")[0]
+    if is_under(target, "errors") or target_room == room:
+        return None
+    if is_under(target, "cli") and room != "cli":
+        return "imports `cli`, which nothing may: the command line is the outermost layer"
+    is_public_door = module_name == "" and found.deferred  # `hr.testing` is there when asked for
+    if is_under(target, "testing") and room != "testing" and not is_public_door:
+        return "imports `testing`, which nothing that is shipped may: the test kit is for users' tests"
+    if room not in MAY_IMPORT:
+        return f"is in the room `{room}`, which has no rule yet: add a line to MAY_IMPORT in tests/test_tidy.py"
+    if room == "front" and is_under(target, "spark") and not found.deferred:
+        return "imports `spark` when it is loaded; `import headrace` must not load pyspark, so do it inside a function"
+    allowed = MAY_IMPORT[room]
+    if "*" in allowed or any(is_under(target, prefix) for prefix in allowed):
+        return None
+    doors = DOORS.get(module_name, set())
+    if any(is_under(target, prefix) for prefix in doors):
+        if found.deferred:
+            return None
+        return f"imports `{target}` when it is loaded; this door opens only inside a function"
+    may = ", ".join(f"`{name}`" for name in sorted(allowed)) or "none of our rooms"
+    return f"imports `{target}`, but `{room}` may import {may} (and `errors`)"
+
+
+def import_complaints() -> Iterator[str]:
+    for module in modules():
+        for found in imports_of(module.tree, module.name, module.path.name == "__init__.py"):
+            if complaint := complaint_about(module.name, module.room, found):
+                yield f"{module.at(found.line)}: {module.name or 'headrace'} {complaint}"
+
+
+def spelled_store_paths(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """String literals that spell a path of the store, docstrings left out."""
+    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
+            if STORE_PATH.search(node.value):
+                yield node.lineno, node.value
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            part = node.right
+            if isinstance(part, ast.Constant) and part.value in STORE_FOLDERS - {"store.json", "tick.json"}:
+                yield part.lineno, str(part.value)
+
+
+def says_nothing(value: object, name: str) -> bool:
+    """Whether a public class, function or module has no docstring of its own."""
+    if not (inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value)):
+        return False
+    own = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
+    # A dataclass without a docstring is given its own signature as one.
+    return not own or own.startswith(f"{name}(")
+
+
+# --- the claims
+
+
+def test_imports_between_rooms_go_one_way_only() -> None:
+    complaints = list(import_complaints())
+    assert not complaints, "\n".join(["imports that go the wrong way:", *complaints])
+
+
+def test_importing_headrace_and_its_test_kit_loads_no_pyspark() -> None:
+    code = "import headrace.testing, sys; sys.exit('pyspark' in sys.modules or 'py4j' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, check=False)
+    assert done.returncode == 0, "`import headrace` loads pyspark; it has to wait until a program runs"
+
+
+def test_store_paths_are_spelled_in_one_module_only() -> None:
+    found = [
+        f'{module.at(line)}: "{text}" is a path of the store; only {STORE_SPELLER} spells those'
+        for module in modules()
+        if module.name != STORE_SPELLER
+        for line, text in spelled_store_paths(module.tree)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_every_public_name_can_be_imported_and_says_what_it_is() -> None:
+    headrace = importlib.import_module("headrace")
+    missing = [name for name in headrace.__all__ if not hasattr(headrace, name)]
+    assert not missing, f"in headrace.__all__ but not to be had: {', '.join(missing)}"
+    assert len(set(headrace.__all__)) == len(headrace.__all__), "headrace.__all__ names something twice"
+    silent = [name for name in headrace.__all__ if says_nothing(getattr(headrace, name), name)]
+    assert not silent, f"public names without a docstring: {', '.join(silent)}"
+
+
+def test_every_module_begins_with_what_it_owns() -> None:
+    silent = [str(m.path.relative_to(ROOT)) for m in modules() if m.text.strip() and not ast.get_docstring(m.tree)]
+    assert not silent, f"modules without a docstring: {', '.join(silent)}"
+
+
+def test_no_module_is_a_drawer() -> None:
+    drawers = [str(m.path.relative_to(ROOT)) for m in modules() if m.name.split(".")[-1] in DRAWERS]
+    assert not drawers, f"a module is named for what it holds, not that it holds things: {', '.join(drawers)}"
+
+
+def test_no_source_file_is_longer_than_five_hundred_lines() -> None:
+    lengths = {str(m.path.relative_to(ROOT)): len(m.text.splitlines()) for m in modules()}
+    long = [f"{path} has {lines} lines" for path, lines in lengths.items() if lines > MAX_LINES]
+    assert not long, "\n".join(long)
+
+
+def test_the_root_of_the_repository_stays_under_twenty_entries() -> None:
+    entries = sorted({path.relative_to(ROOT).parts[0] for path in repository_files()})
+    assert len(entries) <= MAX_ROOT_ENTRIES, f"{len(entries)} entries in the root: {', '.join(entries)}"
+
+
+def test_no_file_tells_of_the_machine_it_was_written_on() -> None:
+    found = []
+    for path in repository_files():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        if path != Path(__file__).resolve() and (match := MACHINE_FACTS.search(text)):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(f"{path.relative_to(ROOT)}:{line}: {match.group()}")
+    assert not found, "\n".join(["facts of one machine:", *found])
+
+
+# --- the rules catch what they are for
+
+
+@pytest.mark.parametrize(
+    ("module", "room", "line", "words"),
+    [
+        ("state.run", "state", "from headrace.operators.keyed import Keyed", "`state` may import `model`"),
+        ("state.run", "state", "from ..operators import keyed", "imports `operators.keyed`"),
+        ("dataflow.graph", "dataflow", "from headrace.sinks.files import Files", "imports `sinks.files.Files`"),
+        ("dataflow.graph", "dataflow", "def f():\n    from headrace.spark import driver", "imports `spark.driver`"),
+        ("dataflow.app", "dataflow", "from headrace.spark import driver", "opens only inside a function"),
+        ("plan.compile", "plan", "from pyspark.sql import SparkSession", "without a JVM"),
+        ("runtime.task", "runtime", "if True:\n    import py4j", "only the room `spark`"),
+        ("spark.driver", "spark", "import headrace.cli", "outermost layer"),
+        ("sources.items", "sources", "from headrace.testing import Harness", "test kit"),
+        ("", "front", "from headrace.spark.driver import start", "must not load pyspark"),
+        ("attic.box", "attic", "from headrace.model import ids", "no rule yet"),
+    ],
+)
+def test_a_wrong_import_is_told_in_words(module: str, room: str, line: str, words: str) -> None:
+    [found] = imports_of(ast.parse(line), module, False)
+    complaint = complaint_about(module, room, found)
+    assert complaint is not None
+    assert words in complaint
+
+
+@pytest.mark.parametrize(
+    ("module", "room", "line"),
+    [
+        ("state.run", "state", "from headrace.errors import CorruptFile"),
+        ("state.run", "state", "from . import layout"),
+        ("dataflow.graph", "dataflow", "from headrace.sinks import contract"),
+        ("dataflow.app", "dataflow", "if TYPE_CHECKING:\n    from headrace.spark.runner import Run"),
+        ("dataflow.app", "dataflow", "def run():\n    from headrace.spark import driver"),
+        ("spark.driver", "spark", "import pyspark.sql"),
+        ("", "front", "if TYPE_CHECKING:\n    from headrace import testing"),
+        ("testing.harness", "testing", "from headrace.runtime.task import Task"),
+        ("model.keys", "model", "import numpy as np"),
+    ],
+)
+def test_a_right_import_passes(module: str, room: str, line: str) -> None:
+    [found] = imports_of(ast.parse(line), module, False)
+    assert complaint_about(module, room, found) is None
+
+
+@pytest.mark.parametrize("line", ['x = f"runs/{step}"', 'x = root / "manifests"', 'open("a/store.json")'])
+def test_a_store_path_outside_its_speller_is_noticed(line: str) -> None:
+    assert list(spelled_store_paths(ast.parse(line)))
+
+
+@pytest.mark.parametrize("line", ['"""Lies in runs/ of a store."""', 'x = {"runs": 3}', 'x = "it runs / it stands"'])
+def test_words_that_are_no_store_path_pass(line: str) -> None:
+    assert not list(spelled_store_paths(ast.parse(line)))
