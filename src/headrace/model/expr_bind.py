@@ -160,6 +160,8 @@ class Binder:
 
     def _when(self, subject: Any, asked: Any, text: str) -> Node:
         if subject is None:
+            if self.node(asked).type == t.NULL:
+                raise Unsupported("Spark takes no bare NULL for a condition after WHEN")
             return self.boolean(asked)
         return Node("eq", t.BOOLEAN, tuple(to_common([self.node(subject), self.node(asked)], text)))
 

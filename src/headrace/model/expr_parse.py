@@ -103,8 +103,13 @@ def _only_expression(root: Any, exp: Any, text: str) -> Any:
 
 
 def _regroup(tree: Any, exp: Any) -> None:
-    """Give operators Spark's precedence where sqlglot has another: || binds like + and -, and & before ^ before |."""
-    for levels in (((exp.DPipe, exp.Add, exp.Sub),), ((exp.BitwiseAnd,), (exp.BitwiseXor,), (exp.BitwiseOr,))):
+    """Give operators Spark's precedence where sqlglot has another.
+
+    All comparisons bind alike and to the left, || binds like + and -, and & binds before ^ before |.
+    """
+    comparisons = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ)
+    sums = (exp.DPipe, exp.Add, exp.Sub)
+    for levels in ((comparisons,), (sums,), ((exp.BitwiseAnd,), (exp.BitwiseXor,), (exp.BitwiseOr,))):
         kinds = tuple(kind for level in levels for kind in level)
         for top in list(tree.find_all(*kinds)):
             if isinstance(top.parent, kinds) or not (exp.DPipe not in kinds or top.find(exp.DPipe)):

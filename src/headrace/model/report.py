@@ -42,7 +42,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """A user's function raised, or a row could not be decoded."""
 
     kind: str
-    """"function" or "row"."""
+    """``function``, ``row``, or ``error`` for one of our own family, whose parts are then given."""
     step: str
     error: str
     """Type and text of the exception."""
@@ -52,6 +52,8 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
     row: str = ""
     trace: str = ""
+    parts: dict[str, str] = {}
+    """Of an ``error``: the name of its class, and what, where, expected, found, next_move."""
 
 
 class StepReport(msgspec.Struct, omit_defaults=True):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.errors import BadRow, FunctionFailed, HeadraceError
+from headrace import errors
+from headrace.errors import BadRow, FunctionFailed, HeadraceError, StoreError
 from headrace.model.batch import Rows
 from headrace.model.record import Failed
+from headrace.model.report import Failure
 from headrace.model.rows import codec_of
 
 if TYPE_CHECKING:
-    from headrace.model.report import Failure
     from headrace.plan.physical import Program, SourcePlan
 
 
@@ -24,10 +25,31 @@ def rejected_rows(source: SourcePlan, texts: list[str]) -> Rows:
     return Rows.of_objects(codec_of(Failed), failed)
 
 
+def error_failure(error: HeadraceError | OSError) -> Failure:
+    """What a task reports instead of raising: Spark would only try again, and tell the user in its own words."""
+    if isinstance(error, FunctionFailed) and error.failure is not None:
+        failure: Failure = error.failure
+        return failure
+    if isinstance(error, OSError):
+        error = StoreError(
+            "a task could not read or write its files",
+            where=error.filename or "the store",
+            found=f"{type(error).__name__}: {error.strerror or error}",
+            next_move="make room or mend the disk, and start again: nothing of this epoch was published",
+        )
+    parts = {name: getattr(error, name) for name in ("what", "where", "expected", "found", "next_move")}
+    return Failure(kind="error", step="", error=error.what, parts={"class": type(error).__name__, **parts})
+
+
 def failure_error(program: Program, failure: Failure) -> HeadraceError:
     """The error for a failure that a task reported."""
     if failure.kind == "row":
         return _bad_row(program, failure)
+    if failure.kind == "error":
+        parts = dict(failure.parts)
+        kind = getattr(errors, parts.pop("class"), HeadraceError)
+        again: HeadraceError = kind(**parts)
+        return again
     error = FunctionFailed(
         f"{failure.function or 'a function'} raised {failure.error}",
         where=f"step {failure.step}" + (f", {failure.file}:{failure.line}" if failure.file else ""),

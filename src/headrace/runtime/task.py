@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import FunctionFailed
+from headrace.errors import HeadraceError
 from headrace.model import crash
 from headrace.model.batch import Keys, Rows
 from headrace.model.ids import MIN_TIME
@@ -30,7 +30,7 @@ from headrace.model.wire import BAD_ROW, MARKER, REPORT, RESERVED, control_batch
 from headrace.operators.contract import TaskInfo
 from headrace.plan.physical import Program, SourcePlan
 from headrace.runtime.ends import TaskEnds
-from headrace.runtime.failures import rejected_rows
+from headrace.runtime.failures import error_failure, rejected_rows
 from headrace.runtime.fragment import LiveFragment
 from headrace.runtime.shards import OpenShard, open_shard, write_delta
 from headrace.state.manifest import JobState
@@ -171,8 +171,8 @@ def run_chain(
         task.finish_operators(TimeState())
         yield from task.ends.drain_wire()
         task.close()
-    except FunctionFailed as failed:
-        task.fail(failed.failure)
+    except (HeadraceError, OSError) as error:
+        task.fail(error_failure(error))
     yield from task.control_rows([], last, Marker(attempt, task.report.marks))
 
 
@@ -250,8 +250,8 @@ def run_level(
             task.finish_operators(_derive(env, marks))
             yield from task.ends.drain_wire()
             task.close()
-    except FunctionFailed as failed:
-        task.fail(failed.failure)
+    except (HeadraceError, OSError) as error:
+        task.fail(error_failure(error))
     yield from task.control_rows(inbox.reports, last, Marker(attempt, inbox.marks))
 
 

@@ -58,7 +58,9 @@ class EpochDriver:
         self._watch = watch
         self._stopping = False
         self._filtered = [source.name for source in program.sources if source.filtered]
+        self._logs_inputs = any(not source.source.python for source in program.sources)
         self._known_inputs: set[str] = set(store.list(layout.spark_inputs()))
+        self._tick: Tick | None = None
         self._previous_end_ns: int | None = None
 
     def request_stop(self) -> None:
@@ -110,7 +112,10 @@ class EpochDriver:
             due_us=None if manifest is None else manifest.next_due_us,
             final=final,
         )
-        self._store.write(layout.TICK, msgspec.json.encode(tick))
+        # Most jobs never wait for a clock: without a due time there is nothing the ticker has to learn.
+        if self._tick is None or tick.final or tick.due_us is not None or self._tick.due_us is not None:
+            self._store.write(layout.TICK, msgspec.json.encode(tick))
+        self._tick = tick
 
     def _hints(self) -> dict[str, dict[str, int]]:
         """Event times that a filter in the JVM hid from the tasks of the epoch before."""
@@ -127,12 +132,14 @@ class EpochDriver:
 
     def _new_inputs(self) -> dict[str, str]:
         """Entries of Spark's logs per source that came with this epoch, so that the manifest can give them back."""
+        if not self._logs_inputs:
+            return {}
         inputs: dict[str, str] = {}
-        for path in self._store.list(layout.spark_inputs()):
-            if path in self._known_inputs:
-                continue
-            self._known_inputs.add(path)
-            data = self._store.read(path)
-            if len(data) <= MAX_INPUT_ENTRY_BYTES:
-                inputs[path] = data.decode()
+        present = self._store.list(layout.spark_inputs())
+        for path in present:
+            if path not in self._known_inputs:
+                data = self._store.read(path)
+                if len(data) <= MAX_INPUT_ENTRY_BYTES:
+                    inputs[path] = data.decode()
+        self._known_inputs = set(present)
         return inputs

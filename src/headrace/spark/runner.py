@@ -60,6 +60,7 @@ class Job:
         self._fence: Fence | None = None
         self._driver: EpochDriver | None = None
         self._maintainer: Maintainer | None = None
+        self._ship: executor.Ship | None = None
         self._coordinator: Coordinator | None = None
         self.recovered: Recovered | None = None
         self._stop = threading.Event()
@@ -125,17 +126,21 @@ class Job:
             check_session(self._session)
         return self._session
 
-    # -- epochs -------------------------------------------------------------------------------------------------
-
-    def _drive(self, *, final: bool) -> None:
-        """Runs a query to its end; one that Spark could not carry on is started again from the last published epoch."""
-        session = self._open_session()
-        ship = executor.Ship(
+    def _load(self, session: SparkSession) -> executor.Ship:
+        """The compiled program on its way to the workers, once per run."""
+        return executor.Ship(
             id=uuid.uuid4().hex,
             program=session.sparkContext.broadcast(dump_program(self.program)),
             store=self.store.url,
             limits=Limits(),
         )
+
+    # -- epochs -------------------------------------------------------------------------------------------------
+
+    def _drive(self, *, final: bool) -> None:
+        """Runs a query to its end; one that Spark could not carry on is started again from the last published epoch."""
+        session = self._open_session()
+        ship = self._ship = self._ship or self._load(session)
         left = self.settings.restarts
         coordinator = self._coordinator
         assert coordinator is not None

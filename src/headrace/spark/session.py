@@ -26,6 +26,8 @@ REQUIRED: Final = {
     "spark.sql.adaptive.enabled": "false",
     # Sources are known by name, so that programs can change; cannot be turned on later.
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    # Wrong input is an error, in the JVM as in the worker's evaluator, and never a silent null.
+    "spark.sql.ansi.enabled": "true",
     # Timestamps are microseconds since 1970, everywhere.
     "spark.sql.session.timeZone": "UTC",
 }
