@@ -17,7 +17,7 @@ from tests.crash.processes import start_program, wait_for_orphans
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PER_EPOCH = 100
+PER_EPOCH = 400
 EPOCHS = 2 * len(POINTS)
 ROWS = EPOCHS * PER_EPOCH
 TIMEOUT_S = 240

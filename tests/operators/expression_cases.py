@@ -764,6 +764,8 @@ b OR c AND NOT b
 n - -1
 - n % 3
 (n = 1) = b
+n = 1 = b
+n < k <> b
 n % 3 * 2
 n div 2 * 3
 n * 3 div 2
@@ -907,6 +909,8 @@ INTERVAL 1 DAY > INTERVAL 1 MONTH
 at + INTERVAL 1 MONTH 2 DAYS
 CASE WHEN 'true' THEN 1 END
 IF(1, 1, 2)
+CASE WHEN NULL THEN 1 END
+b = n > 0
 5D div 2
 round(2.5, n)
 no_such_function(n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -376,12 +377,12 @@ def test_a_failing_function_stops_the_task_and_tells_where() -> None:
     r = rig(Fragile())
     with pytest.raises(FunctionFailed) as caught:
         r.epoch([tap("bob", 13, at=7)])
-    failure: Any = vars(caught.value)["failure"]
+    failure: Any = caught.value.failure
     assert failure.step == "step"
     assert failure.function == "Fragile.on_event"
     assert failure.error == "ValueError: thirteen"
     assert failure.file == __file__
-    assert 'raise ValueError("thirteen")' in open(__file__).read().splitlines()[failure.line - 1]
+    assert 'raise ValueError("thirteen")' in Path(__file__).read_text().splitlines()[failure.line - 1]
     assert failure.key == "bob"
     assert '"bob"' in failure.row and "13" in failure.row
     assert "headrace/operators" not in failure.trace
@@ -486,3 +487,39 @@ def test_the_key_comes_back_as_what_it_was(key_type: Any, key: Callable[[Tap], A
     operator = ProcessOperator("step", Look(), (), codec_of(Total), key_type=key_type)
     Rig(operator, codec_of(Tap), key).epoch([tap("a", 3)])
     assert seen == [key(tap("a", 3))]
+
+
+def test_the_users_own_object_stays_as_it_is() -> None:
+    function = Sum()
+    rig(function).epoch([tap("a")])
+    assert vars(function) == {}
+
+
+def test_a_state_stored_as_another_kind_is_refused() -> None:
+    class Many(hr.Process[Tap, Total, str]):
+        total: hr.MapState[str, int]
+
+        def on_event(self, event: Tap, ctx: hr.Context[str]) -> None: ...
+
+    before = rig(Sum())
+    before.epoch([tap("a")])
+    after = rig(Many())
+    after.runs = before.runs
+    with pytest.raises(StoreError, match="another kind"):
+        after.epoch([tap("a")])
+
+
+def test_a_batch_is_handled_in_pieces_that_fit_into_memory() -> None:
+    class Heavy(hr.Process[Tap, Total, str]):
+        text: hr.ValueState[str]
+
+        def on_event(self, event: Tap, ctx: hr.Context[str]) -> Iterator[Total]:
+            self.text.set((self.text.get("") + "x" * 200)[:2000])
+            yield Total(event.user, len(self.text.get("")))
+
+    rows = [tap(f"u{i % 4000}", i) for i in range(20_000)]
+    roomy, tight = rig(Heavy()), rig(Heavy(), overlay_limit_bytes=2_000_000)
+    wanted = sorted(map(str, values(roomy.epoch(rows))))
+    assert sorted(map(str, values(tight.epoch(rows)))) == wanted
+    assert tight.spills > 1
+    assert sorted(map(str, values(tight.epoch(rows)))) == sorted(map(str, values(roomy.epoch(rows))))

@@ -224,14 +224,24 @@ class Model:
         return seen
 
 
-OPS = (
-    "get set unset append extend replace empty list put drop look walk wipe add sums forget alarm calm ring unring clocks"
-).split()  # fmt: skip
+OPS = [
+    "get", "set", "unset",
+    "append", "extend", "replace", "empty", "list",
+    "put", "drop", "look", "walk", "wipe",
+    "add", "sums", "forget",
+    "alarm", "calm", "ring", "unring", "clocks",
+]  # fmt: skip
 
 small = st.integers(0, 9)
+
+
+def batches_of(rows: Any, size: int) -> Any:
+    return st.lists(st.lists(rows, max_size=size), max_size=3)
+
+
 commands = st.builds(Command, st.sampled_from("abc"), st.sampled_from([*OPS, "fail"]), small, small, small)
 epochs = st.lists(
-    st.tuples(st.lists(st.lists(commands, max_size=12), max_size=3), st.integers(0, 25), st.integers(0, 25), st.booleans()),
+    st.tuples(batches_of(commands, 12), st.integers(0, 25), st.integers(0, 25), st.booleans()),
     min_size=1,
     max_size=6,
 )  # fmt: skip
@@ -258,7 +268,9 @@ def test_state_and_timers_equal_a_dictionary(
     function = Everything()
     operator = ProcessOperator("step", function, declarations(Everything), codec_of(Seen), key_type=str)
     options: Any = {"hash_of": lambda key: 7 << 60} if collide else {}
-    rig = Rig(operator, codec_of(Command), lambda row: row.key, overlay_limit_bytes=limit, outlets=["errors"], **options)
+    rig = Rig(
+        operator, codec_of(Command), lambda row: row.key, overlay_limit_bytes=limit, outlets=["errors"], **options
+    )
     model = Model()
     watermark = clock = 0
     with patch.object(cells, "SMALL_ENTRIES", small_entries), patch.object(cells, "WINDOW_KEYS", window):
@@ -366,7 +378,9 @@ living = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(
-    epochs=st.lists(st.tuples(st.lists(st.lists(living, max_size=8), max_size=2), st.integers(0, 6), st.booleans()), max_size=6),
+    epochs=st.lists(
+        st.tuples(st.lists(st.lists(living, max_size=8), max_size=2), st.integers(0, 6), st.booleans()), max_size=6
+    ),
     limit=st.sampled_from([1, 1 << 40]),
     small_entries=st.sampled_from([0, 64]),
     span=st.integers(1, 12),

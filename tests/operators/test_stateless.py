@@ -110,7 +110,7 @@ def test_a_failing_row_stops_the_task_and_is_named(op: str, bad: int, error: str
     pushed = Pushed(call_operator(op, "s", wrap[op], TAPS if op == "filter" else codec_of(Out)))
     with pytest.raises(FunctionFailed, match=error) as caught:
         pushed.push(taps(1, bad, 2))
-    failure = vars(caught.value)["failure"]
+    failure = caught.value.failure
     assert str(bad) in failure.row
     if bad == 13:
         assert failure.file == __file__
@@ -127,7 +127,7 @@ def test_where_errors_are_read_only_failing_rows_go_there(op: str) -> None:
     kept = pushed.push(taps(13, 1, 14, 13, 5, 14))
     assert kept == [(Tap("a", 1), 101)] + [(Tap("a", 5), 104)] * (3 if op == "flat_map" else 1)
     assert [at for _, at in pushed.out["errors"]] == [100, 102, 103, 105]
-    assert [failed.error.partition(":")[0] for failed, _ in pushed.out["errors"]][0] == "ValueError"
+    assert next(failed.error.partition(":")[0] for failed, _ in pushed.out["errors"]) == "ValueError"
     assert b'"n":13' in pushed.out["errors"][0][0].row
 
 

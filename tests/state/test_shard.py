@@ -138,7 +138,7 @@ def test_an_overlay_that_is_too_large_is_spilled_and_read_back() -> None:
     peak = 0
     for batch in range(40):
         keys = [f"k{(batch * 37 + i) % 900}" for i in range(100)]
-        for slot, key in zip(shard.enter(*keys), keys):
+        for slot in shard.enter(*keys):
             column.put(slot, (column.get(slot) or "") + f"{batch}" * 20)
         peak = max(peak, shard.state.weigh())
         shard.state.relieve(len(keys))
@@ -211,6 +211,16 @@ def test_due_tells_stored_and_fresh_times_in_order_and_spilled_ones_of_the_past(
     assert shard.state.next_due(EVENT_DUE, 30) is None
     names = {table.name: table.batch.num_rows for table in shard.state.flush()}
     assert names == {"one": 1, EVENT_DUE: 1}
+
+
+def test_nothing_stored_is_due_when_a_clock_went_back() -> None:
+    before = Shard()
+    one = before.state.values("one", NUMBER)
+    before.state.index_timer(EVENT_DUE, one)
+    one.put(before.enter("a")[0], 30)
+    shard = Shard([run_of(before.state.flush())])
+    assert len(shard.state.due(EVENT_DUE, 100, 20).times) == 0
+    assert shard.state.due(EVENT_DUE, 20, 30).times.tolist() == [30]
 
 
 def test_changed_slots_do_not_keep_a_column_from_growing() -> None:

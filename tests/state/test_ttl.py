@@ -80,7 +80,8 @@ class Keep(hr.Process[Ask, Answer, str]):
 
 def rig(ttl: hr.TTL | None, before: Rig | None = None) -> Rig:
     decls = [replace(decl, ttl=ttl) for decl in declarations(Keep)]
-    made = Rig(ProcessOperator("step", Keep(), decls, codec_of(Answer)), codec_of(Ask), lambda row: row.key, timed=False)
+    operator = ProcessOperator("step", Keep(), decls, codec_of(Answer))
+    made = Rig(operator, codec_of(Ask), lambda row: row.key, timed=False)
     if before is not None:
         made.runs, made.epoch_number, made.clock = before.runs, before.epoch_number, before.clock
     return made

@@ -56,7 +56,7 @@ def told(*, trace: bool = False, as_json: bool = False) -> Iterator[None]:
     """Turns whatever is raised inside into words on standard error and an exit code."""
     try:
         yield
-    except (typer.Exit, typer.Abort, SystemExit):
+    except (typer.Exit, typer.Abort, typer.BadParameter, SystemExit):
         raise
     except BrokenPipeError:
         # The reader of our output has seen enough (`headrace epochs … | head`).

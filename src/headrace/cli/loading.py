@@ -17,6 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import xxhash
+
 from headrace.errors import HeadraceError, ProgramError
 
 if TYPE_CHECKING:
@@ -68,8 +70,8 @@ def import_file(path: Path) -> ModuleType:
     name = re.sub(r"\W", "_", path.stem)
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) != str(path):
-        # A program called json.py must not take the place of json.
-        name = f"headrace_program_{name}"
+        # A program called json.py must not take the place of json, nor one app.py that of another.
+        name = f"{name}_{xxhash.xxh64_hexdigest(str(path).encode())}"
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)

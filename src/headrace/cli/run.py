@@ -61,6 +61,7 @@ def run(
             "fresh": fresh or None, "takeover": takeover or None, "plain": plain or None,
         }  # fmt: skip
         settings = app.settings(profile=profile, **arguments)
+        app._check_runnable(until)
         opening = read_opening(settings)
         screen = JsonLines(opening) if as_json else choose_screen(app, plain=settings.plain)
         with aborting(), screen:

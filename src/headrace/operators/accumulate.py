@@ -61,6 +61,8 @@ class Fold:
     acc_type: Any
     """Type of the stored accumulator."""
     merge: Callable[[Any, Any], Any]
+    adds = False
+    """Whether ``merge`` is plain addition, which is done in place then."""
 
     def partials(self, rows: Rows, starts: Int64s) -> Partials:
         """What each stretch of rows amounts to by itself."""
@@ -69,6 +71,9 @@ class Fold:
     def result(self, acc: Any) -> Any:
         """The result of an accumulator, or of None."""
         return acc
+
+    def results(self, accs: list[Any]) -> list[Any]:
+        return list(map(self.result, accs))
 
 
 class Values:
@@ -126,6 +131,7 @@ class _Taking:
 
 class CountFold(Fold):
     acc_type = int
+    adds = True
 
     def __init__(self, agg: Declared[Any], codec: RowCodec, where: str) -> None:
         self._taking = _Taking(agg, codec, where)
@@ -163,6 +169,8 @@ class ValueFold(Fold):
 
 
 class SumFold(ValueFold):
+    adds = True
+
     def __init__(self, agg: Declared[Any], codec: RowCodec, where: str) -> None:
         super().__init__(agg, codec, where)
         self.acc_type = self.values.type
@@ -205,6 +213,9 @@ class ExtremeFold(ValueFold):
         least = agg.kind == "min"
         self._reduce = np.fmin if least else np.maximum
         self.merge = _lesser if least else _greater
+
+    def results(self, accs: list[Any]) -> list[Any]:
+        return accs
 
     def reduce(self, array: pa.Array, found: Stretches, rows: Rows) -> list[Any]:
         if self.values.is_number:

@@ -45,13 +45,11 @@ def function_failed(
         next_move="fix the function and start again: the state is as it was before this epoch; "
         "or read the step's .errors, and such rows go there",
     )
-    vars(failed)["failure"] = failure
+    failed.failure = failure
     return failed
 
 
-def describe_failure(
-    error: BaseException, *, step: str, function: Any, row: Any = None, key: Any = _NO_KEY
-) -> Failure:
+def describe_failure(error: BaseException, *, step: str, function: Any, row: Any = None, key: Any = _NO_KEY) -> Failure:
     """Everything a person needs to find the mistake."""
     file, line, trace = _user_trace(error, _home_of(function))
     return Failure(

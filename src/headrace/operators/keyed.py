@@ -29,8 +29,13 @@ if TYPE_CHECKING:
 
     from headrace.state.shard import ShardState
 
-MAX_BATCH_ROWS: Final = 131_072
-"""Larger batches are handled in pieces, so that the state can be relieved in between."""
+_TEXT: Final = ord("s")
+"""Tag of text among key bytes."""
+MAX_PIECE_ROWS: Final = 131_072
+"""Larger batches are handled in pieces, so that the state can be relieved in between …"""
+_MIN_PIECE_ROWS: Final = 1_024
+_FIRST_PIECE_ROWS: Final = 16_384
+"""… and smaller ones too, until it is known how much state a row brings into memory."""
 
 
 class KeyedBatch(NamedTuple):
@@ -55,6 +60,7 @@ class KeyedOperator(Operator):
         self.key_type = key_type
         self.task = TaskInfo(0, 0, 0)
         self.watermark = MIN_TIME
+        self._piece_rows = _FIRST_PIECE_ROWS
         self._failed: list[Failed] = []
         self._failed_times: list[int] = []
 
@@ -74,11 +80,13 @@ class KeyedOperator(Operator):
             return
         assert keys is not None, f"step {self.step} is keyed and was given rows without keys"
         rows, keys = self._part_late(rows, keys)
-        if len(rows) <= MAX_BATCH_ROWS:
-            self._handle_piece(port, rows, keys)
-            return
-        for start in range(0, len(rows), MAX_BATCH_ROWS):
-            piece = np.arange(start, min(start + MAX_BATCH_ROWS, len(rows)))
+        start = 0
+        while start < len(rows):
+            if start == 0 and len(rows) <= self._piece_rows:
+                self._handle_piece(port, rows, keys)
+                return
+            piece = np.arange(start, min(start + self._piece_rows, len(rows)))
+            start += len(piece)
             self._handle_piece(port, rows.take(piece), keys.take(piece))
 
     @abstractmethod
@@ -86,10 +94,10 @@ class KeyedOperator(Operator):
         """Takes rows in key order, their keys made ready in the state."""
 
     def _handle_piece(self, port: int, rows: Rows, keys: Keys) -> None:
-        if len(rows):
-            self.handle(port, self._in_key_order(rows, keys))
-            self.give_failed()
-            self.state.relieve(len(rows))
+        self.handle(port, self._in_key_order(rows, keys))
+        self.give_failed()
+        self.state.relieve(len(rows))
+        self._piece_rows = min(max(self.state.room_rows, _MIN_PIECE_ROWS), MAX_PIECE_ROWS)
 
     def _in_key_order(self, rows: Rows, keys: Keys) -> KeyedBatch:
         encoded = keys.encoded
@@ -156,4 +164,6 @@ def key_decoder(key_type: Any) -> Callable[[bytes], Any]:
 
 
 def decode_keys(names: Sequence[bytes], key_type: Any) -> list[Any]:
+    if key_type is str:
+        return [name[1:].decode() if name[0] == _TEXT else decode_key(name, str) for name in names]
     return list(map(key_decoder(key_type), names))

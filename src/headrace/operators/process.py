@@ -10,6 +10,7 @@ failing call did to state, timers and outputs is undone, except that a timer whi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,8 @@ class ProcessOperator(KeyedOperator):
         self, step: str, function: Any, decls: Sequence[StateDecl], codec: RowCodec, *, key_type: Any = None
     ) -> None:
         super().__init__(step, key_type)
-        self.function = function
+        # A copy: handles are put into it, and the object in the user's program must stay as it is, to be shipped again.
+        self.function = copy(function)
         self.codec = codec
         """Of the rows that come out."""
         self._decls = tuple(decls)

@@ -25,7 +25,7 @@ from headrace.operators.aggregates import Agg, Aggregator
 from headrace.operators.contract import TaskInfo
 from headrace.operators.failures import function_failed
 from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys
-from headrace.state.overlay import ValueColumn
+from headrace.state.overlay import UNLOADED, ValueColumn
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
@@ -190,7 +190,7 @@ class AggregateOperator(RollingOperator):
             return
         starts = batch.starts()
         slots = batch.slots[starts].tolist()
-        held = [self._held(slot) for slot in slots]
+        held = self._take(slots)
         for i, fold in enumerate(self.folds):
             if fold is not None:
                 _merge_in(held, i, fold, fold.partials(batch.rows, starts))
@@ -199,13 +199,21 @@ class AggregateOperator(RollingOperator):
         if batch.rows.times is not None:
             for accs, time in zip(held, np.maximum.reduceat(batch.rows.times, starts).tolist()):
                 accs[-1] = time if accs[-1] is None or time > accs[-1] else accs[-1]
-        for slot, accs in zip(slots, held):
-            self.column.put(slot, accs)
 
-    def _held(self, slot: int) -> list[Any]:
-        """The accumulators of a key and the time of its newest row; a list of its own, to be changed and put back."""
-        accs = self.column.get(slot)
-        return [None] * (len(self.folds) + 1) if accs is None else accs
+    def _take(self, slots: list[int]) -> list[list[Any]]:
+        """The accumulators of each key and the time of its newest row, as lists that may be changed in place."""
+        column, size = self.column, len(self.folds) + 1
+        values, dirty = column.values, column.dirty
+        held: list[list[Any]] = []
+        for slot in slots:
+            accs = values[slot]
+            if accs is UNLOADED:
+                accs = column.load(slot)
+            if accs is None:
+                accs = values[slot] = [None] * size
+            dirty[slot] = 1
+            held.append(accs)
+        return held
 
     def _add_own(
         self, held: list[list[Any]], i: int, agg: Aggregator[Any, Any, Any], batch: KeyedBatch, starts: Int64s
@@ -236,7 +244,7 @@ class AggregateOperator(RollingOperator):
         snapshots: list[list[Any]] = []
         slots = batch.slots.tolist()
         for row, slot in enumerate(slots):
-            accs = list(self._held(slot))
+            accs = list(self.column.get(slot) or [None] * (len(self.folds) + 1))
             for i, fold in enumerate(self.folds):
                 parts = partials[i]
                 if fold is not None and parts is not None and parts[row] is not None:
@@ -252,7 +260,7 @@ class AggregateOperator(RollingOperator):
     # --- what comes out
 
     def results(self, slots: list[int]) -> Rows:
-        held = [self._held(slot) for slot in slots]
+        held = [self.column.get(slot) for slot in slots]
         return Rows.of_columns(self.codec, self._columns(slots, held), _stamps([accs[-1] for accs in held]))
 
     def _columns(self, slots: list[int], held: list[list[Any]]) -> list[pa.Array]:
@@ -260,7 +268,7 @@ class AggregateOperator(RollingOperator):
         for i, (name, agg) in enumerate(self.aggs.items()):
             fold = self.folds[i]
             if fold is not None:
-                made[name] = [fold.result(accs[i]) for accs in held]
+                made[name] = fold.results([accs[i] for accs in held])
             elif isinstance(agg, Aggregator):
                 made[name] = [self._own_result(agg, accs[i], slot) for slot, accs in zip(slots, held)]
         keys = decode_keys([self.state.name(slot) for slot in slots], self.key_type)
@@ -288,6 +296,12 @@ def _stamps(times: Sequence[int | None]) -> Int64s | None:
 
 def _merge_in(held: list[list[Any]], i: int, fold: Fold, partials: Partials) -> None:
     merge = fold.merge
+    if fold.adds:
+        for group, part in zip(partials.groups, partials.accs):
+            accs = held[group]
+            before = accs[i]
+            accs[i] = part if before is None else before + part
+        return
     for group, part in zip(partials.groups, partials.accs):
         accs = held[group]
         before = accs[i]

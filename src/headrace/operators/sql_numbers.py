@@ -154,7 +154,8 @@ def round_half_up(values: npt.NDArray[np.float64], places: int) -> npt.NDArray[n
         scaled = values * scale if places > 0 else values / scale
         whole = np.trunc(scaled + np.copysign(0.5, scaled))
         result = whole / scale if places > 0 else whole * scale
-        unsure = ~(np.abs(np.abs(scaled - np.trunc(scaled)) - 0.5) > 1e-6) | ~(np.abs(scaled) < 2.0**52)
+        doubt = 4 * np.spacing(np.abs(scaled))
+        unsure = ~(np.abs(np.abs(scaled - np.trunc(scaled)) - 0.5) > doubt) | ~(np.abs(scaled) < 2.0**52)
     if abs(places) > 15:
         unsure[:] = True
     for at in np.flatnonzero(unsure & np.isfinite(values)):

@@ -97,9 +97,7 @@ class FilterOperator(RowOperator):
     def handle(self, rows: Rows) -> None:
         holds: list[bool] = []
         function = self.function
-        self.call_each(
-            rows, lambda remaining: holds.extend(map(bool, map(function, remaining))), lambda: len(holds)
-        )
+        self.call_each(rows, lambda remaining: holds.extend(map(bool, map(function, remaining))), lambda: len(holds))
         for at in self.failed_at:
             holds.insert(at, False)
         kept = np.flatnonzero(np.array(holds, dtype=np.bool_))

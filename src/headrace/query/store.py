@@ -33,6 +33,9 @@ ATTEMPTS: Final = 8
 """How often a reader begins again before it believes that a file is really gone."""
 
 
+ROLLING_TABLE: Final = "value"
+
+
 class StateInfo(NamedTuple):
     """One state of one step, for a list of what there is."""
 
@@ -249,7 +252,9 @@ class Store:
         infos = []
         for name in tables:
             view: StateView[Any] = StateView(layers, name, address=name, epoch=state.epoch, now_us=None)
-            infos.append(StateInfo(step, name, view.kind, rows[name], size * rows[name] // total))
+            # The one table of a rolling step (reduce, aggregate, latest) has a name that nobody gave it.
+            shown = "" if tables == [ROLLING_TABLE] else name
+            infos.append(StateInfo(step, shown, view.kind, rows[name], size * rows[name] // total))
         return infos
 
 

@@ -119,8 +119,8 @@ class KeyTable:
         return np.argsort(self.slots, kind="stable") if self.by_slot else np.arange(len(self.slots))
 
     def among(self, positions: Int64s) -> tuple[UInt64s, pa.BinaryArray]:
-        """Hashes and keys at these positions of the batch at hand."""
-        if len(positions) == len(self.slots):
+        """Hashes and keys at these positions of the batch at hand, in this order."""
+        if len(positions) == len(self.slots) and bool((positions[1:] > positions[:-1]).all()):
             return self.hashes, self.keys
         return self.hashes[positions], self.keys.take(pa.array(positions))
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import EpochFailed, FunctionFailed
+from headrace.errors import EpochFailed, FunctionFailed, StoreError
 from headrace.model.batch import Int64s, UInt64s
 from headrace.model.report import Failure
 from headrace.model.values import ValueCodec
 from headrace.state.cells import ABSENT, EntriesColumn
-from headrace.state.format import DUE, TableData, hash_bounds
+from headrace.state.format import DUE, ENTRIES, VALUE, TableData, hash_bounds
 from headrace.state.overlay import UNLOADED, KeyTable, Misfit, ValueColumn, changed_slots
 from headrace.state.subs import SubCodec
 from headrace.state.ttl import Expiry
@@ -38,6 +38,7 @@ WALL_DUE: Final = "!wall"
 CHUNK_KEYS: Final = 32_768
 """Keys that are looked at together where a step goes over keys of its own accord, as when timers fire."""
 _WEIGH_EVERY_ROWS: Final = 65_536
+_FIRST_ROOM_ROWS: Final = 16_384
 
 
 class DueKeys(NamedTuple):
@@ -86,7 +87,11 @@ class ShardState:
         self._spill = spill
         self._limit_bytes = overlay_limit_bytes
         self._weigh_every = min(_WEIGH_EVERY_ROWS, overlay_limit_bytes // 1024)
-        self._unweighed = 0
+        self._unweighed = self._weigh_every
+        self._rows = 0
+        """Handled since the last spill."""
+        self.room_rows = _FIRST_ROOM_ROWS
+        """How many rows may be handled before the overlay should be weighed again."""
         self._columns: dict[str, ValueColumn | EntriesColumn] = {}
         self._timers: dict[str, list[ValueColumn | EntriesColumn]] = {}
         self._spilled_from: dict[str, int] = {}
@@ -111,6 +116,7 @@ class ShardState:
         self, table: str, codec: ValueCodec, expiry: Expiry | None = None, *, track: bool = False
     ) -> ValueColumn:
         """A column of one value per key. ``track``: `changed` will be asked for its keys at the end."""
+        self._check_kind(table, VALUE)
         column = ValueColumn(self._keys, table, codec, expiry)
         self._columns[table] = column
         if track:
@@ -121,9 +127,22 @@ class ShardState:
         self, table: str, codec: ValueCodec, sub: SubCodec, expiry: Expiry | None = None, *, appends: bool = False
     ) -> EntriesColumn:
         """A column of entries per key. ``appends``: names only grow, as in a list."""
+        self._check_kind(table, ENTRIES)
         column = EntriesColumn(self._keys, table, codec, sub, expiry, appends=appends)
         self._columns[table] = column
         return column
+
+    def _check_kind(self, table: str, kind: str) -> None:
+        stored = self.layers.tables.get(table, kind)
+        if stored != kind:
+            words = {VALUE: "one value per key", ENTRIES: "entries per key, as a list or map"}
+            raise StoreError(
+                f"the state {table!r} was stored as another kind of state",
+                where=f"step {self.step}",
+                expected=words[kind],
+                found=words.get(stored, stored),
+                next_move="declare it under a new name; the old state stays where it is",
+            )
 
     def index_timer(self, due_table: str, column: ValueColumn | EntriesColumn) -> None:
         """Keeps an index by time of this column, whose values (or names of entries) are times."""
@@ -164,10 +183,13 @@ class ShardState:
     def relieve(self, rows: int) -> bool:
         """Spills if the overlay is too large; ``rows`` is how many were handled since the last call."""
         self._unweighed += rows
+        self._rows += rows
         if self._unweighed < self._weigh_every:
             return False
         self._unweighed = 0
-        if self.weigh() <= self._limit_bytes:
+        weight = self.weigh()
+        self.room_rows = self._limit_bytes * self._rows // (4 * max(weight, 1))
+        if weight <= self._limit_bytes:
             return False
         self.spill()
         return True
@@ -180,7 +202,8 @@ class ShardState:
 
     def due(self, due_table: str, after_us: int, upto_us: int) -> DueKeys:
         """Where timers with after < time ≤ upto may be, and any set in this epoch that lie further back."""
-        after_us = min(after_us, self._spilled_from.get(due_table, after_us + 1) - 1)
+        # A wall clock may go back between two epochs; then nothing that is stored can be due.
+        after_us = min(after_us, upto_us, self._spilled_from.get(due_table, after_us + 1) - 1)
         stored = self._keys.layers.due(due_table, after_us, upto_us).combine_chunks()
         times, slots = self._fresh_times(due_table, upto_us)
         hashes, keys = self._keys.pick(np.array(slots, dtype=np.int64))
@@ -269,13 +292,14 @@ class ShardState:
         failed = FunctionFailed(
             str(error), where=f"step {self.step}", next_move="set what the annotation says, or change the annotation"
         )
-        vars(failed)["failure"] = Failure(kind="function", step=self.step, error=str(error))
+        failed.failure = Failure(kind="function", step=self.step, error=str(error))
         return failed
 
     def _forget(self) -> None:
         for column in self._columns.values():
             column.clear()
         self._keys.clear()
+        self._rows = 0
 
 
 def _changed_times(column: ValueColumn | EntriesColumn) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,18 @@ functions hold a part against its contract: whatever the batches, the calls and 
 from __future__ import annotations
 
 from headrace.testing.harness import Harness
-from headrace.testing.sinks import verify_sink
+from headrace.testing.operators import EpochInput, verify_operator, verify_step
+from headrace.testing.rig import OperatorRig
+from headrace.testing.sinks import SinkTarget, verify_sink
 from headrace.testing.sources import verify_source
 
-__all__ = ["Harness", "verify_sink", "verify_source"]
+__all__ = [
+    "EpochInput",
+    "Harness",
+    "OperatorRig",
+    "SinkTarget",
+    "verify_operator",
+    "verify_sink",
+    "verify_source",
+    "verify_step",
+]

@@ -78,6 +78,7 @@ class Harness:
         self._program = self._compile(app, parallelism, sinks)
         self._pushed: dict[str, list[Any]] = {source.name: [] for source in self._program.sources}
         self._fence: Fence | None = None
+        self._reached: int | None = None
         self._begin()
 
     def __enter__(self) -> Self:
@@ -211,7 +212,7 @@ class Harness:
         return replace(program, outputs=quiet)
 
     def _begin(self) -> None:
-        self._reached: int | None = None
+        self._reached = None
         self._played = PlayedSpark(self._program)
         self._fence = take_fence(self._store)
         releaser = Releaser(self._store, {output.name: output.sink for output in self._program.outputs})

@@ -1,0 +1,288 @@
+"""The rig: one operator over epochs in memory, with real runs below it, without a store or a driver.
+
+It does what a task does, in the order the contract says (`headrace.operators.contract`): begin, batches, finish, end,
+flush. What an epoch wrote becomes a run, encoded and opened again, so the next epoch reads what a store would give it.
+
+>>> import headrace as hr
+>>> from headrace.model.rows import codec_of
+>>> from headrace.operators.rolling import ReduceOperator
+>>> class Hit(hr.Record):
+...     page: str
+...     n: int = 1
+>>> add = lambda a, b: a.replace(n=a.n + b.n)
+>>> rig = OperatorRig(ReduceOperator("totals", add, codec_of(Hit)), Hit, lambda hit: hit.page, time=None)
+>>> values(rig.epoch([Hit("a"), Hit("a")]))
+[Hit(page='a', n=1), Hit(page='a', n=2)]
+>>> values(rig.epoch([Hit("a", 5)]))
+[Hit(page='a', n=7)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.batch import Keys, Rows
+from headrace.model.ids import MIN_TIME
+from headrace.model.keys import encode_key, group_range, hash_key, key_groups
+from headrace.model.report import RunRef, StepReport
+from headrace.model.rows import RowCodec, codec_of
+from headrace.operators.contract import MAIN, Operator, Outlet, TaskInfo
+from headrace.state.fold import fold_runs
+from headrace.state.format import TableData
+from headrace.state.lookup import Layers
+from headrace.state.run import Run, encode_run, open_run
+from headrace.state.shard import EVENT_DUE, WALL_DUE, ShardState
+
+GROUPS: Final = 16
+"""Key groups of a rig: enough to cut its state into a few shards."""
+NO_LIMIT: Final = 1 << 40
+
+OpenedRun = tuple[RunRef, Run]
+
+
+class Emitted(NamedTuple):
+    """A row that came out of an outlet, and its time."""
+
+    value: Any
+    at: int | None
+
+
+class _Written(NamedTuple):
+    """What one shard's task came to."""
+
+    runs: list[OpenedRun]
+    """Newest first."""
+    report: StepReport
+    spills: int
+
+
+def row_time(row: Any) -> int:
+    """The usual event time of a test's rows: their field ``at``."""
+    return int(row.at)
+
+
+def values(rows: Sequence[Emitted]) -> list[Any]:
+    """The rows without their times."""
+    return [row.value for row in rows]
+
+
+class OperatorRig:
+    """An operator, the runs of its past epochs, and what its outlets gave in the last one."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        taken: Any,
+        key: Callable[[Any], Any] | None = None,
+        *,
+        time: Callable[[Any], int] | None = row_time,
+        outlets: Sequence[str] = (),
+        overlay_limit_bytes: int = NO_LIMIT,
+        hash_of: Callable[[bytes], int] = hash_key,
+        ttl: Mapping[str, str] | None = None,
+        parallelism: int = 1,
+        as_objects: bool = False,
+    ) -> None:
+        """``taken``: type (or codec) of the rows that go in. ``key``: of a row; None for a step without state.
+
+        ``time``: event time of a row in µs; None for a stream without time. ``outlets``: those that somebody reads
+        beside ``main``. ``overlay_limit_bytes``: 1 writes and reads state back after every batch. ``ttl``: table →
+        ``event`` or ``wall``, for folds that purge. ``as_objects``: rows go in as objects instead of columns.
+        """
+        self.taken = taken if isinstance(taken, RowCodec) else codec_of(taken)
+        self.key = key
+        self.time = time
+        self.overlay_limit_bytes = overlay_limit_bytes
+        self.hash_of = hash_of
+        self.ttl = dict(ttl or {})
+        self.parallelism = parallelism
+        self.as_objects = as_objects
+        self.out: dict[str, list[Emitted]] = {}
+        """Outlet → what it gave in the last epoch or attempt."""
+        self.report = StepReport(operator.step)
+        """Of the last epoch or attempt, all shards together."""
+        self.runs: list[OpenedRun] = []
+        """The state as past epochs left it, newest first."""
+        self.epoch_number = 0
+        self.watermark = MIN_TIME
+        self.clock = 0
+        self.spills = 0
+        """How often state was written in the middle of an epoch."""
+        self._outlets: dict[str, Outlet] = {tag: self._outlet(tag) for tag in (MAIN, *outlets)}
+        self.take_over(operator)
+
+    def take_over(self, operator: Operator) -> None:
+        """Has another instance go on from here, as a new worker does; it is opened, the old one simply left."""
+        self.operator = operator
+        operator.outlets = self._outlets
+        operator.open()
+
+    def epoch(
+        self,
+        *batches: Sequence[Any],
+        watermark: int | None = None,
+        clock: int | None = None,
+        final: bool = False,
+    ) -> list[Emitted]:
+        """One epoch that becomes true; returns what came out of the main outlet.
+
+        ``watermark``: event time at its end, the one before if not given; ``clock``: its wall clock, likewise.
+        """
+        written = self._play(batches, self._info(clock, final), self._reached(watermark))
+        self.runs = [run for task in written for run in task.runs] + self.runs
+        self.spills += sum(task.spills for task in written)
+        self.epoch_number += 1
+        self.watermark = self._reached(watermark)
+        self.clock = self.clock if clock is None else clock
+        return self.out.get(MAIN, [])
+
+    def attempt(
+        self,
+        *batches: Sequence[Any],
+        watermark: int | None = None,
+        clock: int | None = None,
+        final: bool = False,
+        finish: bool = True,
+    ) -> None:
+        """One epoch that is given up when it is done, or with ``finish=False`` before its end: nothing of it is kept.
+
+        The operator is not told, as in production: the next thing it hears is ``begin``.
+        """
+        self._play(batches, self._info(clock, final), self._reached(watermark) if finish else None)
+
+    def fold(self, newest: int | None = None) -> None:
+        """Folds the newest runs (all, if no number is given) into one, purging what has expired or fired."""
+        count = len(self.runs) if newest is None else min(newest, len(self.runs))
+        if not count:
+            return
+        now = {"event": self.watermark, "wall": self.clock}
+        folded = fold_runs(
+            self.runs[:count],
+            lo=0,
+            hi=GROUPS,
+            groups=GROUPS,
+            drop_tombstones=count == len(self.runs),
+            clocks={table: now[clock] for table, clock in self.ttl.items()},
+            fired={EVENT_DUE: self.watermark, WALL_DUE: self.clock},
+        )
+        data = folded.to_buffer()
+        self.runs[:count] = [self._opened(data, range(GROUPS))] if folded.rows else []
+
+    def rows(self, batch: Sequence[Any]) -> tuple[Rows, Keys | None]:
+        """A batch as the operator gets it."""
+        stamps = None if self.time is None else np.array([self.time(row) for row in batch], dtype=np.int64)
+        if self.as_objects:
+            rows = Rows.of_objects(self.taken, list(batch), stamps)
+        else:
+            rows = Rows.of_columns(self.taken, self.taken.to_arrays(batch), stamps)
+        if self.key is None:
+            return rows, None
+        encoded = [encode_key(self.key(row)) for row in batch]
+        hashes = np.array([self.hash_of(key) for key in encoded], dtype=np.uint64)
+        return rows, Keys(hashes, pa.array(encoded, pa.binary()))
+
+    # --- what a task does
+
+    def _outlet(self, tag: str) -> Outlet:
+        def take(rows: Rows) -> None:
+            times = [None] * len(rows) if rows.times is None else rows.times.tolist()
+            # Columns and back: what comes out has to fit the type it is said to have, and each column be whole.
+            lengths = {len(column) for column in rows.columns} | {len(times)}
+            assert lengths <= {len(rows)}, f"outlet {tag}: {len(rows)} rows with columns of {sorted(lengths)}"
+            self.out.setdefault(tag, []).extend(map(Emitted, rows.codec.to_objects(rows.columns), times))
+
+        return take
+
+    def _reached(self, watermark: int | None) -> int:
+        return self.watermark if watermark is None else max(watermark, self.watermark)
+
+    def _info(self, clock: int | None, final: bool) -> TaskInfo:
+        return TaskInfo(
+            self.epoch_number,
+            0,
+            self.clock if clock is None else clock,
+            final,
+            start_watermark={self.operator.step: self.watermark},
+            last_clock_us=self.clock if self.epoch_number else MIN_TIME,
+        )
+
+    def _play(self, batches: Sequence[Sequence[Any]], info: TaskInfo, reached: int | None) -> list[_Written]:
+        """The tasks of an epoch, one after the other, as one worker may run them."""
+        self.out.clear()
+        written = []
+        for shard in range(self.parallelism):
+            info.shard = shard
+            info.end_watermark = {}
+            groups = group_range(shard, self.parallelism, GROUPS)
+            written.append(self._task(self._cut(batches, groups), info, reached, groups))
+        self.report = _merged([task.report for task in written])
+        return written
+
+    def _cut(self, batches: Sequence[Sequence[Any]], groups: range) -> Iterator[tuple[Rows, Keys | None]]:
+        for batch in batches:
+            rows, keys = self.rows(batch)
+            if keys is not None and self.parallelism > 1:
+                owned = key_groups(keys.hashes, GROUPS)
+                mine = np.flatnonzero((owned >= groups.start) & (owned < groups.stop))
+                rows, keys = rows.take(mine), keys.take(mine)
+            yield rows, keys
+
+    def _task(
+        self, batches: Iterator[tuple[Rows, Keys | None]], info: TaskInfo, reached: int | None, groups: range
+    ) -> _Written:
+        operator = self.operator
+        layers = Layers(self.runs, lo=groups.start, hi=groups.stop, groups=GROUPS)
+        runs: list[OpenedRun] = []
+
+        def write(tables: Sequence[TableData]) -> None:
+            data = encode_run(tables, lo=groups.start, hi=groups.stop, groups=GROUPS)
+            runs.insert(0, self._opened(data, groups))
+
+        def spill(tables: Sequence[TableData]) -> None:
+            write(tables)
+            layers.prepend(*runs[0])
+
+        state = None
+        if self.key is not None:
+            state = ShardState(
+                layers, lo=groups.start, hi=groups.stop, groups=GROUPS, spill=spill,
+                overlay_limit_bytes=self.overlay_limit_bytes,
+            )  # fmt: skip
+        operator.begin(info, state)
+        for rows, keys in batches:
+            operator.process(0, rows, keys)
+        if reached is None:
+            return _Written([], operator.report, 0)
+        info.end_watermark[operator.step] = reached
+        operator.finish()
+        report = operator.end()
+        if state is not None and (tables := state.flush()):
+            write(tables)
+        return _Written(runs, report, 0 if state is None else state.spills)
+
+    def _opened(self, data: pa.Buffer, groups: range) -> OpenedRun:
+        lo, hi = groups.start, groups.stop
+        return RunRef(epoch=self.epoch_number, lo=lo, hi=hi, rows=0, size_bytes=len(data), crc=0), open_run(data)
+
+
+def _merged(reports: Sequence[StepReport]) -> StepReport:
+    if len(reports) == 1:
+        return reports[0]
+    counters: dict[str, int] = {}
+    for report in reports:
+        for name, count in report.counters.items():
+            counters[name] = counters.get(name, 0) + count
+    dues = [report.next_due_us for report in reports if report.next_due_us is not None]
+    return StepReport(
+        reports[0].step,
+        rows_in=sum(report.rows_in for report in reports),
+        rows_out=sum(report.rows_out for report in reports),
+        late=sum(report.late for report in reports),
+        fired=sum(report.fired for report in reports),
+        counters=counters,
+        next_due_us=min(dues, default=None),
+    )

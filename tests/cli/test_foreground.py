@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import io
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+import headrace as hr
+from headrace.dataflow.settings import Settings
+from headrace.foreground import (
+    STOPPING,
+    EpochCount,
+    TablesScreen,
+    _signals,
+    choose_screen,
+    read_opening,
+    status_line,
+    time_text,
+)
+from headrace.progress import EpochWatch
+from tests.query.made_store import MadeStore, busy_epoch, values
+
+
+class Hit(hr.Record):
+    page: str
+
+
+def make_app(*, shown: bool) -> hr.App:
+    app = hr.App("hits")
+    hits = app.read("hits", hr.source.items([Hit("a")]), Hit)
+    if shown:
+        hits.show()
+    else:
+        hits.write(hr.sink.collect())
+    return app
+
+
+def terminal() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=120, height=40)
+
+
+# --- how a run begins
+
+
+def test_a_first_run_says_where_it_keeps_its_state(tmp_path: Path) -> None:
+    opening = read_opening(Settings(store=str(tmp_path / "state")))
+    assert str(opening) == f"starting in {tmp_path / 'state'}"
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_second_run_says_where_it_resumes_and_how_to_start_over(store_path: Path) -> None:
+    made = MadeStore(store_path)
+    for _ in range(41):
+        made.epoch()
+    text = str(read_opening(Settings(store=made.path)))
+    assert text == f"resuming at epoch 41 from {made.path}; --fresh starts over"
+
+
+def test_a_fresh_run_says_that_it_starts_over(store_path: Path) -> None:
+    made = MadeStore(store_path)
+    made.epoch()
+    assert str(read_opening(Settings(store=made.path, fresh=True))) == f"starting over in {made.path}"
+
+
+def test_a_drained_store_is_not_said_to_resume(store_path: Path) -> None:
+    made = MadeStore(store_path)
+    made.epoch(final=True)
+    assert "drained by epoch 0" in str(read_opening(Settings(store=made.path)))
+
+
+# --- how a run is ended
+
+
+def test_the_first_signal_stops_and_the_second_interrupts() -> None:
+    stopped = threading.Event()
+    said: list[str] = []
+    with _signals(stopped.set, said.append) as asked:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stopped.wait(5)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert asked == [signal.SIGTERM, signal.SIGINT]
+    assert said == [STOPPING]
+
+
+def test_signal_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with _signals(lambda: None, print):
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_beside_the_main_thread_signals_are_left_alone() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    seen: list[object] = []
+
+    def work() -> None:
+        with _signals(lambda: None, print):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+# --- what is shown
+
+
+def test_without_a_terminal_epochs_are_lines() -> None:
+    screen = choose_screen(make_app(shown=False), console=Console(file=io.StringIO()))
+    assert isinstance(screen, EpochWatch)
+
+
+def test_on_a_terminal_the_tables_of_console_sinks_take_the_screen() -> None:
+    assert isinstance(choose_screen(make_app(shown=False), console=terminal()), EpochWatch)
+    assert isinstance(choose_screen(make_app(shown=True), console=terminal()), TablesScreen)
+    assert isinstance(choose_screen(make_app(shown=True), console=terminal(), plain=True), EpochWatch)
+
+
+def test_tables_are_drawn_above_a_line_about_the_epoch(store_path: Path) -> None:
+    console = terminal()
+    manifest = busy_epoch(MadeStore(store_path))
+    with TablesScreen(console, {"made": lambda: Text("made anew")}) as screen:
+        screen.show("given", Text("given once"))
+        screen(manifest)
+        screen.say("a remark")
+    out = console.file.getvalue()  # type: ignore[attr-defined]
+    for words in ("starting Spark", "made anew", "given once", "epoch 0: 1,200 rows in, 14 out, 112 ms", "a remark"):
+        assert words in out
+
+
+def test_the_line_about_an_epoch_tells_rows_time_delta_and_watermark(store_path: Path) -> None:
+    manifest = busy_epoch(MadeStore(store_path))
+    expected = "epoch 0: 1,200 rows in, 14 out, 112 ms, delta 4.1 KB, watermark 2024-01-01T11:59:55Z"
+    assert status_line(manifest) == expected
+
+
+def test_counting_begins_with_the_first_epoch_and_not_with_the_start_of_spark(store_path: Path) -> None:
+    now = [1000.0]
+    count = EpochCount(clock=lambda: now[0])
+    assert count.summary() == "no epoch was published"
+    made = MadeStore(store_path)
+    now[0] = 1060.0
+    count(busy_epoch(made))
+    now[0] = 1061.888
+    count(busy_epoch(made))
+    assert count.summary() == "2 epochs, 2,400 rows in, 28 rows out in 2.0 s (1,200 rows/s)"
+
+
+def test_times_are_shown_to_the_millisecond(store_path: Path) -> None:
+    manifest = MadeStore(store_path).epoch({"s": [values("v", [("a", 1)])]}, watermark_us=1_704_110_400_123_999)
+    assert time_text(manifest.time.steps["s"]) == "2024-01-01T12:00:00.123Z"
+    assert time_text(None) == "–"

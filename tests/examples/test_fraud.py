@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from tests.examples.programs import load_maker, load_program, read_lines
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Any:
+    return load_program("fraud", tmp_path)
+
+
+def test_a_large_payment_within_a_minute_of_a_small_one_is_an_alert(program: Any) -> None:
+    with hr.testing.Harness(program.app, start="2024-01-01T12:00") as h:
+        h.push(program.payments, program.Payment("c", "baker", h.at("12:00:00"), 50))
+        h.push(program.payments, program.Payment("c", "bank", h.at("12:00:30"), 90_000))
+        h.epoch()
+        assert h.take(program.alerts) == [program.Alert("c", h.at("12:00:30"), 90_000, h.at("12:00:00"))]
+        assert h.counters(program.alerts)["alerts"] == 1
+
+
+def test_after_a_minute_the_small_payment_is_forgotten(program: Any) -> None:
+    with hr.testing.Harness(program.app, start="2024-01-01T12:00") as h:
+        h.push(program.payments, program.Payment("c", "baker", h.at("12:00:00"), 50))
+        h.epoch(watermark="12:02:00")
+        assert h.state(program.alerts, program.Fraud.tried, key="c") is None
+        h.push(program.payments, program.Payment("c", "bank", h.at("12:02:30"), 90_000))
+        h.epoch()
+        assert h.take(program.alerts) == []
+
+
+def test_a_trial_survives_a_crash(program: Any) -> None:
+    with hr.testing.Harness(program.app, start="2024-01-01T12:00") as h:
+        h.push(program.payments, program.Payment("c", "baker", h.at("12:00:00"), 50))
+        h.epoch()
+        h.push(program.payments, program.Payment("c", "bank", h.at("12:00:30"), 90_000))
+        h.crash(at="before_publish")
+        assert h.take(program.alerts) == []
+        h.epoch()
+        assert [alert.cents for alert in h.take(program.alerts)] == [90_000]
+
+
+def test_payments_of_a_card_in_many_shops_go_to_the_side(program: Any) -> None:
+    with hr.testing.Harness(program.app, start="2024-01-01T12:00") as h:
+        busy = program.alerts.side(program.Fraud.busy)
+        rows = [program.Payment("c", f"shop-{i}", h.at(f"12:00:0{i}"), 500) for i in range(6)]
+        h.push(program.payments, *rows)
+        h.epoch()
+        assert h.take(busy) == rows[4:]
+        assert h.state(program.alerts, program.Fraud.shops, key="c") == {f"shop-{i}": 1 for i in range(6)}
+
+
+@pytest.mark.spark
+def test_on_spark_every_fraud_of_the_sample_data_is_found_once(tmp_path: Path, spark: Any) -> None:
+    maker = load_maker("fraud")
+    payments = maker.make_payments(600)
+    maker.write_files(payments, tmp_path / "payments")
+    program = load_program("fraud", tmp_path)
+    program.app.run(until="drained", spark=spark, store=tmp_path / "store", parallelism=2)
+    expected = sorted(str(row["card"]) for row in payments if int(str(row["cents"])) >= 60_000)
+    assert len(expected) == 12
+    assert sorted(row["card"] for row in read_lines(tmp_path / "alerts")) == expected
+    store = hr.Store(tmp_path / "store")
+    assert store.manifest().final
+    assert store.manifest().counters["fraud"]["alerts"] == 12
