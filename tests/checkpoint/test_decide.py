@@ -6,8 +6,6 @@ import pytest
 
 from headrace.checkpoint.decide import (
     AlreadyFinal,
-    FinishRelease,
-    RebuildSpark,
     Recovery,
     Refuse,
     ResumeFrom,
@@ -18,7 +16,7 @@ from headrace.checkpoint.decide import (
     decide_recovery,
     decide_reports,
 )
-from headrace.checkpoint.facts import RecoveryFacts, SparkFacts, StoreRecord
+from headrace.checkpoint.facts import RecoveryFacts, StoreRecord
 from headrace.model.report import TaskReport
 from headrace.state.manifest import JobState, Manifest
 
@@ -31,62 +29,45 @@ def state(epoch: int, *, final: bool = False, offsets: str = "") -> JobState:
     return JobState(manifest, {})
 
 
-def facts(at: JobState | None, offsets: list[int], committed: int | None, *, app: str = "a") -> RecoveryFacts:
-    spark = SparkFacts({epoch: f"o{epoch}" for epoch in offsets[-2:]}, committed)
-    return RecoveryFacts(StoreRecord(app, 128, "{}"), at, None, spark)
+def facts(at: JobState | None, committed: int | None, *, app: str = "a", previous: bool = True) -> RecoveryFacts:
+    return RecoveryFacts(StoreRecord(app, 128, "{}"), at, "before" if previous else None, committed)
 
 
 @pytest.mark.parametrize(
-    ("at", "offsets", "committed", "decision"),
+    ("at", "committed", "decision"),
     [
-        (None, [], None, StartFresh()),
-        (None, [0], None, StartFresh()),
-        (state(0), [0], None, FinishRelease(0)),
-        (state(4), [3, 4], 4, ResumeFrom(4)),
-        (state(4), [4, 5], 4, ResumeFrom(4)),
-        (state(4), [3, 4], 3, FinishRelease(4)),
-        (state(4, final=True), [3, 4], 3, AlreadyFinal(4)),
+        (None, None, StartFresh()),
+        (state(0), None, ResumeFrom(0, released=False)),
+        (state(4), 4, ResumeFrom(4, released=True)),
+        (state(4), 3, ResumeFrom(4, released=False)),
+        (state(4), None, ResumeFrom(4, released=False)),
+        (state(4, final=True), 3, AlreadyFinal(4, released=False)),
+        (state(4, final=True), 4, AlreadyFinal(4, released=True)),
     ],
 )
-def test_agreeing_logs_go_on(
-    at: JobState | None, offsets: list[int], committed: int | None, decision: Recovery
+def test_the_newest_manifest_is_where_a_job_goes_on(
+    at: JobState | None, committed: int | None, decision: Recovery
 ) -> None:
-    assert decide_recovery(facts(at, offsets, committed), app="a", key_groups=128) == decision
+    assert decide_recovery(facts(at, committed), app="a", key_groups=128) == decision
 
 
-@pytest.mark.parametrize(
-    ("at", "offsets", "committed"),
-    [
-        (state(4), [], None),
-        (state(4), [2, 3], 3),
-        (state(4, offsets="other"), [3, 4], 4),
-        (state(4), [4, 5], 3),
-    ],
-)
-def test_a_log_that_says_otherwise_is_rebuilt(at: JobState, offsets: list[int], committed: int | None) -> None:
-    decision = decide_recovery(facts(at, offsets, committed), app="a", key_groups=128)
-    assert isinstance(decision, RebuildSpark)
-    assert decision.epoch == 4
+@pytest.mark.parametrize(("at", "committed"), [(None, 0), (None, 4), (state(4), 5)])
+def test_missing_manifests_are_never_started_over_silently(at: JobState | None, committed: int | None) -> None:
+    assert isinstance(decide_recovery(facts(at, committed), app="a", key_groups=128), Refuse)
 
 
-@pytest.mark.parametrize(
-    ("at", "offsets", "committed"),
-    [(None, [0], 0), (None, [3, 4], 4), (state(4), [6, 7], 6), (state(4), [4, 5], 5)],
-)
-def test_missing_manifests_are_never_started_over_silently(
-    at: JobState | None, offsets: list[int], committed: int | None
-) -> None:
-    assert isinstance(decide_recovery(facts(at, offsets, committed), app="a", key_groups=128), Refuse)
+def test_a_log_cannot_be_made_without_the_manifest_before() -> None:
+    assert isinstance(decide_recovery(facts(state(4), 4, previous=False), app="a", key_groups=128), Refuse)
 
 
 def test_the_store_of_another_app_is_refused() -> None:
-    decision = decide_recovery(facts(None, [], None, app="b"), app="a", key_groups=128)
+    decision = decide_recovery(facts(None, None, app="b"), app="a", key_groups=128)
     assert isinstance(decision, Refuse)
     assert "another app" in decision.reason
 
 
 def test_key_groups_are_fixed_for_the_life_of_a_store() -> None:
-    assert isinstance(decide_recovery(facts(None, [], None), app="a", key_groups=64), Refuse)
+    assert isinstance(decide_recovery(facts(None, None), app="a", key_groups=64), Refuse)
 
 
 def test_an_epoch_is_skipped_only_when_its_offsets_are_equal() -> None:

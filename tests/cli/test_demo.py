@@ -137,6 +137,7 @@ def test_a_negative_time_to_play_is_refused() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(500)
 def test_the_demo_ends_by_itself_and_resumes(tmp_path: Path) -> None:
     from tests.cli.processes import run_headrace
 

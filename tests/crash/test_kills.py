@@ -34,7 +34,9 @@ def run_to_the_end(folder: Path) -> None:
 
 def run_until_struck(folder: Path, point: str, epoch: int, kill: str) -> None:
     struck = folder / f"struck-{point}-{kill}"
-    process = start_program(folder, ROWS, PER_EPOCH, {"point": point, "epoch": epoch, "kill": kill, "once": str(struck)})
+    process = start_program(
+        folder, ROWS, PER_EPOCH, {"point": point, "epoch": epoch, "kill": kill, "once": str(struck)}
+    )
     output, _ = process.communicate(timeout=TIMEOUT_S)
     assert struck.exists(), f"{point} was never reached:\n{output}"
     assert process.returncode == (-signal.SIGKILL if kill == "driver" else 0), f"{point}:\n{output}"

@@ -64,7 +64,31 @@ def test_drained_input_goes_to_the_end_of_time() -> None:
 
 def test_the_next_idle_moment_wakes_the_job() -> None:
     time = advance(TimeState(), {"a": {"": 1}}, clock_us=7 * S, idle_us=30 * S)
-    assert derive_next_idle_us(time, [TimedSource("a", 0, 30 * S)]) == 37 * S
+    assert derive_next_idle_us(time, [TimedSource("a", 0, 30 * S)], 7 * S) == 37 * S
+
+
+def test_a_split_that_is_idle_already_wakes_nobody() -> None:
+    first = advance(TimeState(), {"a": {"p": 1, "q": 1}}, clock_us=0, idle_us=30 * S)
+    later = advance(first, {"a": {"q": 2}}, clock_us=100 * S, idle_us=30 * S)
+    assert derive_next_idle_us(later, [TimedSource("a", 0, 30 * S)], 100 * S) == 130 * S
+
+
+def test_a_source_that_gets_named_splits_forgets_the_nameless_one() -> None:
+    first = advance(TimeState(), {"a": {"": 10 * S}})
+    assert advance(first, {"a": {"0": 90 * S}}).steps["on_a"] == 85 * S - 1
+
+
+def test_a_renamed_step_keeps_its_time() -> None:
+    first = advance(TimeState(), {"a": {"": 100 * S}})
+    after = derive_time(first, {}, sources=[TimedSource("a", 5 * S)], steps={"new": ["a"]}, clock_us=0, final=False,
+                        was={"new": "on_a"})  # fmt: skip
+    assert after.steps["new"] == 95 * S - 1
+
+
+def test_a_step_that_left_the_program_keeps_its_time() -> None:
+    first = advance(TimeState(), {"a": {"": 100 * S}})
+    after = derive_time(first, {}, sources=[], steps={}, clock_us=0, final=False)
+    assert after.steps["on_a"] == 95 * S - 1
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["p", "q"]), st.integers(0, 200), st.integers(0, 20))))

@@ -190,6 +190,14 @@ def test_unknown_steps_and_states_are_answered_with_the_known_ones(made: MadeSto
         Store(made.path).state("fraud.smell")
 
 
+def test_a_state_that_nothing_was_written_to_is_empty_where_the_caller_knows_of_it(made: MadeStore) -> None:
+    made.epoch({"fraud": [values("small", [("a", True)])]})
+    store = Store(made.path)
+    for address in ("fraud.shops", "other.state", "other"):
+        assert dict(store.state(address, empty_ok=True)) == {}
+    assert store.state("fraud", empty_ok=True)["a"] is True
+
+
 def test_a_renamed_state_is_found_under_its_new_name_in_old_runs(made: MadeStore) -> None:
     made.epoch({"fraud": [maps("merchants", [("c", "old", 1), ("d", "old", 1)])]})
     made.epoch({"fraud": [maps("shops", [("c", "new", 2)])]})

@@ -35,6 +35,7 @@ from headrace.model.job import JobFacts
 from headrace.model.order import EpochOrder
 from headrace.model.report import RunRef, TaskReport
 from headrace.model.watermarks import TimeState, derive_next_idle_us, derive_time, merge_marks
+from headrace.state import layout
 from headrace.state.manifest import JobState, Manifest
 from headrace.state.store import Store
 
@@ -59,6 +60,8 @@ class Coordinator:
     state: JobState | None
     """The newest published state."""
     timeline: int = 0
+    retired: dict[str, str] = field(default_factory=dict)
+    """Sources the program no longer has → their last offset."""
     adopted: dict[str, tuple[RunRef, ...]] = field(default_factory=dict)
     """Lists of runs that this start changed (renamed steps, other shards); written with the next manifest."""
 
@@ -103,13 +106,15 @@ class Coordinator:
         reports: Sequence[TaskReport],
         *,
         offsets: str,
-        inputs: Mapping[str, str],
+        inputs: Mapping[str, bytes],
         took_us: Mapping[str, int],
     ) -> Manifest:
         """Makes an epoch true. After a death before publishing it never happened; after it, it is released again."""
         crash.reach("reports_collected", order.epoch)
         self._check(order, reports)
-        manifest, state = self._derive(order, reports, offsets, inputs, took_us)
+        manifest, state = self._derive(order, reports, offsets, took_us)
+        for name, entry in inputs.items():
+            self.store.write(layout.input_entry(name), entry)
         self.fence.check()
         publish_manifest(self.store, manifest)
         # A sweep frees old names, so a driver that slept long enough could take one again: then a newer fence exists.
@@ -144,7 +149,7 @@ class Coordinator:
         merged: dict[str, dict[str, int]] = {}
         merge_marks(merged, order.hints)
         merge_marks(merged, marks)
-        return derive_time(before, merged, sources=self.job.timed, steps=self.job.step_sources,
+        return derive_time(before, merged, sources=self.job.timed, steps=self.job.step_sources, was=self.job.was,
                            clock_us=order.clock_us, final=final, reached_us=order.reached_us)  # fmt: skip
 
     def _derive(
@@ -152,7 +157,6 @@ class Coordinator:
         order: EpochOrder,
         reports: Sequence[TaskReport],
         offsets: str,
-        inputs: Mapping[str, str],
         took_us: Mapping[str, int],
     ) -> tuple[Manifest, JobState]:
         before = self.state
@@ -163,7 +167,7 @@ class Coordinator:
         full, steps = derive_steps(before, derive_added(reports), rewritten, order.epoch)
         time = self._time(order, _marks(reports), final=order.final)
         dues = [step.next_due_us for report in reports for step in report.steps if step.next_due_us is not None]
-        idle = derive_next_idle_us(time, self.job.timed)
+        idle = derive_next_idle_us(time, self.job.timed, order.clock_us)
         manifest = Manifest(
             app=self.job.app,
             timeline=self.timeline,
@@ -177,14 +181,14 @@ class Coordinator:
             parent_epoch=order.parent_epoch,
             parent=order.parent,
             offsets=offsets,
-            inputs=dict(inputs),
+            retired=self.retired,
             time=time,
             full=full,
             steps=steps,
             outputs=derive_outputs(reports),
             next_due_us=min([*dues, *([] if idle is None else [idle])], default=None),
             final=order.final,
-            counters=derive_counters({} if before is None else before.manifest.counters, reports),
+            counters=derive_counters({} if before is None else before.manifest.counters, reports, self.job.was),
             tasks=derive_stats(reports),
             took_us=dict(took_us),
         )

@@ -4,36 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.checkpoint.facts import RecoveryFacts, SparkFacts
+from headrace.checkpoint.facts import RecoveryFacts
 from headrace.model.report import TaskReport
 from headrace.state.manifest import JobState
 
 
 @dataclass(frozen=True)
 class StartFresh:
-    """Nothing was ever published, and Spark has not gone further than that."""
+    """Nothing was ever published, and Spark was never told that anything was."""
 
 
 @dataclass(frozen=True)
 class ResumeFrom:
-    """Spark's log and the newest manifest agree: go on behind this epoch."""
+    """Go on behind this epoch, the newest that is published. Whatever Spark had planned beyond it never happened."""
 
     epoch: int
-
-
-@dataclass(frozen=True)
-class FinishRelease:
-    """This epoch is published, and Spark was not told: it will be asked for again, and only be released."""
-
-    epoch: int
-
-
-@dataclass(frozen=True)
-class RebuildSpark:
-    """Spark's log does not say what the newest manifest says: it is written anew from the manifest."""
-
-    epoch: int
-    reason: str
+    released: bool
+    """Spark was told of its end, so its outputs are out."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +28,7 @@ class AlreadyFinal:
     """The input was drained, and its last epoch is published."""
 
     epoch: int
+    released: bool
 
 
 @dataclass(frozen=True)
@@ -51,7 +39,7 @@ class Refuse:
     next_move: str
 
 
-Recovery = StartFresh | ResumeFrom | FinishRelease | RebuildSpark | AlreadyFinal | Refuse
+Recovery = StartFresh | ResumeFrom | AlreadyFinal | Refuse
 
 
 def decide_recovery(facts: RecoveryFacts, *, app: str, key_groups: int) -> Recovery:
@@ -68,42 +56,33 @@ def decide_recovery(facts: RecoveryFacts, *, app: str, key_groups: int) -> Recov
                 f"{key_groups}", "take the old number, or start a new store",
             )  # fmt: skip
     if facts.state is None:
-        return _decide_without_manifest(facts.spark)
+        if facts.committed is not None:
+            # Starting fresh here would read all input again and write every output twice.
+            return Refuse(
+                "Spark's log says that epochs were completed, but no manifest is in the store",
+                "manifests of the same epochs",
+                f"Spark at epoch {facts.committed}, no manifest",
+                "restore the whole store from a copy, or start over with --fresh",
+            )
+        return StartFresh()
+    epoch = facts.state.epoch
     if facts.state.manifest.final:
-        return AlreadyFinal(facts.state.epoch)
-    return _decide_with_manifest(facts.state, facts.spark)
-
-
-def _decide_without_manifest(spark: SparkFacts) -> Recovery:
-    if spark.committed is not None or (spark.planned or 0) > 0:
-        # Starting fresh here would skip the input Spark believes is done.
-        return Refuse(
-            "Spark's log says that epochs were completed, but no manifest is in the store",
-            "manifests of the same epochs",
-            f"Spark at epoch {spark.committed if spark.committed is not None else spark.planned}, no manifest",
-            "restore the whole store from a copy, or start over with --fresh",
-        )
-    return StartFresh()
-
-
-def _decide_with_manifest(state: JobState, spark: SparkFacts) -> Recovery:
-    epoch, planned, committed = state.epoch, spark.planned, spark.committed
-    if planned is None or planned < epoch:
-        return RebuildSpark(epoch, f"Spark's log ends before epoch {epoch}")
-    if planned > epoch + 1 or (committed is not None and committed > epoch):
+        return AlreadyFinal(epoch, facts.committed == epoch)
+    if facts.committed is not None and facts.committed > epoch:
         return Refuse(
             "Spark's log is ahead of the newest manifest",
-            f"offsets up to epoch {epoch + 1}, commits up to {epoch}",
-            f"offsets up to {planned}, commits up to {committed}",
+            f"commits up to epoch {epoch}",
+            f"commits up to {facts.committed}",
             "manifests are missing: restore the whole store from a copy, or start over with --fresh",
         )
-    if spark.offsets.get(epoch) != state.manifest.offsets:
-        return RebuildSpark(epoch, f"Spark's entry of epoch {epoch} is not the one the manifest was made of")
-    if committed == epoch:
-        return ResumeFrom(epoch)
-    if planned == epoch:
-        return FinishRelease(epoch)
-    return RebuildSpark(epoch, f"Spark planned epoch {planned} without having been told that {epoch} is done")
+    if epoch > 0 and facts.previous_offsets is None:
+        return Refuse(
+            f"Spark's log cannot be made for epoch {epoch}",
+            f"the manifest of epoch {epoch - 1} as well",
+            "it is gone",
+            "restore the whole store from a copy",
+        )
+    return ResumeFrom(epoch, facts.committed == epoch)
 
 
 @dataclass(frozen=True)
@@ -122,6 +101,11 @@ EpochDecision = RunEpoch | SkipEpoch | Refuse
 def decide_epoch(epoch: int, offsets: str, state: JobState | None) -> EpochDecision:
     """What to do when Spark asks for an epoch. Skipping trusts content, not numbers."""
     last = -1 if state is None else state.epoch
+    if state is not None and state.manifest.final and epoch > last:
+        return Refuse(
+            "the input was drained, and its last epoch is published", "no further epoch", f"epoch {epoch}",
+            "start over with --fresh",
+        )  # fmt: skip
     if epoch == last + 1:
         return RunEpoch()
     if state is not None and epoch == last and state.manifest.offsets == offsets:
@@ -132,13 +116,6 @@ def decide_epoch(epoch: int, offsets: str, state: JobState | None) -> EpochDecis
         f"epoch {epoch}" + (" with other offsets" if epoch == last else ""),
         "stop whatever else writes to this store, and start again: the log is rebuilt from the last manifest",
     )
-
-
-@dataclass(frozen=True)
-class ReportsDisagree:
-    """The collected reports do not describe one execution of the epoch: it has to be replayed whole."""
-
-    reason: str
 
 
 def decide_reports(reports: list[TaskReport], *, epoch: int, parent: str, levels: int, parallelism: int) -> str:
@@ -158,6 +135,6 @@ def decide_reports(reports: list[TaskReport], *, epoch: int, parent: str, levels
             return f"tasks of level {level} computed different watermarks"
         sent = {report.attempt for report in reports if report.level == level - 1}
         for report in mine:
-            if report.upstream and set(report.upstream) != sent:
+            if set(report.upstream) != sent:
                 return f"shard {report.shard} of level {level} read other attempts of level {level - 1} than reported"
     return ""

@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.errors import CorruptFile, MissingFile
 from headrace.state import layout
-from headrace.state.manifest import JobState, list_epochs, read_state
+from headrace.state.manifest import JobState, list_epochs, read_manifest, read_state
 from headrace.state.store import Store
 
 FORMAT = 1
@@ -26,43 +26,30 @@ class StoreRecord(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class SparkFacts:
-    """What Spark's own checkpoint folder says."""
-
-    offsets: dict[int, str]
-    """Epoch → text of its offsets entry, for the newest two."""
-    committed: int | None
-    """The newest epoch Spark was told is done."""
-
-    @property
-    def planned(self) -> int | None:
-        """The newest epoch whose offsets Spark has fixed."""
-        return max(self.offsets, default=None)
-
-
-@dataclass(frozen=True)
 class RecoveryFacts:
     record: StoreRecord | None
     state: JobState | None
     """The newest published state, or None before the first epoch."""
-    previous_offsets: str | None
+    previous_offsets: str | None = None
     """Offsets of the epoch before the newest, where its manifest is kept."""
-    spark: SparkFacts
+    committed: int | None = None
+    """The newest epoch that any of Spark's folders says is done."""
 
 
 def read_facts(store: Store) -> RecoveryFacts:
     """Reads everything recovery needs to know."""
-    record = _read_record(store)
+    record = read_record(store)
     timeline = 0 if record is None else record.timeline
     epochs = list_epochs(store, timeline)
     state = read_state(store, timeline, epochs[-1]) if epochs else None
     previous = None
     if state is not None and state.epoch > 0 and state.epoch - 1 in epochs:
-        previous = read_state(store, timeline, state.epoch - 1).manifest.offsets
-    return RecoveryFacts(record, state, previous, _read_spark(store))
+        previous = read_manifest(store, timeline, state.epoch - 1).offsets
+    return RecoveryFacts(record, state, previous, _newest_commit(store))
 
 
-def _read_record(store: Store) -> StoreRecord | None:
+def read_record(store: Store) -> StoreRecord | None:
+    """The record of a store, or None where nothing was ever started."""
     try:
         data = store.read(layout.STORE_RECORD)
     except MissingFile:
@@ -78,13 +65,6 @@ def _read_record(store: Store) -> StoreRecord | None:
         ) from error
 
 
-def _read_spark(store: Store) -> SparkFacts:
-    offsets = sorted(_entries(store, layout.spark_offsets()))
-    commits = _entries(store, layout.spark_commits())
-    texts = {epoch: store.read(layout.spark_offset(epoch)).decode() for epoch in offsets[-2:]}
-    return SparkFacts(texts, max(commits, default=None))
-
-
-def _entries(store: Store, folder: str) -> list[int]:
-    names = (path.rsplit("/", 1)[-1] for path in store.list(folder))
-    return [int(name) for name in names if name.isdigit()]
+def _newest_commit(store: Store) -> int | None:
+    commits = [path.split("/") for path in store.list(layout.SPARK)]
+    return max((int(parts[-1]) for parts in commits if parts[-2] == "commits" and parts[-1].isdigit()), default=None)

@@ -11,7 +11,7 @@ import logging
 import threading
 from dataclasses import dataclass
 
-from headrace.errors import HeadraceError
+from headrace.checkpoint.sparklog import sweep_inputs
 from headrace.model.ids import MIN_TIME
 from headrace.model.job import JobFacts
 from headrace.model.keys import group_range
@@ -90,9 +90,8 @@ class Maintainer:
             assert state is not None
             try:
                 self._maintain(state)
-            except (HeadraceError, OSError) as error:
-                # State is whole without folds; the next published epoch tries again.
-                log.warning("folding was put off: %s", error)
+            except Exception as error:  # state is whole without folds; the next published epoch tries again
+                log.warning("folding was put off: %s: %s", type(error).__name__, error)
 
     def _maintain(self, state: JobState) -> None:
         for step, refs in state.runs.items():
@@ -108,6 +107,7 @@ class Maintainer:
             with self._wake:
                 spared = {done.result.file for done in self._done if done.result is not None}
             sweep_store(self._store, state, fence=self._fence, retain=self._retain, spared=spared)
+            sweep_inputs(self._store, state.manifest.offsets)
 
     def _fold(self, state: JobState, step: str, fold: Fold) -> RunRef | None:
         manifest = state.manifest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from headrace.errors import AlreadyExists, Fenced
+from headrace.errors import AlreadyExists, EpochFailed, Fenced
 from headrace.model import crash
 from headrace.model.report import RunRef, StagedPart, TaskReport
 from headrace.state import layout
@@ -65,14 +65,18 @@ def derive_outputs(reports: Iterable[TaskReport]) -> dict[str, list[StagedPart]]
 
 
 def derive_counters(
-    before: Mapping[str, Mapping[str, int]], reports: Iterable[TaskReport]
+    before: Mapping[str, Mapping[str, int]], reports: Iterable[TaskReport], was: Mapping[str, str]
 ) -> dict[str, dict[str, int]]:
+    """Step → counter → total since the beginning; a renamed step goes on with its old totals."""
     totals = {step: dict(counters) for step, counters in before.items()}
+    for step, old in was.items():
+        if step not in totals and old in totals:
+            totals[step] = totals.pop(old)
     for report in reports:
-        for step in report.steps:
-            counts = {**step.counters, **({"late": step.late} if step.late else {})}
+        for done in report.steps:
+            counts = {**done.counters, **({"late": done.late} if done.late else {})}
             for name, value in counts.items():
-                counters = totals.setdefault(step.step, {})
+                counters = totals.setdefault(done.step, {})
                 counters[name] = counters.get(name, 0) + value
     return totals
 
@@ -107,6 +111,12 @@ def publish_manifest(store: Store, manifest: Manifest) -> None:
         store.create(path, encode_manifest(manifest))
     except AlreadyExists as taken:
         other = read_manifest(store, manifest.timeline, manifest.epoch)
+        if other.nonce != manifest.nonce and other.fence < manifest.fence:
+            raise EpochFailed(
+                f"epoch {manifest.epoch} was published by the driver before this one, at the last moment",
+                where=f"{store.url}/{path}",
+                next_move="go on from there: nothing is lost",
+            ) from taken
         if other.nonce != manifest.nonce:
             raise Fenced(
                 f"epoch {manifest.epoch} was published by another driver",

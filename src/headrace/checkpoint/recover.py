@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from headrace.checkpoint.coordinator import adopt_runs
-from headrace.checkpoint.decide import AlreadyFinal, FinishRelease, RebuildSpark, Recovery, Refuse, decide_recovery
-from headrace.checkpoint.facts import StoreRecord, read_facts
+from headrace.checkpoint.decide import AlreadyFinal, Recovery, Refuse, ResumeFrom, decide_recovery
+from headrace.checkpoint.facts import StoreRecord, read_facts, read_record
+from headrace.checkpoint.fence import Fence
 from headrace.checkpoint.release import Releaser
-from headrace.checkpoint.sparklog import rebuild_spark_log
+from headrace.checkpoint.sparklog import derive_retired, drop_spark_logs, write_spark_log
 from headrace.errors import Refused
 from headrace.model.job import JobFacts
 from headrace.model.keys import group_range
@@ -23,14 +25,22 @@ from headrace.state.store import Store
 
 @dataclass(frozen=True)
 class Recovered:
+    """Where a run begins."""
+
     decision: Recovery
+    run: str
+    """Spark's folder for this run."""
     state: JobState | None
     timeline: int = 0
     adopted: dict[str, tuple[RunRef, ...]] = field(default_factory=dict)
+    retired: dict[str, str] = field(default_factory=dict)
 
 
-def recover(store: Store, job: JobFacts, releaser: Releaser) -> Recovered:
-    """Brings a store into the state from which the next epoch can run."""
+def recover(store: Store, job: JobFacts, fence: Fence, releaser: Releaser, *, attempt: int = 0) -> Recovered:
+    """Brings a store into the state from which the next epoch can run.
+
+    Called at the start of a job, and again with the next ``attempt`` when Spark could not carry on.
+    """
     facts = read_facts(store)
     decision = decide_recovery(facts, app=job.app, key_groups=job.key_groups)
     if isinstance(decision, Refuse):
@@ -39,22 +49,39 @@ def recover(store: Store, job: JobFacts, releaser: Releaser) -> Recovered:
             next_move=decision.next_move,
         )  # fmt: skip
     record = facts.record or _make_record(store, job)
-    if facts.state is None:
-        return Recovered(decision, None, record.timeline)
-    match decision:
-        case RebuildSpark():
-            rebuild_spark_log(store, record, facts)
-        case FinishRelease() | AlreadyFinal():
-            pass
-    # The last epoch may have been published and not released; releasing it twice is harmless.
-    releaser.release(facts.state.manifest)
+    run = f"{fence.number}x{attempt}"
+    manifest = None if facts.state is None else facts.state.manifest
+    fence.check()
+    if manifest is not None and isinstance(decision, (ResumeFrom, AlreadyFinal)) and not decision.released:
+        # Released before the log says so: dying in between, the next start releases again.
+        releaser.release(manifest)
+    write_spark_log(store, run, record, manifest, facts.previous_offsets, job.sources)
+    drop_spark_logs(store, run)
+    if facts.state is None or manifest is None:
+        return Recovered(decision, run, None, record.timeline)
     cuts = [group_range(shard, job.parallelism, job.key_groups).start for shard in range(job.parallelism)]
-    return Recovered(decision, facts.state, record.timeline, adopt_runs(facts.state, renamed=job.was, cuts=cuts))
+    return Recovered(
+        decision, run, facts.state, record.timeline, adopt_runs(facts.state, renamed=job.was, cuts=cuts),
+        derive_retired(manifest, job.sources),
+    )  # fmt: skip
+
+
+def start_over(
+    store: Store, folders: Sequence[str] = (layout.RUNS, layout.STAGED, layout.SPARK, layout.INPUTS)
+) -> None:
+    """Throws away what a store holds. A new timeline begins, so older drivers and sinks cannot mistake its epochs."""
+    record = read_record(store)
+    if record is None:
+        return
+    store.write(layout.STORE_RECORD, msgspec.json.encode(msgspec.structs.replace(record, timeline=record.timeline + 1)))
+    for folder in (layout.MANIFESTS, *folders):
+        for path in store.list(folder):
+            store.delete(path)
+    store.delete(layout.TICK)
 
 
 def _make_record(store: Store, job: JobFacts) -> StoreRecord:
-    """Names the store and gives Spark's query its id, so that its folder can be made anew with the same one."""
+    """Names the store and gives Spark's query its id, the same for all folders that are made for it."""
     record = StoreRecord(app=job.app, key_groups=job.key_groups, query=f'{{"id":"{uuid.uuid4()}"}}')
     store.create(layout.STORE_RECORD, msgspec.json.encode(record))
-    store.write(layout.spark_metadata(), record.query.encode())
     return record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from headrace.model.report import StagedPart
 from headrace.sinks.contract import Sink
 from headrace.state.manifest import Manifest
 from headrace.state.store import Store
+
+log = logging.getLogger("headrace.release")
 
 
 class ReleaseContext:
@@ -57,7 +60,11 @@ class Releaser:
                 crash.reach("between_sinks", manifest.epoch)
             sink = self._sinks.get(output)
             if sink is None:
-                # The program no longer has this output: rows that an earlier one staged are released nowhere.
+                rows = sum(part.rows for part in parts)
+                log.warning(
+                    "epoch %s has %s rows for output %s, which the program no longer has; they are released nowhere",
+                    manifest.epoch, rows, output,
+                )  # fmt: skip
                 continue
             context = ReleaseContext(self._store, manifest, output, self._session)
             try:

@@ -1,48 +1,87 @@
-"""Spark's checkpoint folder, written from a manifest: how a job continues when the folder is lost or says otherwise.
+"""Spark's checkpoint folder, made from a manifest.
 
-Spark needs its query id, the offsets of the last two epochs and the commit of the last. Its logs per source (which
-files were read) are put back from the entries that manifests carry; nothing older than the kept manifests can be
-restored that way, so entries already in the folder stay.
+Every run of the query gets a folder of its own, made from the newest manifest: its query id, the offsets of the last
+two epochs, the commit of the last, and our durable copies of Spark's logs per source. So nothing depends on what Spark
+left behind, flushed or not, and an older driver that wakes up writes into a folder that nobody reads.
+
+What Spark had planned beyond the manifest is dropped: it never happened, and planning it anew is always safe.
 """
 
 from __future__ import annotations
 
-from headrace.checkpoint.facts import RecoveryFacts, StoreRecord
-from headrace.errors import Refused
+import json
+from collections.abc import Iterable, Mapping
+
+from headrace.checkpoint.facts import StoreRecord
+from headrace.model.tick import SOURCE
 from headrace.state import layout
-from headrace.state.manifest import list_epochs, read_manifest
+from headrace.state.manifest import Manifest
 from headrace.state.store import Store
 
-_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+_COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
+_HEADER_LINES = 2
 
 
-def rebuild_spark_log(store: Store, record: StoreRecord, facts: RecoveryFacts) -> None:
-    """Makes Spark's folder say exactly what the newest manifest says."""
-    state = facts.state
-    assert state is not None
-    epoch = state.epoch
-    if epoch > 0 and facts.previous_offsets is None:
-        raise Refused(
-            f"Spark's log cannot be rebuilt at epoch {epoch}",
-            where=store.url,
-            expected=f"the manifest of epoch {epoch - 1} as well",
-            found="it is gone",
-            next_move="restore the whole store from a copy",
-        )
-    for folder in (layout.spark_offsets(), layout.spark_commits()):
-        for path in store.list(folder):
+def write_spark_log(
+    store: Store, run: str, record: StoreRecord, manifest: Manifest | None, previous: str | None, sources: Iterable[str]
+) -> None:
+    """Makes Spark's folder for a new run say exactly what the newest manifest says."""
+    store.write(layout.spark_metadata(run), record.query.encode())
+    if manifest is not None:
+        epoch = manifest.epoch
+        if previous is not None:
+            store.write(layout.spark_offset(run, epoch - 1), previous.encode())
+        offsets = with_returning(manifest.offsets, manifest.retired, sources)
+        store.write(layout.spark_offset(run, epoch), offsets.encode())
+        store.write(layout.spark_commit(run, epoch), _COMMIT)
+    for path in store.list(layout.INPUTS):
+        name = path.removeprefix(f"{layout.INPUTS}/")
+        store.write(f"{layout.spark_inputs(run)}/{name}", store.read(path))
+
+
+def drop_spark_logs(store: Store, keep: str) -> None:
+    """Deletes the folders of earlier runs."""
+    for path in store.list(layout.SPARK):
+        if layout.spark_run_of(path) != keep:
             store.delete(path)
-    store.write(layout.spark_metadata(), record.query.encode())
-    if facts.previous_offsets is not None:
-        store.write(layout.spark_offset(epoch - 1), facts.previous_offsets.encode())
-    store.write(layout.spark_offset(epoch), state.manifest.offsets.encode())
-    store.write(layout.spark_commit(epoch), _COMMIT.encode())
-    _restore_inputs(store, record.timeline)
 
 
-def _restore_inputs(store: Store, timeline: int) -> None:
-    present = set(store.list(layout.spark_inputs()))
-    for epoch in list_epochs(store, timeline):
-        for path, text in read_manifest(store, timeline, epoch).inputs.items():
-            if path not in present:
-                store.write(path, text.encode())
+def source_offsets(offsets: str) -> dict[str, str]:
+    """Source → its offset, as an entry of Spark's log says."""
+    pairs = (line.partition(":") for line in offsets.splitlines()[_HEADER_LINES:])
+    return {name: value for name, _, value in pairs if name and name != SOURCE}
+
+
+def derive_retired(manifest: Manifest, sources: Iterable[str]) -> dict[str, str]:
+    """Last offsets of sources that are not in the program (any more), in case they come back."""
+    known = {**manifest.retired, **source_offsets(manifest.offsets)}
+    present = set(sources)
+    return {name: offset for name, offset in known.items() if name not in present}
+
+
+def with_returning(offsets: str, retired: Mapping[str, str], sources: Iterable[str]) -> str:
+    """An entry of the log in which a source that comes back goes on where it once ended."""
+    known = source_offsets(offsets)
+    lines = [f"{name}:{retired[name]}" for name in sources if name in retired and name not in known]
+    return "\n".join([offsets, *lines])
+
+
+def sweep_inputs(store: Store, offsets: str) -> None:
+    """Deletes copies of log entries that a later compacted entry, read by a published epoch, has taken in."""
+    paths = store.list(layout.INPUTS)
+    for source, offset in source_offsets(offsets).items():
+        found = json.loads(offset)
+        reached = found.get("logOffset") if isinstance(found, dict) else None
+        if reached is None:
+            continue
+        prefix = layout.input_entry(f"{source}/")
+        entries = {path: name for path in paths if (name := _entry_number(path, prefix)) is not None}
+        compacted = [number for path, number in entries.items() if path.endswith(".compact") and number <= reached]
+        for path, number in entries.items():
+            if number < max(compacted, default=0):
+                store.delete(path)
+
+
+def _entry_number(path: str, prefix: str) -> int | None:
+    number = path.removeprefix(prefix).removesuffix(".compact")
+    return int(number) if path.startswith(prefix) and number.isdigit() else None

@@ -24,5 +24,7 @@ class JobFacts:
     """Step → state → its former name."""
     ttl: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Step → state that expires → its clock, ``wall`` or ``event``."""
+    sources: tuple[str, ...] = ()
+    """All sources, by name."""
     was: Mapping[str, str] = field(default_factory=dict)
     """Step → its former name."""

@@ -34,5 +34,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     inline_run_bytes: int = 16 * 1024
     inline_output_bytes: int = 32 * 1024
+    inline_task_bytes: int = 64 * 1024
+    """What all small runs and outputs of one task may have together, so that manifests stay small."""
     overlay_bytes: int = 256 * 1024 * 1024
     """Estimated size at which a step's changes are written as a further run of the same epoch."""

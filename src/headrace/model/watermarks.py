@@ -59,30 +59,39 @@ def derive_time(
     steps: Mapping[str, Iterable[str]],
     clock_us: int,
     final: bool,
+    was: Mapping[str, str] | None = None,
     reached_us: int | None = None,
 ) -> TimeState:
     """The time after an epoch that saw ``marks``. ``steps`` maps each step to the timed sources above it.
 
+    ``was`` maps a renamed step to its former name. What left the program keeps its time, in case it comes back.
     ``reached_us`` sets every watermark by hand, for tests.
     """
-    after: dict[str, SourceTime] = {}
+    after = dict(before.sources)
     for source in sources:
         after[source.name] = _advance(
             source, before.sources.get(source.name, SourceTime()), marks.get(source.name, {}), clock_us
         )
-    watermarks: dict[str, int] = {}
+    watermarks = dict(before.steps)
     for step, above in steps.items():
+        old = (was or {}).get(step)
+        if old is not None and step not in watermarks and old in watermarks:
+            watermarks[step] = watermarks.pop(old)
         active = [after[name].watermark for name in above if not after[name].idle]
         reached = MAX_TIME if final else min(active, default=MIN_TIME)
         if reached_us is not None:
             reached = reached_us
-        watermarks[step] = max(before.steps.get(step, MIN_TIME), reached)
+        watermarks[step] = max(watermarks.get(step, MIN_TIME), reached)
     return TimeState(sources=after, steps=watermarks)
 
 
 def _advance(source: TimedSource, before: SourceTime, seen: Mapping[str, int], clock_us: int) -> SourceTime:
     since_us = clock_us if before.since_us is None else before.since_us
     splits = dict(before.splits)
+    if seen:
+        # A source is one nameless split or several named ones; a changed program may turn one into the other.
+        named = any(seen)
+        splits = {split: time for split, time in splits.items() if bool(split) == named}
     for split, max_us in seen.items():
         old = splits.get(split)
         splits[split] = SplitTime(max_us if old is None else max(old.max_us, max_us), clock_us)
@@ -103,7 +112,7 @@ def merge_marks(into: dict[str, dict[str, int]], marks: Marks) -> None:
                 kept[split] = max_us
 
 
-def derive_next_idle_us(time: TimeState, sources: Iterable[TimedSource]) -> int | None:
+def derive_next_idle_us(time: TimeState, sources: Iterable[TimedSource], clock_us: int) -> int | None:
     """Wall clock at which the next active split falls idle: the job needs an epoch then, data or not."""
     due: list[int] = []
     for source in sources:
@@ -111,5 +120,5 @@ def derive_next_idle_us(time: TimeState, sources: Iterable[TimedSource]) -> int 
         if source.idle_us is None or state is None or state.idle:
             continue
         seen = [split.seen_us for split in state.splits.values()] or [state.since_us or 0]
-        due.append(min(seen) + source.idle_us)
+        due += [at + source.idle_us for at in seen if at + source.idle_us > clock_us]
     return min(due, default=None)

@@ -37,7 +37,7 @@ def shift_down(value: pl.Series, digits: int, back: bool = False) -> pl.Series:
     """Drop digits and round half away from zero; with `back` zeros take their place."""
     if digits > t.MAX_PRECISION:
         return value * whole_series(0)
-    unit = 10**digits
+    unit: int = 10**digits
     size = value.abs()
     kept = size // whole_series(unit)
     kept = kept + ((size - kept * whole_series(unit)) * whole_series(2) >= whole_series(unit)).cast(pl.Int128)
@@ -99,9 +99,9 @@ def _bounded(exact: Callable[[int, int], int]) -> Callable[[int, int], int | Non
 def _rounded(value: int, digits: int) -> int:
     if digits <= 0:
         return value
-    unit = 10**digits
+    unit: int = 10**digits
     kept, rest = divmod(abs(value), unit)
-    kept += 2 * rest >= unit
+    kept += int(2 * rest >= unit)
     return kept if value >= 0 else -kept
 
 
@@ -143,9 +143,10 @@ def _quotient_work(one: SqlType, two: SqlType, kind: SqlType) -> tuple[_Work, in
         return pick(minus.fill_null(False), kept * whole_series(-1), kept)  # type: ignore[no-any-return]
 
     def exact(a: int, b: int) -> int:
-        top, bottom = abs(a) * 10**grown, abs(b) * 10 ** (grown - up)
+        top: int = abs(a) * 10**grown
+        bottom: int = abs(b) * 10 ** (grown - up)
         kept, rest = divmod(top, bottom)
-        kept += 2 * rest >= bottom
+        kept += int(2 * rest >= bottom)
         return kept if (a < 0) == (b < 0) else -kept
 
     return _Work(native, exact), max(one.precision + grown, two.precision + grown - up) + 1

@@ -37,7 +37,8 @@ def _eq_null_safe(node: Node, scope: Scope) -> pl.Series:
     one, two = scope.value(node.args[0]), scope.value(node.args[1])
     if node.args[0].type == t.NULL:
         return pl.Series("", [True])
-    return one.eq_missing(two)
+    same: pl.Series = one.eq_missing(two)
+    return same
 
 
 def _and(node: Node, scope: Scope) -> pl.Series:
@@ -57,8 +58,9 @@ def _in(node: Node, scope: Scope) -> pl.Series:
     long = len(listed) > _LONG_LIST and not t.is_fractional(what.type)
     if long and all(item.op == "literal" and item.value is not None for item in listed):
         values = pl.Series("", [item.value for item in listed], dtype=dtype_of(what.type))
-        return subject.is_in(values.implode())
-    found = subject == scope.value(listed[0])
+        among: pl.Series = subject.is_in(values.implode())
+        return among
+    found: pl.Series = subject == scope.value(listed[0])
     for item in listed[1:]:
         found = found | (subject == scope.within(~found.fill_null(False)).value(item))
     return found

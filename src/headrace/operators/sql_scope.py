@@ -144,7 +144,8 @@ class Scope:
         if not bad.any():
             return result
         if node.value == "try":
-            return pick(bad.fill_null(False), result.clear(1), result)
+            picked: pl.Series = pick(bad.fill_null(False), result.clear(1), result)
+            return picked
         counted = bad if self.active is None else bad & self.active
         if counted.any():
             raise self._error(node, counted, what)

@@ -110,7 +110,7 @@ def _test(name: str) -> Callable[[Node, Scope], pl.Series]:
         if wanted is None:
             return pl.Series("", [None], dtype=pl.Boolean)
         if name == "contains":
-            return text.str.contains(wanted, literal=True)
+            return text.str.contains(wanted, literal=True)  # type: ignore[arg-type]
         return getattr(text.str, name)(wanted)  # type: ignore[no-any-return]
 
     return evaluate

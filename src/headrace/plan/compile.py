@@ -137,7 +137,7 @@ class _Compiler:
                 case TapNode():
                     pass
                 case UnionNode():
-                    targets += self._route(draft, reader) * reader.inputs.count(node)
+                    targets += self._route(draft, reader)
                 case WriteNode():
                     targets.append(Target("out", self.output_index[reader]))
                 case KeyedNode() if reader.needs_exchange:
@@ -157,6 +157,9 @@ class _Compiler:
         while True:
             following = [reader for reader in self.readers[last] if not isinstance(reader, TapNode)]
             if len(following) != 1 or not isinstance(following[0], ExprNode):
+                break
+            if following[0].op == "where" and read.time is not None and read.source.has_splits:
+                # Rows that a filter hides must still move the time of their split, so it runs behind the marks.
                 break
             last = following[0]
             prefix.append(following[0])
@@ -186,7 +189,7 @@ class _Compiler:
         if draft.ops or draft.errors or len(draft.entry) != 1 or draft.entry[0].kind != "edge":
             return None
         edge = edges[draft.entry[0].place]
-        if read.time is not None and (self.marks or edge.sources != (read.name,)):
+        if read.time is not None and (self.marks or read.source.has_splits or edge.sources != (read.name,)):
             return None
         columns = edge.key.columns
         if columns is None or key_sql([(name, edge.codec.schema.field(name).type) for name in columns]) is None:

@@ -155,6 +155,7 @@ class Program:
     def step_sources(self) -> dict[str, tuple[str, ...]]:
         return {step.step: step.sources for step in self.steps.values()}
 
+    @cached_property
     def facts(self) -> JobFacts:
         """The program as the store's side sees it."""
         steps = self.steps.values()
@@ -169,4 +170,5 @@ class Program:
             renamed={step.step: step.renamed for step in steps if step.renamed},
             ttl={step.step: step.ttl for step in steps if step.ttl},
             was={step.step: step.was for step in steps if step.was},
+            sources=tuple(source.name for source in self.sources),
         )

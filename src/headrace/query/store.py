@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, Literal, NamedTuple, overload
 from urllib.parse import unquote, urlparse
 
 import msgspec
@@ -28,6 +28,7 @@ from headrace.state.store import open_store
 
 V = TypeVar("V")
 T = TypeVar("T")
+Clock = Literal["event", "wall"]
 
 ATTEMPTS: Final = 8
 """How often a reader begins again before it believes that a file is really gone."""
@@ -147,27 +148,49 @@ class Store:
 
     @overload
     def state(
-        self, name: str, value: type[V], *, key: Any = None, was: str | None = None, clock: str | None = None
+        self,
+        name: str,
+        value: type[V],
+        *,
+        key: Any = None,
+        was: str | None = None,
+        clock: Clock | None = None,
+        empty_ok: bool = False,
     ) -> StateView[V]: ...
     @overload
     def state(
-        self, name: str, value: None = None, *, key: Any = None, was: str | None = None, clock: str | None = None
+        self,
+        name: str,
+        value: None = None,
+        *,
+        key: Any = None,
+        was: str | None = None,
+        clock: Clock | None = None,
+        empty_ok: bool = False,
     ) -> StateView[Any]: ...
     def state(
-        self, name: str, value: Any = None, *, key: Any = None, was: str | None = None, clock: str | None = None
+        self,
+        name: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        was: str | None = None,
+        clock: Clock | None = None,
+        empty_ok: bool = False,
     ) -> StateView[Any]:
         """A view of one state: ``step.state``, or ``step`` alone where a step keeps one (reduce, aggregate, latest).
 
         ``value``: the type the program declares (``int``, ``dict[str, int]``, a Record); without it values are plain
         Python. ``key``: the type of the keys, where text and numbers are not enough (datetime, UUID, an Enum). ``was``:
         the name this state had before, if the program renamed it. ``clock``: by which time to live is judged, ``wall``
-        or ``event``.
+        or ``event``. ``empty_ok``: a state that nothing was ever written to is empty; otherwise it is an error, because
+        a store knows nothing of names that are only declared.
         """
 
         def read(state: JobState) -> StateView[Any]:
             step, _, wanted = name.partition(".")
-            layers = self._layers(state, step, {wanted: was} if wanted and was else {})
-            table = self._table(layers, step, wanted)
+            layers = self._layers(state, step, {wanted: was} if wanted and was else {}, empty_ok)
+            table = self._table(layers, step, wanted, empty_ok)
             now_us = _now_us(state.manifest, step, clock)
             return StateView(layers, table, address=name, epoch=state.epoch, now_us=now_us, value=value, key=key)
 
@@ -215,9 +238,9 @@ class Store:
             next_move="try again, or run the job with a larger `retain`",
         )
 
-    def _layers(self, state: JobState, step: str, renamed: dict[str, str]) -> Layers:
+    def _layers(self, state: JobState, step: str, renamed: dict[str, str], empty_ok: bool = False) -> Layers:
         runs = state.runs.get(step, ())
-        if not runs:
+        if not runs and not empty_ok:
             known = sorted(name for name, refs in state.runs.items() if refs)
             raise StoreError(
                 f"no step {step!r} keeps state in this store",
@@ -229,9 +252,9 @@ class Store:
         groups = state.manifest.key_groups
         return open_layers(self._files, runs, lo=0, hi=groups, groups=groups, renamed=renamed)
 
-    def _table(self, layers: Layers, step: str, wanted: str) -> str:
+    def _table(self, layers: Layers, step: str, wanted: str, empty_ok: bool) -> str:
         tables = named_tables(layers)
-        if wanted in tables:
+        if wanted in tables or (empty_ok and (wanted or not tables)):
             return wanted
         if not wanted and len(tables) == 1:
             return tables[0]
@@ -285,7 +308,7 @@ def named_tables(layers: Layers) -> list[str]:
     return sorted(name for name in layers.tables if not name.startswith("!"))
 
 
-def _now_us(manifest: Manifest, step: str, clock: str | None) -> int | None:
+def _now_us(manifest: Manifest, step: str, clock: Clock | None) -> int | None:
     """The time that decides what has expired. Under the event clock nothing expires before time is known."""
     watermark = manifest.time.steps.get(step, MIN_TIME)
     if clock == "wall" or (clock is None and watermark <= MIN_TIME):

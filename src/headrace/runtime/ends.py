@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.model.report import StagedPart
 from headrace.model.wire import RESERVED
+from headrace.runtime.budget import InlineBudget
 from headrace.runtime.keying import encode_keys
 from headrace.state import layout
 
@@ -23,12 +24,22 @@ if TYPE_CHECKING:
 class Staging:
     """The staging area of one output in one task (a `StageTask`)."""
 
-    def __init__(self, store: Store, order: EpochOrder, output: str, shard: int, attempt: str, limits: Limits) -> None:
+    def __init__(
+        self,
+        store: Store,
+        order: EpochOrder,
+        output: str,
+        shard: int,
+        attempt: str,
+        limits: Limits,
+        budget: InlineBudget,
+    ) -> None:
         self.epoch = order.epoch
         self.shard = shard
         self.output = output
         self.uid = attempt
-        self.inline_limit_bytes = limits.inline_output_bytes
+        self._limit_bytes = limits.inline_output_bytes
+        self._budget = budget
         self._store = store
         self._fence = order.fence
 
@@ -36,6 +47,9 @@ class Staging:
         path = layout.staged(self.epoch, self.output, self.shard, layout.new_uid(self._fence), ext)
         self._store.write(path, data)
         return path, len(data)
+
+    def take_inline(self, size_bytes: int) -> bool:
+        return self._budget.take(size_bytes, self._limit_bytes)
 
 
 class TaskEnds:
@@ -50,6 +64,7 @@ class TaskEnds:
         self._shard = shard
         self._attempt = attempt
         self._limits = limits
+        self.budget = InlineBudget(limits.inline_task_bytes)
         self._wire: list[pa.RecordBatch] = []
         self._writers: dict[int, StageWriter] = {}
 
@@ -62,7 +77,7 @@ class TaskEnds:
         writer = self._writers.get(output)
         if writer is None:
             plan = self._program.outputs[output]
-            stage = Staging(self._store, self._order, plan.name, self._shard, self._attempt, self._limits)
+            stage = Staging(self._store, self._order, plan.name, self._shard, self._attempt, self._limits, self.budget)
             writer = self._writers[output] = plan.sink.open_writer(plan.codec, stage)
         writer.write(rows)
 

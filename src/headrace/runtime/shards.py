@@ -18,6 +18,7 @@ from headrace.state.shard import ShardState
 if TYPE_CHECKING:
     from headrace.model.order import EpochOrder, Limits
     from headrace.plan.physical import Program
+    from headrace.runtime.budget import InlineBudget
     from headrace.state.manifest import JobState
     from headrace.state.store import Store
 
@@ -29,6 +30,7 @@ class OpenShard:
     store: Store
     order: EpochOrder
     limits: Limits
+    budget: InlineBudget
     step: str
     shard: int
     groups: range
@@ -47,7 +49,7 @@ class OpenShard:
         lo, hi = self.groups.start, self.groups.stop
         data = encode_run(tables, lo=lo, hi=hi, groups=self.key_groups)
         path, inline = "", b""
-        if len(data) <= self.limits.inline_run_bytes:
+        if self.budget.take(len(data), self.limits.inline_run_bytes):
             inline = data.to_pybytes()
         else:
             path = layout.run(self.step, self.order.epoch, self.shard, layout.new_uid(self.order.fence))
@@ -74,6 +76,7 @@ def open_shard(
     shard: int,
     order: EpochOrder,
     limits: Limits,
+    budget: InlineBudget,
 ) -> OpenShard:
     """Opens the runs that the parent's manifest lists for this step and shard."""
     groups = group_range(shard, program.parallelism, program.key_groups)
@@ -82,7 +85,7 @@ def open_shard(
     # Until the first epoch under a new name is published, the runs are listed under the old one.
     refs = runs.get(step) or runs.get(plan.was or "", ())
     layers = open_layers(store, refs, lo=groups.start, hi=groups.stop, groups=program.key_groups, renamed=plan.renamed)
-    opened = OpenShard(store, order, limits, step, shard, groups, program.key_groups, layers)
+    opened = OpenShard(store, order, limits, budget, step, shard, groups, program.key_groups, layers)
     opened.state = ShardState(
         layers, lo=groups.start, hi=groups.stop, groups=program.key_groups, spill=opened.spill,
         overlay_limit_bytes=limits.overlay_bytes,

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, StoreError
 from headrace.model import crash
-from headrace.model.batch import Keys, Rows
+from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.order import EpochOrder, Limits
 from headrace.model.report import Failure, TaskReport
@@ -56,6 +56,8 @@ class TaskEnv:
     limits: Limits
     parent: JobState | None
     """State of the epoch this one continues; None for the first."""
+    may_retry: bool = False
+    """Whether whoever runs the task would run it again: then a store that fails once is given a second chance."""
 
 
 class Stopwatch:
@@ -100,7 +102,7 @@ class _Task:
             if op.stateful:
                 self.info.start_watermark.setdefault(op.step, MIN_TIME)
                 shard = open_shard(self.env.store, self.env.parent, self.env.program, op.step, self.report.shard,
-                                   self.env.order, self.env.limits)  # fmt: skip
+                                   self.env.order, self.env.limits, self.ends.budget)  # fmt: skip
                 self.shards[op.step] = shard
                 state = shard.state
             operator.begin(self.info, state)
@@ -158,7 +160,7 @@ def run_chain(
     marks: dict[str, int] = {}
     try:
         task.begin()
-        for batch in batches:
+        for batch in _input(batches):
             task.watch.lap("wait")
             task.report.rows_in += batch.num_rows
             task.report.bytes_in += batch.nbytes
@@ -172,8 +174,44 @@ def run_chain(
         yield from task.ends.drain_wire()
         task.close()
     except (HeadraceError, OSError) as error:
-        task.fail(error_failure(error))
+        task.fail(_reported(env, error))
     yield from task.control_rows([], last, Marker(attempt, task.report.marks))
+
+
+class InputLost(Exception):
+    """Whoever sends the task its input has gone: not an error of the store, so it is not reported as one."""
+
+
+def _input(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    source = iter(batches)
+    while True:
+        try:
+            batch = next(source)
+        except StopIteration:
+            return
+        except OSError as error:
+            raise InputLost(str(error)) from error
+        yield batch
+
+
+def _reported(env: TaskEnv, error: HeadraceError | OSError) -> Failure:
+    """What a task reports instead of raising; a store that may only have stumbled is tried again first."""
+    if env.may_retry and isinstance(error, (StoreError, OSError)):
+        raise error
+    return error_failure(error)
+
+
+def report_failure(
+    program: Program, order: EpochOrder, level: int, shard: int, attempt: str, error: HeadraceError | OSError
+) -> Iterator[pa.RecordBatch]:
+    """A task that could not even begin, on the wire."""
+    report = TaskReport(level=level, shard=shard, attempt=attempt, epoch=order.epoch, parent=order.parent)
+    report.failures.append(error_failure(error))
+    content = msgspec.msgpack.encode(report)
+    if level == len(program.levels):
+        yield pa.RecordBatch.from_arrays([pa.array([content], pa.binary())], names=["report"])
+    else:
+        yield control_batch(program.schema, REPORT, [(shard % program.parallelism, content)])
 
 
 def _enter_chain(task: _Task, source: SourcePlan, batch: pa.RecordBatch, marks: dict[str, int]) -> None:
@@ -195,25 +233,25 @@ def _enter_chain(task: _Task, source: SourcePlan, batch: pa.RecordBatch, marks: 
     task.live.entry(Rows.of_columns(source.out, columns[:fields], stamps), None)
 
 
-def _times(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _times(column: pa.Array) -> Int64s:
     if column.null_count:
-        # A row whose event time is null belongs to the beginning of time: it is late, never ahead.
+        # A row without event time belongs to the beginning of time: it is late, never ahead.
         column = pc.fill_null(column, MIN_TIME)
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
-def _mark(marks: dict[str, int], splits: pa.Array, stamps: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-    """Remembers the largest event time per split."""
+def _mark(marks: dict[str, int], splits: pa.Array, stamps: Int64s) -> None:
+    """Remembers the largest event time per split. Rows without event time say nothing about time."""
+    found: dict[str, int] = {}
     if splits.null_count == len(splits):
-        found = {"": int(stamps.max())}
+        found[""] = int(stamps.max())
     else:
-        encoded = splits.dictionary_encode()
+        encoded = pc.fill_null(splits, "").dictionary_encode()
         codes = encoded.indices.to_numpy(zero_copy_only=False)
-        found = {
-            str(split): int(stamps[codes == code].max()) for code, split in enumerate(encoded.dictionary.to_pylist())
-        }
+        for code, split in enumerate(encoded.dictionary.to_pylist()):
+            found[split] = int(stamps[codes == code].max())
     for split, max_us in found.items():
-        if max_us > marks.get(split, MIN_TIME - 1):
+        if max_us > marks.get(split, MIN_TIME):
             marks[split] = max_us
 
 
@@ -235,7 +273,7 @@ def run_level(
     inbox = _Inbox()
     try:
         task.begin()
-        for batch in batches:
+        for batch in _input(batches):
             task.watch.lap("wait")
             task.report.bytes_in += batch.nbytes
             _enter_level(task, batch, inbox)
@@ -251,7 +289,7 @@ def run_level(
             yield from task.ends.drain_wire()
             task.close()
     except (HeadraceError, OSError) as error:
-        task.fail(error_failure(error))
+        task.fail(_reported(env, error))
     yield from task.control_rows(inbox.reports, last, Marker(attempt, inbox.marks))
 
 
@@ -277,7 +315,7 @@ def _all_marks(env: TaskEnv, inbox: _Inbox) -> dict[str, dict[str, int]]:
 def _derive(env: TaskEnv, marks: dict[str, dict[str, int]]) -> TimeState:
     program = env.program
     before = TimeState() if env.parent is None else env.parent.manifest.time
-    return derive_time(before, marks, sources=program.timed, steps=program.step_sources,
+    return derive_time(before, marks, sources=program.timed, steps=program.step_sources, was=program.facts.was,
                        clock_us=env.order.clock_us, final=env.order.final, reached_us=env.order.reached_us)  # fmt: skip
 
 

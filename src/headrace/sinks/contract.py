@@ -44,13 +44,18 @@ class StageTask(Protocol):
     """Id of the output, in the charset of names."""
     uid: str
     """Unique per attempt."""
-    inline_limit_bytes: int
-    """A part of at most this size should travel inside the report (`StagedPart.inline`) instead of a file."""
 
     def put(self, data: bytes | pa.Buffer, ext: str) -> tuple[str, int]:
         """Writes a new file of the store's staging area, durably, under a name that no other attempt uses.
 
         Returns its path inside the store and its size. `ext` is without the dot.
+        """
+        ...
+
+    def take_inline(self, size_bytes: int) -> bool:
+        """Whether a part of this size should travel inside the report (`StagedPart.inline`) instead of a file.
+
+        Asked once per part: a part that may is counted against what the whole task may send that way.
         """
         ...
 

@@ -90,7 +90,7 @@ def stage(
 ) -> StagedPart:
     """A part: inside the report when it is small, else a file of the staging area."""
     size = len(data)
-    if size <= task.inline_limit_bytes:
+    if task.take_inline(size):
         return StagedPart(rows=rows, size_bytes=size, format=format, inline=bytes(data), extra=extra or {})
     file, size = task.put(data, format)
     return StagedPart(rows=rows, size_bytes=size, format=format, file=file, extra=extra or {})

@@ -162,6 +162,11 @@ class Source(ABC):
         """Whether the source ends by itself."""
         return False
 
+    @property
+    def has_splits(self) -> bool:
+        """Whether rows say which split they came from (`SparkRead.split`, or `Split.id` other than ``""``)."""
+        return False
+
     def bind(self, codec: RowCodec) -> Source:
         """Checks that rows of this type can come from here, and returns the source to use (itself, or a copy).
 

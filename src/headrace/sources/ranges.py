@@ -31,7 +31,7 @@ def slice_range(start: int, stop: int, partitions: int) -> list[Split]:
     count = max(0, stop - start)
     slices = min(partitions, count)
     edges = [start + count * n // slices for n in range(slices + 1)] if slices else []
-    return [Split("0", {"i": a}, {"i": b}) for a, b in pairwise(edges)]
+    return [Split("", {"i": a}, {"i": b}) for a, b in pairwise(edges)]
 
 
 def check_positive(name: str, value: int | None, where: str) -> int | None:

@@ -45,6 +45,10 @@ class StructuredSource(Source):
         self.split = split
         self.options = {name: option_text(value) for name, value in options.items() if value is not None}
 
+    @property
+    def has_splits(self) -> bool:
+        return self.split is not None
+
     def bind(self, codec: RowCodec) -> StructuredSource:
         unknown = [name for name in self.columns if name not in codec.schema.names]
         if unknown:

@@ -6,6 +6,7 @@ the driver keeps the real one, so that a user never has to read Spark's account 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -17,6 +18,7 @@ from headrace.checkpoint.coordinator import Coordinator
 from headrace.model.order import PROPERTY
 from headrace.model.report import TaskReport
 from headrace.model.tick import Tick, read_clock_us, read_final
+from headrace.model.watermarks import SourceTime
 from headrace.runtime.failures import failure_error
 from headrace.state import layout
 from headrace.state.manifest import Manifest
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from headrace.plan.physical import Program
 
-MAX_INPUT_ENTRY_BYTES = 256 * 1024
+log = logging.getLogger("headrace.driver")
 
 
 class StopRequested(Exception):
@@ -43,6 +45,7 @@ class EpochDriver:
         store: Store,
         program: Program,
         coordinator: Coordinator,
+        run: str,
         watch: Callable[[Manifest], None] | None = None,
     ) -> None:
         self.failure: BaseException | None = None
@@ -55,11 +58,13 @@ class EpochDriver:
         self._store = store
         self._program = program
         self._coordinator = coordinator
+        self._run_id = run
+        """Spark's folder."""
         self._watch = watch
         self._stopping = False
         self._filtered = [source.name for source in program.sources if source.filtered]
         self._logs_inputs = any(not source.source.python for source in program.sources)
-        self._known_inputs: set[str] = set(store.list(layout.spark_inputs()))
+        self._known_inputs = {path.removeprefix(f"{layout.INPUTS}/") for path in store.list(layout.INPUTS)}
         self._tick: Tick | None = None
         self._previous_end_ns: int | None = None
 
@@ -74,7 +79,6 @@ class EpochDriver:
         self.idle.clear()
         try:
             self._run(frame, epoch)
-            self.epochs += 1
         except BaseException as error:
             self.failure = error
             raise
@@ -83,7 +87,7 @@ class EpochDriver:
 
     def _run(self, frame: DataFrame, epoch: int) -> None:
         started = perf_counter_ns()
-        offsets = self._store.read(layout.spark_offset(epoch)).decode()
+        offsets = self._store.read(layout.spark_offset(self._run_id, epoch)).decode()
         order = self._coordinator.begin(
             epoch, offsets, clock_us=read_clock_us(offsets), final=read_final(offsets), hints=self._hints()
         )
@@ -100,10 +104,33 @@ class EpochDriver:
         if self._previous_end_ns is not None:
             took["between"] = (started - self._previous_end_ns) // 1000
         manifest = self._coordinator.complete(order, reports, offsets=offsets, inputs=self._new_inputs(), took_us=took)
+        self.epochs += 1
+        self._stopping = self._stopping or manifest.final
         self.write_tick(manifest)
         self._previous_end_ns = perf_counter_ns()
-        if self._watch is not None:
+        self._show(manifest)
+
+    def _show(self, manifest: Manifest) -> None:
+        if self._watch is None:
+            return
+        try:
             self._watch(manifest)
+        except Exception as error:  # the epoch is published; whoever looks on must not undo that
+            log.warning("the display of epochs failed and is turned off: %s", error)
+            self._watch = None
+
+    def nudge(self) -> None:
+        """Between two epochs: wakes the job when only filtered rows have moved time since the last one."""
+        state = self._coordinator.state
+        if state is None or not self._filtered:
+            return
+        for source, splits in self._hints().items():
+            known = state.manifest.time.sources.get(source, SourceTime()).splits
+            if any(split not in known or known[split].max_us < max_us for split, max_us in splits.items()):
+                tick = Tick(seq=state.epoch + 1, due_us=0)
+                if tick != self._tick:
+                    self._store.write(layout.TICK, msgspec.json.encode(tick))
+                    self._tick = tick
 
     def write_tick(self, manifest: Manifest | None, *, final: bool = False) -> None:
         """Tells the ticker when the next epoch is due without data."""
@@ -130,16 +157,13 @@ class EpochDriver:
                 hints[source] = {row["split"] or "": int(row["max_us"])}
         return hints
 
-    def _new_inputs(self) -> dict[str, str]:
-        """Entries of Spark's logs per source that came with this epoch, so that the manifest can give them back."""
+    def _new_inputs(self) -> dict[str, bytes]:
+        """Entries of Spark's logs per source that are not kept yet, by their path below that folder."""
         if not self._logs_inputs:
             return {}
-        inputs: dict[str, str] = {}
-        present = self._store.list(layout.spark_inputs())
-        for path in present:
-            if path not in self._known_inputs:
-                data = self._store.read(path)
-                if len(data) <= MAX_INPUT_ENTRY_BYTES:
-                    inputs[path] = data.decode()
-        self._known_inputs = set(present)
-        return inputs
+        folder = layout.spark_inputs(self._run_id)
+        names = [path.removeprefix(f"{folder}/") for path in self._store.list(folder)]
+        new = {name: self._store.read(f"{folder}/{name}") for name in names if name not in self._known_inputs}
+        self._known_inputs.update(new)
+        self._known_inputs.intersection_update(names)
+        return new

@@ -7,19 +7,21 @@ between processes but files.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
+from headrace.errors import EpochFailed, HeadraceError
 from headrace.model.order import PROPERTY, EpochOrder, Limits
 from headrace.plan.ship import load_program
 from headrace.runtime.fragment import LiveFragment
-from headrace.runtime.task import TaskEnv, run_chain, run_level
+from headrace.runtime.task import TaskEnv, report_failure, run_chain, run_level
 from headrace.state.manifest import JobState, read_manifest, read_state
 from headrace.state.store import Store, open_store
 
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark import Broadcast
 
     from headrace.plan.physical import Program
+
+
+Work = Callable[[TaskEnv, LiveFragment], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
@@ -58,12 +63,25 @@ class Worker:
             fragment = self._live[key] = LiveFragment(plan)
         return fragment
 
-    def forget(self, key: tuple[str, int]) -> None:
-        """After an unexpected error operators may be half way through a task: the next one starts with new ones."""
-        self._live.pop(key, None)
+    def run(self, key: tuple[str, int], level: int, given: Assignment, work: Work) -> Iterator[pa.RecordBatch]:
+        """One task. After an error operators may be half way through, so the next task starts with new ones."""
+        order = given.order
+        try:
+            env = TaskEnv(self.program, self.store, order, self.limits, self._state(order), given.first_try)
+        except (HeadraceError, OSError) as error:
+            if given.first_try:
+                raise
+            yield from report_failure(self.program, order, level, given.shard, given.attempt, error)
+            return
+        try:
+            yield from work(env, self.live(key))
+        except BaseException:
+            self._live.pop(key, None)
+            raise
 
-    def env(self, order: EpochOrder) -> TaskEnv:
-        return TaskEnv(self.program, self.store, order, self.limits, self._state(order))
+    def close(self) -> None:
+        for live in self._live.values():
+            live.close()
 
     def _state(self, order: EpochOrder) -> JobState | None:
         """The parent's state; usually one small file away from the one this process read last."""
@@ -73,6 +91,14 @@ class Worker:
         if known is not None and known.manifest.nonce == order.parent:
             return known
         manifest = read_manifest(self.store, order.timeline, order.parent_epoch)
+        if manifest.nonce != order.parent:
+            raise EpochFailed(
+                f"the manifest of epoch {order.parent_epoch} is not the one this epoch was ordered to continue",
+                where=self.store.url,
+                expected=order.parent,
+                found=manifest.nonce,
+                next_move="another driver is at work on this store; start again once one is left",
+            )
         if known is not None and known.manifest.nonce == manifest.parent:
             self._parent = known.followed_by(manifest)
         else:
@@ -80,54 +106,70 @@ class Worker:
         return self._parent
 
 
+MAX_PROGRAMS = 4
+"""Jobs of one session share its workers; a worker keeps the programs it served last."""
+
 _workers: dict[str, Worker] = {}
 
 
 def _worker(ship: Ship) -> Worker:
-    worker = _workers.get(ship.id)
+    worker = _workers.pop(ship.id, None)
     if worker is None:
-        _workers.clear()
-        worker = _workers[ship.id] = Worker(ship)
-        # Spark's daemon collects garbage after every task; what is loaded by now will never be garbage.
+        while len(_workers) >= MAX_PROGRAMS:
+            _workers.pop(next(iter(_workers))).close()
+        worker = Worker(ship)
+        if not _workers:
+            atexit.register(_close_workers)
+        # Spark's daemon collects garbage after every task; what is loaded by now will not be garbage for long.
+        gc.unfreeze()
         gc.collect()
         gc.freeze()
+    _workers[ship.id] = worker
     return worker
 
 
-def _order() -> tuple[EpochOrder, int]:
+def _close_workers() -> None:
+    """The process ends in good order: users' functions may close what they opened."""
+    while _workers:
+        _workers.popitem()[1].close()
+
+
+class Assignment(NamedTuple):
+    """What Spark tells a task."""
+
+    order: EpochOrder
+    shard: int
+    attempt: str
+    first_try: bool
+
+
+def _assignment() -> Assignment:
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
     text = context.getLocalProperty(PROPERTY)
     assert text is not None, "a task started without an order from the driver"
-    return msgspec.json.decode(text, type=EpochOrder), context.partitionId()
+    order = msgspec.json.decode(text, type=EpochOrder)
+    return Assignment(order, context.partitionId(), uuid.uuid4().hex, context.attemptNumber() == 0)
 
 
 def chain_task(ship: Ship, source: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One partition of a source."""
-    worker = _worker(ship)
-    order, partition = _order()
-    key = ("chain", source)
-    try:
-        yield from run_chain(
-            worker.env(order), worker.program.sources[source], worker.live(key), batches,
-            shard=partition, attempt=uuid.uuid4().hex,
-        )  # fmt: skip
-    except BaseException:
-        worker.forget(key)
-        raise
+    worker, given = _worker(ship), _assignment()
+
+    def work(env: TaskEnv, live: LiveFragment) -> Iterator[pa.RecordBatch]:
+        plan = worker.program.sources[source]
+        return run_chain(env, plan, live, batches, shard=given.shard, attempt=given.attempt)
+
+    return worker.run(("chain", source), 0, given, work)
 
 
 def level_task(ship: Ship, level: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One shard of a keyed level."""
-    worker = _worker(ship)
-    order, partition = _order()
-    key = ("level", level)
-    try:
-        yield from run_level(
-            worker.env(order), level, worker.live(key), batches, shard=partition, attempt=uuid.uuid4().hex
-        )
-    except BaseException:
-        worker.forget(key)
-        raise
+    worker, given = _worker(ship), _assignment()
+
+    def work(env: TaskEnv, live: LiveFragment) -> Iterator[pa.RecordBatch]:
+        return run_level(env, level, live, batches, shard=given.shard, attempt=given.attempt)
+
+    return worker.run(("level", level), level, given, work)

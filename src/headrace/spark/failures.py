@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
-from headrace.errors import EpochFailed, HeadraceError, ProgramError
+import logging
+import re
+
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    ParseException,
+)
+
+from headrace.errors import EpochFailed, ExpressionError, HeadraceError, ProgramError
+from headrace.model.wire import ROW_BAD
+
+# PySpark logs the whole JVM stack of a failed query from Python, whatever Spark's own log level is.
+logging.getLogger("SQLQueryContextLogger").disabled = True
+
+
+_VALUES = (ArithmeticException, ArrayIndexOutOfBoundsException, DateTimeException, NumberFormatException)
+"""What Spark raises for a row that an expression cannot digest: running it again does not help."""
 
 
 def spark_error(error: BaseException) -> HeadraceError:
     """An exception of Spark itself, without its stack."""
-    from pyspark.errors import AnalysisException, ParseException
-
     text = _first_lines(str(error))
+    if isinstance(error, _VALUES):
+        return ExpressionError(
+            "an expression that runs in the JVM has no value for some row",
+            where="where, select or with_columns right behind a source",
+            found=text,
+            next_move="guard it (try_divide, try_cast, CASE), and start again: nothing of this epoch was published",
+        )
     if isinstance(error, (AnalysisException, ParseException)):
         return ProgramError(
             "Spark does not understand an expression or a source of this program",
@@ -26,5 +51,6 @@ def spark_error(error: BaseException) -> HeadraceError:
 
 
 def _first_lines(text: str) -> str:
+    text = re.sub(rf"{ROW_BAD} IS NOT NULL OR \((.*)\)", r"\1", text)
     lines = [line for line in text.splitlines() if line.strip() and not line.strip().startswith(("at ", "File "))]
     return "\n            ".join(lines[:6])[:1500]

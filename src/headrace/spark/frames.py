@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 _ROW_COLUMNS = (ROW_TIME, ROW_SPLIT, ROW_BAD)
 
 
-def build_plan(session: SparkSession, program: Program, ship: executor.Ship, tick_path: str) -> DataFrame:
+def build_plan(session: SparkSession, program: Program, ship: executor.Ship) -> DataFrame:
     """The whole job as one streaming DataFrame of reports."""
     session.dataSource.register(ticker.TickerSource)
     session.dataSource.register(python_source.PythonSource)
     chains = [_chain(session, program, i, ship) for i in range(len(program.sources))]
     if not program.levels:
-        return _union([*chains, _ticker(session, tick_path, [("report", "BINARY")])])
+        return _union([*chains, _ticker(session, ship.store, [("report", "BINARY")])])
     wire_ddl = _ddl(program.schema)
     wire_columns = [(field.name, spark_type(field.type)) for field in program.schema]
-    frame = _union([*chains, _ticker(session, tick_path, wire_columns)])
+    frame = _union([*chains, _ticker(session, ship.store, wire_columns)])
     for level in range(1, len(program.levels) + 1):
         last = level == len(program.levels)
         exchanged = _exchange(frame, program)
@@ -66,8 +66,8 @@ def _hashed(program: Program) -> list[str]:
     return [f"IF({EDGE} < 0, {HASH}, {hash_sql(KEY)}) AS {HASH}" if name == HASH else name for name in names]
 
 
-def _ticker(session: SparkSession, path: str, columns: list[tuple[str, str]]) -> DataFrame:
-    frame = session.readStream.format(ticker.FORMAT).option("path", path).name(SOURCE).load()
+def _ticker(session: SparkSession, store: str, columns: list[tuple[str, str]]) -> DataFrame:
+    frame = session.readStream.format(ticker.FORMAT).option("store", store).name(SOURCE).load()
     return frame.selectExpr(*[f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns])
 
 

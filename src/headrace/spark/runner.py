@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
+import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Literal
+
+from py4j.protocol import Py4JNetworkError
 
 from headrace.checkpoint.coordinator import Coordinator
 from headrace.checkpoint.decide import AlreadyFinal
 from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.maintenance import Maintainer
-from headrace.checkpoint.recover import Recovered, recover
+from headrace.checkpoint.recover import Recovered, recover, start_over
 from headrace.checkpoint.release import Releaser
 from headrace.errors import EpochFailed, HeadraceError, StoreError
 from headrace.model.order import Limits
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 Until = Literal["stopped", "caught_up", "drained"]
 Watch = Callable[[Manifest], None]
 
+log = logging.getLogger("headrace.runner")
+
 _POLL_S = 0.2
 _RETRY_WAIT_S = 1.0
 
@@ -62,19 +67,20 @@ class Job:
         self._maintainer: Maintainer | None = None
         self._ship: executor.Ship | None = None
         self._coordinator: Coordinator | None = None
-        self.recovered: Recovered | None = None
+        self._attempts = 0
         self._stop = threading.Event()
         self.started = threading.Event()
 
     def run(self) -> None:
         """From start to end, on the calling thread. Returns when the run has ended cleanly, raises otherwise."""
         try:
-            self._begin()
-            if self.recovered is not None and isinstance(self.recovered.decision, AlreadyFinal):
+            recovered = self._begin()
+            if isinstance(recovered.decision, AlreadyFinal):
                 return
-            self._drive(final=False)
+            self._drive(recovered.run, final=False)
             if self.until == "drained" and not self._stop.is_set():
-                self._drive(final=True)
+                self._drive(self._recover().run, final=True)
+                self._check_drained()
         finally:
             self._end()
 
@@ -92,32 +98,40 @@ class Job:
 
     # -- the way in ---------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _begin(self) -> Recovered:
         self._fence = take_fence(self.store, takeover=self.settings.takeover)
         if self.settings.fresh:
-            self._start_over()
+            start_over(self.store)
         sinks = {output.name: output.sink for output in self.program.outputs}
         for sink in sinks.values():
             sink.start()
-        releaser = Releaser(self.store, sinks, lambda: self._session)
-        job = self.program.facts()
-        self.recovered = recover(self.store, job, releaser)
+        job = self.program.facts
+        self._releaser = Releaser(self.store, sinks, self._open_session)
         self._maintainer = Maintainer(self.store, job, self._fence.number, retain=self.settings.retain)
+        recovered = recover(self.store, job, self._fence, self._releaser)
         self._coordinator = Coordinator(
-            self.store, job, self._fence, releaser, self._maintainer, self.recovered.state,
-            timeline=self.recovered.timeline, adopted=self.recovered.adopted,
+            self.store, job, self._fence, self._releaser, self._maintainer, recovered.state,
+            timeline=recovered.timeline, retired=recovered.retired, adopted=recovered.adopted,
         )  # fmt: skip
+        return recovered
 
-    def _start_over(self) -> None:
-        for folder in (layout.MANIFESTS, layout.RUNS, layout.STAGED, layout.SPARK):
-            path = self.store.local_path(folder)
-            if path is not None:
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                for name in self.store.list(folder):
-                    self.store.delete(name)
-        for name in (layout.STORE_RECORD, layout.TICK):
-            self.store.delete(name)
+    def _recover(self) -> Recovered:
+        """Begins anew from what is published, in a new folder: Spark could not carry on, or its input has ended."""
+        assert self._fence is not None and self._coordinator is not None
+        self._attempts += 1
+        recovered = recover(self.store, self._coordinator.job, self._fence, self._releaser, attempt=self._attempts)
+        self._coordinator.state = recovered.state
+        self._coordinator.adopted = recovered.adopted
+        return recovered
+
+    def _check_drained(self) -> None:
+        state = None if self._coordinator is None else self._coordinator.state
+        if not self._stop.is_set() and (state is None or not state.manifest.final):
+            raise EpochFailed(
+                "the input was read to its end, but the last epoch did not run",
+                where=self.store.url,
+                next_move="start again: everything up to the last published epoch is kept",
+            )
 
     def _open_session(self) -> SparkSession:
         if self._session is None:
@@ -137,7 +151,7 @@ class Job:
 
     # -- epochs -------------------------------------------------------------------------------------------------
 
-    def _drive(self, *, final: bool) -> None:
+    def _drive(self, run: str, *, final: bool) -> None:
         """Runs a query to its end; one that Spark could not carry on is started again from the last published epoch."""
         session = self._open_session()
         ship = self._ship = self._ship or self._load(session)
@@ -145,26 +159,27 @@ class Job:
         coordinator = self._coordinator
         assert coordinator is not None
         while True:
-            driver = EpochDriver(session, self.store, self.program, coordinator, self.watch)
+            driver = EpochDriver(session, self.store, self.program, coordinator, run, self.watch)
             self._driver = driver
             if self._stop.is_set():
                 driver.request_stop()
             state = coordinator.state
             driver.write_tick(None if state is None else state.manifest, final=final)
             try:
-                self._run_query(session, driver, ship)
+                self._run_query(session, driver, ship, run)
                 return
-            except EpochFailed:
+            except EpochFailed as failed:
                 left = self.settings.restarts if driver.epochs else left - 1
                 if left < 0 or self._stop.is_set():
                     raise
+                log.warning("starting again from the last published epoch: %s", failed)
                 time.sleep(_RETRY_WAIT_S)
-                recover(self.store, coordinator.job, coordinator.releaser)
+                run = self._recover().run
 
-    def _run_query(self, session: SparkSession, driver: EpochDriver, ship: executor.Ship) -> None:
+    def _run_query(self, session: SparkSession, driver: EpochDriver, ship: executor.Ship, run: str) -> None:
         try:
-            frame = build_plan(session, self.program, ship, self._local(layout.TICK))
-            query = self._start_query(frame, driver)
+            frame = build_plan(session, self.program, ship)
+            query = self._start_query(frame, driver, run)
         except HeadraceError:
             raise
         except Exception as error:
@@ -180,8 +195,9 @@ class Job:
         if reason is not None and driver.failure is None and not self._stop.is_set():
             raise spark_error(reason) from reason
 
-    def _start_query(self, frame: DataFrame, driver: EpochDriver) -> Any:
-        writer = frame.writeStream.foreachBatch(driver.on_batch).option("checkpointLocation", self._local(layout.SPARK))
+    def _start_query(self, frame: DataFrame, driver: EpochDriver, run: str) -> Any:
+        folder = self.store.local_path(layout.spark(run)) or f"{self.store.url.rstrip('/')}/{layout.spark(run)}"
+        writer = frame.writeStream.foreachBatch(driver.on_batch).option("checkpointLocation", str(folder))
         if self.until == "stopped":
             every_ms = span_us(self.settings.epoch) // 1000
             return writer.trigger(processingTime=f"{every_ms} milliseconds").start()
@@ -191,38 +207,51 @@ class Job:
         """Waits for the query to end; ends it when a stop was asked for or a newer driver took over."""
         fence = self._fence
         assert fence is not None
-        while query.isActive:
+        while not self._has_ended(query):
+            if not driver.idle.is_set():
+                continue
             try:
-                query.awaitTermination(_POLL_S)
-            except Exception:  # the reason is kept in driver.failure or query.exception()
-                break
-            if self._stop.is_set() and driver.idle.is_set():
+                fence.check()
+                driver.nudge()
+            except HeadraceError as fenced:
+                driver.failure = fenced
+            if self._stop.is_set() or driver.failure is not None:
                 # Between two epochs nothing is in flight, so Spark may be stopped the hard way.
                 query.stop()
-            elif driver.idle.is_set():
-                try:
-                    fence.check()
-                except HeadraceError as fenced:
-                    driver.failure = fenced
-                    query.stop()
 
-    def _local(self, path: str) -> str:
-        local = self.store.local_path(path)
-        return str(local) if local is not None else f"{self.store.url.rstrip('/')}/{path}"
+    def _has_ended(self, query: Any) -> bool:
+        """Waits a moment for the query's end. Why it ended is asked elsewhere; that the JVM is gone is said here."""
+        try:
+            return bool(query.awaitTermination(_POLL_S))
+        except (ConnectionError, Py4JNetworkError) as error:
+            raise EpochFailed(
+                "Spark's JVM is gone",
+                where="the streaming query",
+                found=f"{type(error).__name__}: {error}",
+                next_move="look whether it ran out of memory (spark.driver.memory), and start again: nothing is lost",
+            ) from error
+        except Exception:  # the reason is kept in driver.failure or query.exception()
+            return True
 
     # -- the way out --------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        if self._maintainer is not None:
-            self._maintainer.close()
-        for output in self.program.outputs:
-            output.sink.close()
-        if self._fence is not None:
-            self._fence.drop()
-        if self._given is None and self._session is not None:
-            self._session.stop()
-            self._session = None
-        self.started.set()
+        with ExitStack() as last:
+            # In the reverse order of this list, and each of them whatever the others do.
+            last.callback(self.started.set)
+            if self._given is None and self._session is not None:
+                last.callback(_stop_session, self._session)
+            if self._fence is not None:
+                last.callback(self._fence.drop)
+            for output in self.program.outputs:
+                last.callback(output.sink.close)
+            if self._maintainer is not None:
+                last.callback(self._maintainer.close)
+
+
+def _stop_session(session: SparkSession) -> None:
+    with suppress(ConnectionError, Py4JNetworkError):
+        session.stop()
 
 
 def _open(settings: Settings) -> FileStore:

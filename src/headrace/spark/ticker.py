@@ -9,22 +9,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
+from headrace.errors import StoreError
 from headrace.model.tick import Tick
+from headrace.state import layout
+from headrace.state.store import Store, open_store
 
 FORMAT: Final = "headrace_ticker"
 
 
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
+    def __init__(self, store: str) -> None:
+        self._url = store
+        self._store: Store | None = None
         self._bounded = False
+
+    def _tick(self) -> Tick | None:
+        if self._store is None:
+            self._store = open_store(self._url)
+        try:
+            return msgspec.json.decode(self._store.read(layout.TICK), type=Tick)
+        except (OSError, StoreError, msgspec.DecodeError):
+            return None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return {"seq": 0}
@@ -36,9 +47,8 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        try:
-            tick = msgspec.json.decode(self._path.read_bytes(), type=Tick)
-        except (OSError, msgspec.DecodeError):
+        tick = self._tick()
+        if tick is None:
             return start
         if tick.final and not start.get("final"):
             return {"seq": max(tick.seq, start["seq"]), "final": True}
@@ -66,4 +76,4 @@ class TickerSource(DataSource):
         return "tick INT"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-        return _Reader(self.options["path"])
+        return _Reader(self.options["store"])

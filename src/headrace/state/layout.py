@@ -33,7 +33,10 @@ TICK: Final = "tick.json"
 """The next due time, for the ticker source that wakes the query when no data flows."""
 
 SPARK: Final = "spark"
-"""Spark's own checkpoint folder; rebuilt from the last manifest where they disagree."""
+"""Spark's own checkpoint folders, one per run of its query, each made from the last manifest."""
+
+INPUTS: Final = "inputs"
+"""Durable copies of Spark's logs per source (which files were read), from which its folders are made."""
 
 MANIFESTS: Final = "manifests"
 FENCES: Final = "fences"
@@ -189,29 +192,37 @@ def _plain(uid: str) -> str:
     return uid
 
 
-def spark_metadata() -> str:
+def spark(run: str) -> str:
+    """Spark's own checkpoint folder of one run of its query."""
+    return f"{SPARK}/{_plain(run)}"
+
+
+def spark_metadata(run: str) -> str:
     """The file that gives Spark's query its id."""
-    return f"{SPARK}/metadata"
+    return f"{spark(run)}/metadata"
 
 
-def spark_offsets() -> str:
-    """The folder of the offsets that Spark fixed, one file per epoch."""
-    return f"{SPARK}/offsets"
+def spark_offset(run: str, epoch: int) -> str:
+    """The offsets that Spark fixed for an epoch."""
+    return f"{spark(run)}/offsets/{epoch}"
 
 
-def spark_offset(epoch: int) -> str:
-    return f"{spark_offsets()}/{epoch}"
+def spark_commit(run: str, epoch: int) -> str:
+    """Says that Spark was told of the end of an epoch."""
+    return f"{spark(run)}/commits/{epoch}"
 
 
-def spark_commits() -> str:
-    """The folder of the epochs Spark was told are done."""
-    return f"{SPARK}/commits"
-
-
-def spark_commit(epoch: int) -> str:
-    return f"{spark_commits()}/{epoch}"
-
-
-def spark_inputs() -> str:
+def spark_inputs(run: str) -> str:
     """The folder of Spark's logs per source: lists of files, initial offsets."""
-    return f"{SPARK}/sources"
+    return f"{spark(run)}/sources"
+
+
+def spark_run_of(path: str) -> str | None:
+    """The run whose folder a path lies in."""
+    found = re.match(rf"^{SPARK}/([^/]+)/", path)
+    return found.group(1) if found else None
+
+
+def input_entry(name: str) -> str:
+    """Our durable copy of an entry of Spark's logs per source; ``name`` is its path below that folder."""
+    return f"{INPUTS}/{name}"

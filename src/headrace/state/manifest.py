@@ -70,8 +70,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     format: int = FORMAT
     offsets: str = ""
     """Text of Spark's offsets entry of this epoch."""
-    inputs: dict[str, str] = {}
-    """New entries of Spark's logs per source: path below its checkpoint → text."""
+    retired: dict[str, str] = {}
+    """Sources that the program no longer has → their last offset, in case they come back."""
     time: TimeState = TimeState()
     full: bool = False
     steps: dict[str, StepRuns] = {}

@@ -16,11 +16,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,11 +30,13 @@ from headrace.checkpoint.coordinator import Coordinator, NoMaintenance
 from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.recover import recover
 from headrace.checkpoint.release import Releaser
-from headrace.dataflow.graph import ReadNode, WriteNode
+from headrace.dataflow.graph import KeyedNode, Node, ReadNode, WriteNode
 from headrace.errors import HeadraceError, ProgramError
 from headrace.model import crash
 from headrace.model.order import Limits
 from headrace.model.time import Timestamp, parse_time
+from headrace.model.values import type_name
+from headrace.operators.rolling import VALUE_TABLE
 from headrace.plan.compile import compile_app
 from headrace.query.store import Store as StoreView
 from headrace.runtime.failures import failure_error
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TAP = "tap."
+_TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d{1,6})?))?")
+_DAY_US = 86_400_000_000
 
 
 class Harness:
@@ -79,7 +84,16 @@ class Harness:
         self._pushed: dict[str, list[Any]] = {source.name: [] for source in self._program.sources}
         self._fence: Fence | None = None
         self._reached: int | None = None
-        self._begin()
+        for output in self._program.outputs:
+            output.sink.start()
+        try:
+            self._begin()
+        except BaseException:
+            self._leave()
+            raise
+        state = self._coordinator.state
+        self._read_before: dict[str, int] = {} if state is None else read_counts(state.manifest.offsets)
+        """Rows of each source that harnesses before this one have read from the same store."""
 
     def __enter__(self) -> Self:
         return self
@@ -90,7 +104,15 @@ class Harness:
         self.close()
 
     def close(self) -> None:
-        self._played.close()
+        """Ends the program in good order; a temporary store goes with it."""
+        try:
+            self._played.close()
+            for output in self._program.outputs:
+                output.sink.close()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
         if self._fence is not None:
             self._fence.drop()
         if self._temporary is not None:
@@ -113,7 +135,16 @@ class Harness:
                 found=node.verb,
                 next_move="push into the source above it",
             )
-        self._pushed[node.name or ""].extend(rows)
+        given = list(rows)
+        try:
+            node.codec.to_arrays(given)
+        except HeadraceError as error:
+            # Found here and not in an epoch, where the row would stay queued and fail every epoch to come.
+            raise ProgramError(
+                f"a row is no {type_name(node.codec.type)}", where=f"push into {node.label}", expected=error.expected,
+                found=error.found,
+            ) from error  # fmt: skip
+        self._pushed[node.name or ""].extend(given)
 
     def epoch(self, *, watermark: str | int | None = None, clock: str | int | None = None, final: bool = False) -> None:
         """Runs exactly one epoch over what is queued.
@@ -142,20 +173,36 @@ class Harness:
         return rows
 
     def state(self, step: Stream[Any], of: StateDecl | Any = None, key: Any = None) -> Any:
-        """What a state holds for a key in the newest published epoch: a value, a dict, a list, or None."""
-        name = step.node.name or ""
-        address = name if of is None else f"{name}.{of.name}"
-        return StoreView(self._store.url).state(address).get(key)
+        """What a state holds for a key in the newest published epoch: a value, a dict, a list, or None.
+
+        ``of`` is the declaration (``Fraud.seen``); without it the one state of reduce, latest or aggregate, whose
+        accumulators are a dict by name. An AggregatingState gives its accumulator, timers their times.
+        """
+        node = step.node
+        decl = _declared(node, of)
+        held = self._coordinator.state
+        names = [name for name in (node.name, node.was) if name and held is not None and held.runs.get(name)]
+        if not names:
+            return None
+        store = StoreView(self._store.url)
+        table, was = (VALUE_TABLE, None) if decl is None else (decl.name, decl.was)
+        if not {table, was} & {info.state or VALUE_TABLE for info in store.states(names[0])}:
+            return None
+        clock = None if decl is None or decl.ttl is None else decl.ttl.clock
+        return store.state(f"{names[0]}.{table}", _value_type(node, decl), was=was, clock=clock).get(key)
 
     def counters(self, step: Stream[Any]) -> Mapping[str, int]:
         """A step's counters since the beginning; ``late`` is one of them."""
         state = self._coordinator.state
         return {} if state is None else dict(state.manifest.counters.get(step.node.name or "", {}))
 
-    def crash(self, at: str = "before_publish") -> None:
+    def crash(
+        self, at: str = "before_publish", *, watermark: str | int | None = None, clock: str | int | None = None
+    ) -> None:
         """Runs an epoch that dies at a named point, then starts again from what is in the store.
 
-        If the epoch was published, it is true and released; otherwise its rows are queued again.
+        If the epoch was published, it is true and released; otherwise its rows are queued again. An epoch that never
+        comes to the point (there is no second sink to die between) is an error, because it would prove nothing.
         """
         if at not in crash.POINTS:
             raise ProgramError("there is no such crash point", where="Harness.crash", found=at,
@@ -165,13 +212,19 @@ class Harness:
             if point == at:
                 raise crash.Crash(point)
 
-        self._reached = None
         try:
             with crash.planned(strike):
-                self._epoch(final=at == "final_published")
+                self.epoch(watermark=watermark, clock=clock, final=at == "final_published")
         except crash.Crash:
-            pass
-        self.restart()
+            self.restart()
+            return
+        raise ProgramError(
+            "the epoch went by and never came to this crash point",
+            where="Harness.crash",
+            expected=f"{at}: {crash.POINTS[at]}",
+            found=f"epoch {self.published}, which is published",
+            next_move="give the program what leads there (rows, a second output, a large state), or take another point",
+        )
 
     def restart(self) -> None:
         """Starts again from the store, as a new process would: only what was pushed is kept."""
@@ -197,8 +250,10 @@ class Harness:
         nodes = [node for node in app.nodes if not isinstance(node, WriteNode)]
         number = max((node.id for node in app.nodes), default=0) + 1
         taps: list[WriteNode] = []
+        # Names of their own for each harness: what another one on the same store left to be released is not for us.
+        mark = os.urandom(4).hex()
         for offset, node in enumerate(nodes):
-            sink = CollectSink().bind(node.codec, f"{_TAP}{node.id}")
+            sink = CollectSink().bind(node.codec, f"{_TAP}{mark}.{node.id}")
             self._taken[node.id] = sink
             taps.append(WriteNode(id=number + offset, inputs=(node,), codec=node.codec, at=node.at, name=sink.output,
                                   sink=sink))  # fmt: skip
@@ -216,11 +271,13 @@ class Harness:
         self._played = PlayedSpark(self._program)
         self._fence = take_fence(self._store)
         releaser = Releaser(self._store, {output.name: output.sink for output in self._program.outputs})
-        job = self._program.facts()
-        recovered = recover(self._store, job, releaser)
+        job = self._program.facts
+        recovered = recover(self._store, job, self._fence, releaser)
+        self._run = recovered.run
         self._coordinator = Coordinator(
-            self._store, job, self._fence, releaser, NoMaintenance(), recovered.state, adopted=recovered.adopted
-        )
+            self._store, job, self._fence, releaser, NoMaintenance(), recovered.state, timeline=recovered.timeline,
+            retired=recovered.retired, adopted=recovered.adopted,
+        )  # fmt: skip
 
     def _epoch(self, final: bool) -> None:
         epoch, offsets = self._plan(final)
@@ -234,36 +291,71 @@ class Harness:
             reports = self._played.run(env, queued)
             failures = [failure for report in reports for failure in report.failures]
             if failures:
-                self._store.delete(layout.spark_offset(epoch))
                 raise failure_error(self._program, failures[0])
             coordinator.complete(order, reports, offsets=offsets, inputs={}, took_us={})
-        self._store.write(layout.spark_commit(epoch), b"v1\n{}")
+        self._store.write(layout.spark_commit(self._run, epoch), b"v1\n{}")
 
     def _plan(self, final: bool) -> tuple[int, str]:
-        """Fixes what the epoch reads, as Spark does: an epoch that was planned before keeps its plan."""
+        """Fixes what the epoch reads. Other than with Spark, an epoch that was planned before is planned again."""
         epoch = self.published + 1
-        path = layout.spark_offset(epoch)
-        counts = {source: len(rows) for source, rows in self._pushed.items()}
+        path = layout.spark_offset(self._run, epoch)
+        counts = {source: self._read_before.get(source, 0) + len(rows) for source, rows in self._pushed.items()}
         offsets = offsets_text(self.clock_us, counts, final)
         self._store.write(path, offsets.encode())
         return epoch, offsets
 
     def _between(self, before: str, after: str) -> dict[str, list[Any]]:
         start, end = read_counts(before), read_counts(after)
-        return {source: self._pushed[source][start.get(source, 0) : stop] for source, stop in end.items()}
+        rows: dict[str, list[Any]] = {}
+        for source, stop in end.items():
+            skipped = self._read_before.get(source, 0)
+            rows[source] = self._pushed[source][start.get(source, skipped) - skipped : stop - skipped]
+        return rows
 
     def _time(self, text: str | int) -> int:
         if isinstance(text, int):
             return text
         if "-" in text or "T" in text:
             return parse_time(text)
-        day = datetime.fromtimestamp(parse_time(self._start) // 1_000_000, tz=UTC).date()
-        parts = [float(part) for part in text.split(":")]
-        while len(parts) < 3:
-            parts.append(0.0)
-        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
-        moment = midnight + timedelta(hours=parts[0], minutes=parts[1], seconds=parts[2])
-        return round((moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))
+        found = _TIME_OF_DAY.fullmatch(text)
+        if found is None:
+            raise ProgramError(
+                "this is no time of day",
+                where="Harness",
+                expected='"12:00", "12:00:30", "12:00:30.250", or a whole timestamp',
+                found=repr(text),
+            )
+        hours, minutes, seconds = (float(part or 0) for part in found.groups())
+        midnight = parse_time(self._start) // _DAY_US * _DAY_US
+        return midnight + round((hours * 3600 + minutes * 60 + seconds) * 1_000_000)
+
+
+def _declared(node: Node, of: Any) -> StateDecl | None:
+    """The declaration of a state that a test asks for; None for the one state of a rolling step."""
+    decls = node.decls if isinstance(node, KeyedNode) else ()
+    if of is None and node.stateful and not decls:
+        return None
+    found = next((decl for decl in decls if of is not None and decl.name == of.name), None)
+    if found is None or found.kind in ("side", "counter"):
+        stored = [decl.name for decl in decls if decl.kind not in ("side", "counter")]
+        raise ProgramError(
+            f"{node.label} keeps no such state",
+            where="Harness.state",
+            expected=f"one of {', '.join(stored)}" if stored else "a keyed step",
+            found="none was named" if of is None else str(of.name),
+            next_move="name it by its class: h.state(step, Fraud.seen, key)" if stored else "",
+        )
+    return found
+
+
+def _value_type(node: Node, decl: StateDecl | None) -> Any:
+    """The type that a reader of the state wants; None for plain Python."""
+    if decl is None:
+        return node.codec.type if isinstance(node, KeyedNode) and node.op != "aggregate" else None
+    if decl.kind in ("timer", "wall_timer", "timers"):
+        return None
+    generic: Any = {"map": dict, "list": list}.get(decl.kind)
+    return decl.value_type if generic is None else generic[decl.args]
 
 
 __all__ = ["Harness", "HeadraceError"]

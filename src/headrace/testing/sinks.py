@@ -56,6 +56,9 @@ class StagingTask:
         (self.staging.folder / name).write_bytes(data)
         return name, len(data)
 
+    def take_inline(self, size_bytes: int) -> bool:
+        return size_bytes <= self.inline_limit_bytes
+
 
 @dataclass
 class StagingRelease:
