@@ -2,8 +2,8 @@
 
 The job runs on a thread of its own and the calling thread waits, so that signals reach us and not Spark, which would
 cancel the epoch at hand. The first Ctrl-C or SIGTERM asks the job to end: the current epoch finishes, the next start
-resumes. A second one gives up waiting and raises KeyboardInterrupt: the epoch at hand is dropped and replayed at the
-next start, so that is safe, too.
+resumes. A second one, or one that comes while Spark is still starting, waits for nothing and raises KeyboardInterrupt:
+the epoch at hand is dropped and replayed at the next start, so that is safe, too.
 
 This module does not decide what is shown: a screen is given, or chosen by `choose_screen`.
 """
@@ -119,7 +119,7 @@ def play(
         screen(manifest)
 
     job = Job(app, settings, until, session, watch)
-    with _signals(job.stop, screen.say) as asked:
+    with _signals(job.stop, screen.say, job.started.is_set) as asked:
         run = Run(job)
         while not run.wait(_POLL_S):
             if seconds is not None and began and clock() - began[0] >= seconds:
@@ -128,13 +128,16 @@ def play(
 
 
 @contextlib.contextmanager
-def _signals(stop: Callable[[], None], say: Callable[[str], None]) -> Iterator[list[int]]:
-    """While inside, the first signal stops and the second interrupts; yields the list of signals that came."""
+def _signals(stop: Callable[[], None], say: Callable[[str], None], started: Callable[[], bool]) -> Iterator[list[int]]:
+    """While inside, the first signal stops and the second interrupts; yields the list of signals that came.
+
+    Before the job has started there is nothing to finish, so the first one interrupts.
+    """
     asked: list[int] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         asked.append(number)
-        if len(asked) > 1:
+        if len(asked) > 1 or not started():
             raise KeyboardInterrupt
         # Not here: whatever the interrupted line holds (a lock of the screen, say) may be needed for this.
         threading.Thread(target=_ask_to_stop, args=(stop, say), daemon=True).start()

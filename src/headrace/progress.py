@@ -24,10 +24,8 @@ SHOWN_EPOCHS = 12
 
 
 def rows_in(manifest: Manifest) -> int:
-    """Rows that entered the job in an epoch: read by its chains, or by level 1 where the JVM feeds it directly."""
-    levels = {task.level for task in manifest.tasks}
-    first = min(levels, default=0)
-    return sum(task.rows_in for task in manifest.tasks if task.level == first)
+    """Rows that entered the job in an epoch."""
+    return sum(task.rows_read for task in manifest.tasks)
 
 
 def rows_out(manifest: Manifest) -> int:
@@ -100,6 +98,9 @@ class EpochWatch:
 
     def __call__(self, manifest: Manifest) -> None:
         now = self._clock()
+        if not self.epochs:
+            # The first epoch began when it was ordered, not when Spark was started.
+            self._started = self._last = now - _epoch_ms(manifest) / 1000
         took_s, self._last = now - self._last, now
         self.epochs += 1
         self.rows += rows_in(manifest)

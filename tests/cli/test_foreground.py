@@ -79,7 +79,7 @@ def test_a_drained_store_is_not_said_to_resume(store_path: Path) -> None:
 def test_the_first_signal_stops_and_the_second_interrupts() -> None:
     stopped = threading.Event()
     said: list[str] = []
-    with _signals(stopped.set, said.append) as asked:
+    with _signals(stopped.set, said.append, lambda: True) as asked:
         os.kill(os.getpid(), signal.SIGTERM)
         assert stopped.wait(5)
         with pytest.raises(KeyboardInterrupt):
@@ -88,9 +88,16 @@ def test_the_first_signal_stops_and_the_second_interrupts() -> None:
     assert said == [STOPPING]
 
 
+def test_a_signal_while_spark_is_starting_interrupts_at_once() -> None:
+    said: list[str] = []
+    with _signals(lambda: None, said.append, lambda: False), pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert said == []
+
+
 def test_signal_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with _signals(lambda: None, print):
+    with _signals(lambda: None, print, lambda: True):
         assert signal.getsignal(signal.SIGINT) is not before
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -100,7 +107,7 @@ def test_beside_the_main_thread_signals_are_left_alone() -> None:
     seen: list[object] = []
 
     def work() -> None:
-        with _signals(lambda: None, print):
+        with _signals(lambda: None, print, lambda: True):
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)

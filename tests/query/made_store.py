@@ -153,10 +153,10 @@ def due(name: str, rows: Iterable[tuple[Any, int]]) -> tuple[str, str, list[dict
 def busy_epoch(store: MadeStore, *, rows: int = 1200) -> Manifest:
     """An epoch with everything that `headrace epochs` shows."""
     tasks = [
-        TaskStats(0, 0, rows, rows * 40, {"process": 5000}, {}, {}),
+        TaskStats(0, 0, rows, rows, rows * 40, {"process": 5000}, {}, {}),
         *(
             TaskStats(
-                1, shard, rows // 2, rows * 20, {"open": 1000, "process": 20_000, "write": 3000},
+                1, shard, rows // 2, 0, rows * 20, {"open": 1000, "process": 20_000, "write": 3000},
                 {"count_views": {"rows_in": rows // 2, "rows_out": 7, "late": 1, "fired": 2, "delta_rows": 40,
                                  "delta_bytes": 2048}},
                 {"totals": 7},

@@ -98,7 +98,16 @@ def derive_stats(reports: Iterable[TaskReport]) -> list[TaskStats]:
         }
         staged = {output: sum(part.rows for part in parts) for output, parts in report.staged.items()}
         stats.append(
-            TaskStats(report.level, report.shard, report.rows_in, report.bytes_in, report.times_us, steps, staged)
+            TaskStats(
+                level=report.level,
+                shard=report.shard,
+                rows_in=report.rows_in,
+                rows_read=report.rows_read,
+                bytes_in=report.bytes_in,
+                times_us=report.times_us,
+                steps=steps,
+                staged=staged,
+            )
         )
     return stats
 

@@ -51,7 +51,7 @@ def demo(
         settings = app.settings(store=store, parallelism=parallelism, fresh=fresh or None, plain=plain or None)
         opening = read_opening(settings)
         screen = _screen(board, opening, plain=settings.plain, as_json=as_json)
-        with aborting(), screen:
+        with aborting(screen):
             screen.say(_hello(opening, seconds))
             stopped = play(app, settings, "stopped", screen, seconds=seconds)
         if isinstance(screen, JsonLines):

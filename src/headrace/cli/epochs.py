@@ -61,13 +61,13 @@ def _list(store: Store, limit: int, as_json: bool) -> None:
 
 
 def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> None:
-    from headrace.cli.show import make_table, ms_text
+    from headrace.cli.show import make_table, ms_text, print_table
     from headrace.foreground import time_text, took_us, watermark_of
     from headrace.progress import delta_bytes, human_bytes, late_rows, rows_in, rows_out
 
     table = make_table(
         "epoch", "time", "rows in", "rows out", "late", "took ms", "delta", "watermark",
-        title=f"{store.app}: epochs", left=("time", "watermark"),
+        left=("time", "watermark"),
     )  # fmt: skip
     for manifest in manifests:
         table.add_row(
@@ -80,7 +80,7 @@ def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> No
             human_bytes(delta_bytes(manifest)),
             time_text(watermark_of(manifest)),
         )
-    console.print(table)
+    print_table(console, f"{store.app}: epochs", table)
 
 
 def summary(manifest: Manifest) -> dict[str, Any]:
@@ -189,32 +189,25 @@ def _laps(tasks: list[TaskStats]) -> list[str]:
 
 
 def _print_tasks(console: Console, manifest: Manifest) -> None:
-    from headrace.cli.show import make_table, ms_text
+    from headrace.cli.show import make_table, ms_text, print_table
     from headrace.progress import human_bytes
 
     laps = _laps(manifest.tasks)
-    table = make_table(
-        "level",
-        "shard",
-        "rows in",
-        "bytes in",
-        *(f"{name} ms" for name in laps),
-        title="tasks (one level × shard each)",
-    )
+    table = make_table("level", "shard", "rows in", "bytes in", *(f"{name} ms" for name in laps))
     for task in manifest.tasks:
         times = [ms_text(task.times_us.get(name)) for name in laps]
         table.add_row(str(task.level), str(task.shard), f"{task.rows_in:,}", human_bytes(task.bytes_in), *times)
     console.print()
-    console.print(table)
+    print_table(console, "tasks, one per level and shard", table)
 
 
 def _print_steps(console: Console, state: JobState) -> None:
-    from headrace.cli.show import make_table
+    from headrace.cli.show import make_table, print_table
     from headrace.progress import human_bytes
 
     table = make_table(
         "step", "shard", "rows in", "rows out", "late", "fired", "delta rows", "delta", "runs", "state",
-        title="steps and what they keep", left=("step",),
+        left=("step",),
     )  # fmt: skip
     numbers = ("rows_in", "rows_out", "late", "fired", "delta_rows")
     for task in state.manifest.tasks:
@@ -225,7 +218,7 @@ def _print_steps(console: Console, state: JobState) -> None:
             table.add_row(step, str(task.shard), *cells, *kept)
     if table.row_count:
         console.print()
-        console.print(table)
+        print_table(console, "steps and what they keep", table)
 
 
 def _runs_of_shard(state: JobState, step: str, shard: int) -> list[Any]:
@@ -236,14 +229,14 @@ def _runs_of_shard(state: JobState, step: str, shard: int) -> list[Any]:
 
 
 def _print_outputs(console: Console, manifest: Manifest) -> None:
-    from headrace.cli.show import make_table
+    from headrace.cli.show import make_table, print_table
     from headrace.progress import human_bytes
 
     if not manifest.outputs:
         return
-    table = make_table("output", "rows", "bytes", "parts", title="outputs", left=("output",))
+    table = make_table("output", "rows", "bytes", "parts", left=("output",))
     for name, parts in manifest.outputs.items():
         rows = sum(part.rows for part in parts)
         table.add_row(name, f"{rows:,}", human_bytes(_size(parts)), str(len(parts)))
     console.print()
-    console.print(table)
+    print_table(console, "outputs", table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -64,7 +65,7 @@ def run(
         app._check_runnable(until)
         opening = read_opening(settings)
         screen = JsonLines(opening) if as_json else choose_screen(app, plain=settings.plain)
-        with aborting(), screen:
+        with aborting(screen):
             screen.say(str(opening))
             stopped = play(app, settings, until, screen)
         _close(screen, stopped)
@@ -77,14 +78,15 @@ def show_spark(trace: bool) -> None:
 
 
 @contextlib.contextmanager
-def aborting() -> Any:
-    """A second Ctrl-C ends the process at once: Spark's threads would not be quick to end."""
+def aborting(screen: Screen) -> Iterator[None]:
+    """An interrupted run ends the process at once: Spark's threads would not be quick to end."""
     try:
-        yield
+        with screen:
+            yield
     except KeyboardInterrupt:
-        print("interrupted; the epoch at hand will be replayed at the next start", file=sys.stderr)
+        # Not on standard error, which is not ours while Spark starts.
+        screen.say("interrupted; what was not published yet is replayed at the next start")
         sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(Exit.INTERRUPTED)
 
 

@@ -14,6 +14,7 @@ import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.keys import key_text
@@ -28,13 +29,19 @@ def make_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
-def make_table(*columns: str, title: str = "", left: Iterable[str] = ()) -> Table:
+def make_table(*columns: str, left: Iterable[str] = ()) -> Table:
     """A table whose columns are numbers, except those named in ``left``."""
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     words = set(left)
     for name in columns:
         table.add_column(name, justify="left" if name in words else "right", overflow="fold", no_wrap=name not in words)
     return table
+
+
+def print_table(console: Console, title: str, table: Table) -> None:
+    """A table under its title, which may be wider than the table."""
+    console.print(Text(title, "bold"))
+    console.print(table)
 
 
 def print_json(value: Any) -> None:

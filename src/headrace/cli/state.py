@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.text import Text
 
 from headrace.cli.exits import Exit, Json, Trace, told
 
 if TYPE_CHECKING:
     from headrace.query.store import Store
     from headrace.query.view import StateView
+
+CELL_CHARS: Final = 300
+"""How much of a key or value a list shows."""
 
 
 def state(
@@ -51,7 +55,7 @@ def state(
 
 
 def _list(store: Store, as_json: bool) -> None:
-    from headrace.cli.show import make_console, make_table, print_json
+    from headrace.cli.show import make_console, make_table, print_json, print_table
     from headrace.progress import human_bytes
 
     epoch = store.epoch
@@ -62,15 +66,17 @@ def _list(store: Store, as_json: bool) -> None:
         ]
         print_json({"app": store.app, "epoch": epoch, "states": states})
         return
-    table = make_table("state", "kind", "stored rows", "size", title=f"{store.app}: state at epoch {epoch}",
-                       left=("state", "kind"))  # fmt: skip
+    if not infos:
+        print(f"{store.app}: no step has written state by epoch {epoch}")
+        return
+    table = make_table("state", "kind", "stored rows", "size", left=("state", "kind"))
     for info in infos:
         table.add_row(info.address, info.kind, f"{info.rows:,}", human_bytes(info.size_bytes))
-    make_console().print(table if infos else f"{store.app}: no step has written state by epoch {epoch}")
+    print_table(make_console(), f"{store.app}: state at epoch {epoch}", table)
 
 
 def _scan(view: StateView[Any], prefix: str, limit: int, as_json: bool) -> None:
-    from headrace.cli.show import make_console, make_table, print_json, value_text
+    from headrace.cli.show import make_console, make_table, print_json, print_table, value_text
     from headrace.model.keys import key_text
 
     pairs: Iterator[tuple[Any, Any]] = view.scan(prefix)
@@ -82,11 +88,11 @@ def _scan(view: StateView[Any], prefix: str, limit: int, as_json: bool) -> None:
         entries = [{"key": key, "value": value} for key, value in shown]
         print_json({"state": view.address, "kind": view.kind, "epoch": view.epoch, "entries": entries, "more": more})
         return
-    table = make_table("key", "value", title=f"{view.address} at epoch {view.epoch}", left=("key", "value"))
+    table = make_table("key", "value", left=("key", "value"))
     for key, value in shown:
-        table.add_row(_escaped(key_text(key)), _escaped(value_text(value)))
+        table.add_row(_cell(key_text(key)), _cell(value_text(value)))
     console = make_console()
-    console.print(table)
+    print_table(console, f"{view.address} at epoch {view.epoch}", table)
     if more:
         console.print(f"… more keys; --limit shows them, --prefix narrows ({limit} shown)", style="dim")
     elif not shown:
@@ -167,7 +173,6 @@ def _shown(view: StateView[Any], value: Any) -> Any:
     return [json_time(at) for at in value] if view.kind == "timers" else value
 
 
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+def _cell(text: str) -> Text:
+    """Text as it is, brackets and all; the end of a long one is shown by asking for its key."""
+    return Text(text if len(text) <= CELL_CHARS else text[: CELL_CHARS - 1] + "…")

@@ -91,6 +91,8 @@ class TaskReport(msgspec.Struct, omit_defaults=True):
     upstream: list[str] = []
     """Attempts of the level before whose end-of-input markers this task read."""
     rows_in: int = 0
+    rows_read: int = 0
+    """Rows that entered the job here: those of a source's chain, or of an edge that the JVM feeds directly."""
     bytes_in: int = 0
     times_us: dict[str, int] = {}
     """open, fetch, process, write, upload: where the task's time went."""

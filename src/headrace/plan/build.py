@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from headrace.dataflow.aggregation import key_columns
 from headrace.dataflow.graph import BatchNode, CallNode, ExprNode, KeyedNode, Node
-from headrace.errors import ExpressionError, ProgramError
-from headrace.model.expr import supported
+from headrace.errors import ProgramError
+from headrace.model.expr import check_supported
 from headrace.operators.process import ProcessOperator
 from headrace.operators.rolling import AggregateOperator, LatestOperator, ReduceOperator
 from headrace.operators.stateless import BatchOperator, call_operator, expression_operator
@@ -59,13 +59,5 @@ def check_expressions(node: Node) -> None:
     """An expression behind the first Python step runs in the worker, which knows a part of SQL."""
     if not isinstance(node, ExprNode):
         return
-    for name, text in node.exprs:
-        reason = supported(text, node.inputs[0].codec.schema)
-        if reason is not None:
-            raise ExpressionError(
-                f"{node.verb} cannot evaluate {text!r} in the worker: {reason}",
-                where=node.site,
-                expected="an expression of the documented subset: this step stands behind a Python step or a fork",
-                found=f"{name} = {text}" if name else text,
-                next_move="put it right behind read, where any Spark SQL works, or use .map with a Python function",
-            )
+    for _, text in node.exprs:
+        check_supported(text, node.inputs[0].codec.schema, node.site)

@@ -98,6 +98,7 @@ class _Compiler:
             ),
             marks=self.marks,
             direct=self._direct_sources(sources),
+            direct_edges=frozenset(source.direct.index for source in sources if source.direct is not None),
             parallelism=self.parallelism,
             key_groups=self.key_groups,
             fingerprint="",
@@ -218,6 +219,15 @@ class _Compiler:
         return tuple(read.name or "" for read in self.reads if read in above and read.time is not None)
 
     def _step_plan(self, node: KeyedNode) -> StepPlan:
+        if uses_watermark(node) and not self._timed_above(node):
+            timers = ", ".join(decl.name for decl in node.decls if decl.kind in ("timer", "timers"))
+            raise ProgramError(
+                f"the step {node.label!r} sets timers on event time, and no source above it has any",
+                where=node.site,
+                expected="time= in app.read, or hr.WallTimer for timers on the wall clock",
+                found=f"{timers} on event time",
+                next_move='say which column tells the time: app.read(…, time="at")',
+            )
         return StepPlan(
             step=node.name or "",
             was=node.was,

@@ -147,6 +147,8 @@ class Program:
     """Whether some step needs the watermark of its own epoch, so that chains have to send markers."""
     direct: dict[int, str]
     """Edge that the JVM writes itself → the timed source whose rows it carries."""
+    direct_edges: frozenset[int]
+    """All edges that the JVM writes itself."""
     parallelism: int
     key_groups: int
     fingerprint: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from headrace.errors import BadRow
 from headrace.model.batch import Keys, Rows
 from headrace.runtime.keying import derive_keys
 
@@ -38,11 +39,13 @@ class LiveFragment:
         self._opened = False
         for op, operator in zip(plan.ops, self.operators, strict=True):
             operator.outlets = {
-                tag: outlet for tag, targets in op.targets.items() if (outlet := self._outlet(targets)) is not None
+                tag: outlet
+                for tag, targets in op.targets.items()
+                if (outlet := self._outlet(targets, f"step {op.step}")) is not None
             }
         self._entries = {edge: self.inlet(targets) for edge, targets in plan.entries.items()}
         self.entry = self.inlet(plan.entry)
-        self.errors = self._outlet(plan.errors)
+        self.errors = self._outlet(plan.errors, "errors")
 
     def open(self) -> None:
         """Runs every function's ``open`` once in this process."""
@@ -78,11 +81,20 @@ class LiveFragment:
 
         return to_all
 
-    def _outlet(self, targets: Sequence[Target]) -> Outlet | None:
+    def _outlet(self, targets: Sequence[Target], where: str) -> Outlet | None:
         if not targets:
             return None
         inlet = self.inlet(targets)
-        return lambda rows: inlet(rows, None)
+
+        def give(rows: Rows) -> None:
+            try:
+                inlet(rows, None)
+            except BadRow as bad:
+                # Rows become columns only behind the step that made them; say whose they were.
+                bad.where = bad.where or where
+                raise
+
+        return give
 
     def _single(self, target: Target) -> Inlet:
         index, port = target.place, target.port

@@ -163,6 +163,7 @@ def run_chain(
         for batch in _input(batches):
             task.watch.lap("wait")
             task.report.rows_in += batch.num_rows
+            task.report.rows_read += batch.num_rows
             task.report.bytes_in += batch.nbytes
             _enter_chain(task, source, batch, marks)
             task.watch.lap("process")
@@ -347,6 +348,8 @@ def _enter_edge(task: _Task, edge: int, batch: pa.RecordBatch, inbox: _Inbox) ->
         return
     plan = task.env.program.edges[edge]
     task.report.rows_in += batch.num_rows
+    if edge in task.env.program.direct_edges:
+        task.report.rows_read += batch.num_rows
     columns = batch.columns
     keys = Keys(columns[1].to_numpy(zero_copy_only=False).view(np.uint64), columns[2])
     times = columns[3]

@@ -119,4 +119,18 @@ def read_batches(parts: Sequence[StagedPart], ctx: Release) -> Iterator[pa.Recor
 def read_rows(parts: Sequence[StagedPart], ctx: Release, codec: RowCodec) -> Iterator[list[Any]]:
     """The staged rows of an epoch as objects, in order, a batch at a time."""
     for batch in read_batches(parts, ctx):
-        yield codec.to_objects(batch.columns)
+        yield codec.to_objects(_columns_of(batch, codec))
+
+
+def _columns_of(batch: pa.RecordBatch, codec: RowCodec) -> list[pa.Array]:
+    """Columns by name: rows may have been staged by an earlier program, whose type had other fields."""
+    if batch.schema.names == codec.schema.names:
+        return list(batch.columns)
+    columns: list[pa.Array] = []
+    for field in codec.schema:
+        if field.name in batch.schema.names:
+            columns.append(batch.column(field.name).cast(field.type))
+        else:
+            default = codec.columns[field.name].encode([codec.defaults.get(field.name)])
+            columns.append(default.take(pa.array([0] * batch.num_rows, pa.int64())))
+    return columns

@@ -14,7 +14,7 @@ from pyspark.errors import (
     ParseException,
 )
 
-from headrace.errors import EpochFailed, ExpressionError, HeadraceError, ProgramError
+from headrace.errors import EnvironmentMissing, EpochFailed, ExpressionError, HeadraceError, ProgramError
 from headrace.model.wire import ROW_BAD
 
 # PySpark logs the whole JVM stack of a failed query from Python, whatever Spark's own log level is.
@@ -28,6 +28,15 @@ _VALUES = (ArithmeticException, ArrayIndexOutOfBoundsException, DateTimeExceptio
 def spark_error(error: BaseException) -> HeadraceError:
     """An exception of Spark itself, without its stack."""
     text = _first_lines(str(error))
+    missing = re.search(r"No module named '([^']+)'", str(error))
+    if missing is not None:
+        return EnvironmentMissing(
+            f"the workers have no module {missing.group(1)!r}",
+            where="a Python worker",
+            expected="what the driver can import, on every machine of the cluster",
+            found=missing.group(0),
+            next_move=f"install {missing.group(1)} where the workers run, or ship it (spark.submit.pyFiles)",
+        )
     if isinstance(error, _VALUES):
         return ExpressionError(
             "an expression that runs in the JVM has no value for some row",

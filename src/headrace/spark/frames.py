@@ -128,6 +128,16 @@ def _with_row_columns(
     return frame.selectExpr(*fields, f"{_time_sql(source)} AS {quoted(ROW_TIME)}", ROW_SPLIT, ROW_BAD)
 
 
+def evaluate_prefix(session: SparkSession, source: SourcePlan, table: pa.Table) -> pa.RecordBatch:
+    """What a source's chain gets for these rows, with every expression evaluated by Spark: for the test kit."""
+    columns = {name: quoted(name) for name in source.codec.schema.names}
+    frame = _with_row_columns(session.createDataFrame(table), source, columns, split=None, bad=None, raw=None)
+    found = _prefix(frame, source).toArrow().combine_chunks().to_batches()
+    schema = pa.schema([*source.out.schema, (ROW_TIME, pa.int64()), (ROW_SPLIT, pa.string()), (ROW_BAD, pa.string())])
+    arrays = [pa.array([], field.type) for field in schema]
+    return found[0].cast(schema) if found else pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 def _time_sql(source: SourcePlan) -> str:
     if source.time is None:
         return "CAST(NULL AS BIGINT)"

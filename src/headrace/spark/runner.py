@@ -29,7 +29,7 @@ from headrace.spark import executor
 from headrace.spark.driver import EpochDriver, StopRequested
 from headrace.spark.failures import spark_error
 from headrace.spark.frames import build_plan
-from headrace.spark.session import check_session, make_session
+from headrace.spark.session import check_session, has_context, make_session
 from headrace.state import layout
 from headrace.state.manifest import Manifest
 from headrace.state.store import Store as FileStore
@@ -68,6 +68,8 @@ class Job:
         self._ship: executor.Ship | None = None
         self._coordinator: Coordinator | None = None
         self._attempts = 0
+        self._shared = False
+        """Whether the session is one of a context that somebody else started."""
         self._stop = threading.Event()
         self.started = threading.Event()
 
@@ -135,6 +137,7 @@ class Job:
 
     def _open_session(self) -> SparkSession:
         if self._session is None:
+            self._shared = has_context()
             self._session = make_session(self.program.app, self.settings.master, self.settings.spark)
         else:
             check_session(self._session)
@@ -239,7 +242,7 @@ class Job:
         with ExitStack() as last:
             # In the reverse order of this list, and each of them whatever the others do.
             last.callback(self.started.set)
-            if self._given is None and self._session is not None:
+            if self._given is None and self._session is not None and not self._shared:
                 last.callback(_stop_session, self._session)
             if self._fence is not None:
                 last.callback(self._fence.drop)
@@ -250,6 +253,7 @@ class Job:
 
 
 def _stop_session(session: SparkSession) -> None:
+    """Ends what was started for this run, and not a context that was there before."""
     with suppress(ConnectionError, Py4JNetworkError):
         session.stop()
 

@@ -62,7 +62,7 @@ TRACE: Final = "HEADRACE_TRACE"
 
 
 def make_session(app: str, master: str, conf: Mapping[str, str]) -> SparkSession:
-    """A session of our own."""
+    """A session of our own; where a context runs already, a further session of it."""
     java = find_java()
     os.environ["JAVA_HOME"] = str(java)
     # Workers run the driver's interpreter, whatever is called python on the machine.
@@ -71,6 +71,13 @@ def make_session(app: str, master: str, conf: Mapping[str, str]) -> SparkSession
     _show_modules_to_workers()
     from pyspark.sql import SparkSession
 
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        # One JVM has one context. Settings of ours that belong to a session are set in a session of our own.
+        session = running.newSession()
+        for name, value in REQUIRED.items():
+            session.conf.set(name, value)
+        return session
     builder: Any = SparkSession.builder.appName(app).master(_with_retries(master))
     ours = {**DEFAULTS, **(LOCAL if master.startswith("local") else {})}
     for name, value in {**ours, **dict(conf), **REQUIRED}.items():
@@ -85,19 +92,23 @@ def make_session(app: str, master: str, conf: Mapping[str, str]) -> SparkSession
             )
         builder = builder.config(name, value)
     with quiet_children() if not os.environ.get(TRACE) else nullcontext():
-        session: SparkSession = builder.getOrCreate()
+        made: SparkSession = builder.getOrCreate()
     if not os.environ.get(TRACE):
-        session.sparkContext.setLogLevel("OFF")
-    return session
+        made.sparkContext.setLogLevel("OFF")
+    return made
+
+
+def has_context() -> bool:
+    """Whether this process has a Spark context already: a notebook's, a test's."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
 
 
 def check_session(session: SparkSession) -> None:
     """Refuses a given session that lacks what the engine needs, with the whole list."""
-    wrong = {
-        name: session.conf.get(name, None)
-        for name, value in REQUIRED.items()
-        if str(session.conf.get(name, None)).lower() != value.lower()
-    }
+    found = {name: session.conf.get(name) for name in REQUIRED}
+    wrong = {name: value for name, value in found.items() if str(value).lower() != REQUIRED[name].lower()}
     if wrong:
         raise SettingsError(
             "the given Spark session lacks settings that Headrace needs",
@@ -119,9 +130,8 @@ def _with_retries(master: str) -> str:
 
 def _show_modules_to_workers() -> None:
     """Workers of a local session import what the driver can import: the user's modules beside the program."""
-    paths = [path for path in sys.path if path and os.path.isdir(path) and "site-packages" not in path]
-    if "" in sys.path:
-        paths.insert(0, os.getcwd())
-    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    extra = [path for path in paths if path not in known and not path.startswith(sys.base_prefix)]
-    os.environ["PYTHONPATH"] = os.pathsep.join([*extra, *filter(None, known)])
+    shown = [os.path.abspath(path) for path in sys.path if os.path.isdir(path or ".")]
+    ours = [path for path in shown if "site-packages" not in path and not path.startswith(sys.base_prefix)]
+    known = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    # In the driver's order, so that both import the same file where two have one name.
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*ours, *known]))

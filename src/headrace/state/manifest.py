@@ -45,6 +45,8 @@ class TaskStats(msgspec.Struct, frozen=True, omit_defaults=True):
     level: int
     shard: int
     rows_in: int = 0
+    rows_read: int = 0
+    """Rows that entered the job in this task."""
     bytes_in: int = 0
     times_us: dict[str, int] = {}
     steps: dict[str, dict[str, int]] = {}

@@ -30,8 +30,8 @@ from headrace.checkpoint.coordinator import Coordinator, NoMaintenance
 from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.recover import recover
 from headrace.checkpoint.release import Releaser
-from headrace.dataflow.graph import KeyedNode, Node, ReadNode, WriteNode
-from headrace.errors import HeadraceError, ProgramError
+from headrace.dataflow.graph import ExprNode, KeyedNode, Node, ReadNode, WriteNode
+from headrace.errors import HeadraceError, ProgramError, StoreError
 from headrace.model import crash
 from headrace.model.order import Limits
 from headrace.model.time import Timestamp, parse_time
@@ -71,15 +71,20 @@ class Harness:
         parallelism: int = 2,
         store: str | Path | None = None,
         sinks: bool = False,
+        spark: Any = None,
         limits: Limits | None = None,
     ) -> None:
-        """``start``: wall clock of the first epoch. ``store``: a folder to keep. ``sinks``: feed the real sinks too."""
+        """``start``: wall clock of the first epoch. ``store``: a folder to keep. ``sinks``: feed the real sinks too.
+
+        ``spark``: a session that evaluates expressions right behind a source, for those outside of the worker's subset.
+        """
         self.clock_us: int = parse_time(start)
         self._start = start
         self._limits = limits or Limits()
         self._temporary = None if store is not None else tempfile.mkdtemp(prefix="headrace-harness-")
         self._store = LocalStore(store or self._temporary or "", durable=False)
         self._taken: dict[int, CollectSink] = {}
+        self._spark = spark
         self._program = self._compile(app, parallelism, sinks)
         self._pushed: dict[str, list[Any]] = {source.name: [] for source in self._program.sources}
         self._fence: Fence | None = None
@@ -184,12 +189,16 @@ class Harness:
         names = [name for name in (node.name, node.was) if name and held is not None and held.runs.get(name)]
         if not names:
             return None
-        store = StoreView(self._store.url)
         table, was = (VALUE_TABLE, None) if decl is None else (decl.name, decl.was)
-        if not {table, was} & {info.state or VALUE_TABLE for info in store.states(names[0])}:
-            return None
         clock = None if decl is None or decl.ttl is None else decl.ttl.clock
-        return store.state(f"{names[0]}.{table}", _value_type(node, decl), was=was, clock=clock).get(key)
+        store = StoreView(self._store.url)
+        try:
+            view = store.state(f"{names[0]}.{table}", _value_type(node, decl), was=was, clock=clock)
+        except StoreError as error:
+            if type(error) is not StoreError:
+                raise
+            return None  # It is declared, and nothing was ever written to it.
+        return view.get(key)
 
     def counters(self, step: Stream[Any]) -> Mapping[str, int]:
         """A step's counters since the beginning; ``late`` is one of them."""
@@ -248,6 +257,10 @@ class Harness:
 
     def _compile(self, app: App, parallelism: int, feed_sinks: bool) -> Any:
         nodes = [node for node in app.nodes if not isinstance(node, WriteNode)]
+        if self._spark is not None:
+            # Taking from the middle of a chain of expressions would cut it, and Spark could not evaluate the rest.
+            inner = {before for node in nodes if isinstance(node, ExprNode) for before in node.inputs}
+            nodes = [node for node in nodes if not (isinstance(node, (ReadNode, ExprNode)) and node in inner)]
         number = max((node.id for node in app.nodes), default=0) + 1
         taps: list[WriteNode] = []
         # Names of their own for each harness: what another one on the same store left to be released is not for us.
@@ -268,7 +281,7 @@ class Harness:
 
     def _begin(self) -> None:
         self._reached = None
-        self._played = PlayedSpark(self._program)
+        self._played = PlayedSpark(self._program, self._spark)
         self._fence = take_fence(self._store)
         releaser = Releaser(self._store, {output.name: output.sink for output in self._program.outputs})
         job = self._program.facts

@@ -29,8 +29,10 @@ from headrace.runtime.task import TaskEnv, run_chain, run_level
 class PlayedSpark:
     """Runs the tasks of an epoch one after the other in this process."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, session: Any = None) -> None:
+        """With a Spark session, expressions right behind a source are evaluated there, as in production."""
         self.program = program
+        self.session = session
         self.chains = [LiveFragment(source.fragment) for source in program.sources]
         self.levels = [LiveFragment(level) for level in program.levels]
 
@@ -47,8 +49,15 @@ class PlayedSpark:
         return [msgspec.msgpack.decode(content, type=TaskReport) for content in contents]
 
     def _chain(self, env: TaskEnv, index: int, source: SourcePlan, rows: list[Any]) -> list[pa.RecordBatch]:
-        batch = source_batch(source, rows)
+        batch = source_batch(source, rows) if self.session is None else self._ask_spark(source, rows)
         return list(run_chain(env, source, self.chains[index], [batch], shard=index, attempt=uuid.uuid4().hex))
+
+    def _ask_spark(self, source: SourcePlan, rows: list[Any]) -> pa.RecordBatch:
+        from headrace.spark.frames import evaluate_prefix
+
+        return evaluate_prefix(
+            self.session, source, pa.Table.from_batches([Rows.of_objects(source.codec, rows).record_batch])
+        )
 
     def _level(self, env: TaskEnv, level: int, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         out: list[pa.RecordBatch] = []
