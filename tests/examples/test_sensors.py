@@ -28,7 +28,7 @@ def test_the_latest_reading_of_a_sensor_is_kept_by_event_time(program: Any) -> N
         h.epoch()
         h.push(program.readings, program.Reading("mill-1", h.at("12:00:01"), 99.0))
         h.epoch()
-        assert h.state(program.latest, key="mill-1")["celsius"] == 20.0
+        assert h.state(program.latest, key="mill-1").celsius == 20.0
 
 
 @pytest.mark.spark

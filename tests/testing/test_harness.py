@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.errors import FunctionFailed, Refused, StoreInUse
+from headrace.errors import FunctionFailed, Refused, SinkFailed, StoreInUse
 from headrace.model.order import Limits
 from headrace.testing import Harness
 
@@ -101,7 +102,7 @@ def test_at_gives_times_of_the_day_of_the_start_and_whole_timestamps() -> None:
         assert h.clock_us == noon
 
 
-@pytest.mark.parametrize("text", ["noon", "12", "12:0:0", "25:00:00:00", ""])
+@pytest.mark.parametrize("text", ["noon", "12", "12:0:0", "25:00:00:00", "12:60", "12:00:60", ""])
 def test_at_refuses_what_is_no_time(text: str) -> None:
     with Program().harness() as h, pytest.raises(hr.ProgramError, match="no time of day"):
         h.at(text)
@@ -311,6 +312,14 @@ def test_drain_fires_everything_and_is_final() -> None:
             h.drain()
 
 
+def test_a_final_epoch_ends_all_time() -> None:
+    program = Program()
+    with program.harness() as h:
+        h.push(program.taps, Tap("a", h.at("12:00")))
+        h.epoch(watermark="12:00", final=True)
+        assert said(h.take(program.kept)) == [("a", "1"), ("a", "many"), ("a", "quiet")]
+
+
 def test_a_restart_keeps_the_store_and_what_is_queued() -> None:
     program = Program()
     with program.harness() as h:
@@ -376,6 +385,43 @@ def test_a_failing_function_stops_with_its_place_and_the_program_goes_on_once_it
         patience[0] = 5
         h.epoch()
         assert said(h.take(step)) == [("bob", "3")]
+
+
+def test_rows_of_an_epoch_whose_sink_failed_are_released_before_the_next() -> None:
+    down = [True]
+    given: list[tuple[int, str]] = []
+
+    def feed(rows: list[Said], epoch: int) -> None:
+        if down[0]:
+            raise OSError("down")
+        given.extend((epoch, row.what) for row in rows)
+
+    program = Program()
+    program.kept.write(hr.sink.call(feed, batch=True), name="feed")
+    with program.harness(sinks=True) as h:
+        h.push(program.taps, Tap("a", h.at("12:00")))
+        with pytest.raises(SinkFailed, match="down"):
+            h.epoch()
+        assert h.published == 0
+        down[0] = False
+        h.push(program.taps, Tap("a", h.at("12:00")))
+        h.epoch()
+        assert given == [(0, "1"), (1, "2")]
+        assert said(h.take(program.kept)) == [("a", "1"), ("a", "2")]
+
+
+def test_a_program_that_could_not_be_shipped_is_refused() -> None:
+    class Locked(hr.Process[Tap, Said, str]):
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def on_event(self, event: Tap, ctx: hr.Context[str]) -> None:
+            pass
+
+    app = hr.App("locked")
+    app.read("taps", hr.source.items([]), Tap).key_by(Tap.user).process(Locked())
+    with pytest.raises(hr.ProgramError, match="cannot be shipped"):
+        Harness(app)
 
 
 def test_two_harnesses_on_one_store_at_a_time_are_refused(tmp_path: Path) -> None:

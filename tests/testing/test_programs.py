@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import headrace as hr
@@ -265,6 +266,23 @@ def test_expressions_functions_and_batches_in_one_chain() -> None:
         assert [(row.shop, row.euros) for row in h.take(chain)] == [
             ("a", 0.2), ("copy", 0.2), ("a", 0.3), ("copy", 0.3),
         ]  # fmt: skip
+
+
+@pytest.mark.xfail(strict=True, reason="the planner does not tell the operator which column of the result is its time")
+def test_rows_that_a_batch_function_kept_have_their_own_time() -> None:
+    def cheap(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.filter(pc.less(batch.column("cents"), 5))
+
+    class Times(hr.Process[Sale, Note, str]):
+        def on_event(self, event: Sale, ctx: hr.Context[str]) -> Iterator[Note]:
+            yield Note(ctx.key, f"{ctx.timestamp}")
+
+    app, sales = shop()
+    step = sales.map_batches(cheap, Sale).key_by(Sale.shop).process(Times())
+    with Harness(app) as h:
+        h.push(sales, Sale("a", "x", hr.Timestamp(10)), Sale("a", "x", hr.Timestamp(500), 9))
+        h.epoch()
+        assert texts(h.take(step)) == ["a 10"]
 
 
 class Click(hr.Record, tag="click"):

@@ -178,9 +178,10 @@ def _print_head(console: Console, manifest: Manifest) -> None:
         *((f"watermark {name}", time_text(each.watermark)) for name, each in manifest.time.sources.items()),
         ("next due", time_text(manifest.next_due_us) if manifest.next_due_us is not None else ""),
     ]
+    width = max(len(name) for name, _ in lines)
     for name, text in lines:
         if text:
-            console.print(Text.assemble((f"  {name:<16}", "cyan"), text))
+            console.print(Text.assemble((f"  {name:<{width}}  ", "cyan"), text))
 
 
 def _laps(tasks: list[TaskStats]) -> list[str]:

@@ -8,7 +8,7 @@ code  meaning
 2     the command was written wrongly; nothing was done
 3     the machine lacks something: Java, a package
 4     the store is at fault: none there, in use by another driver, damaged, not resumable
-130   interrupted before the end (a second Ctrl-C): the epoch at hand is dropped and replayed at the next start
+130   interrupted (a second Ctrl-C, or one while Spark starts): what is not published is replayed at the next start
 ====  ==========================================================================================================
 """
 
