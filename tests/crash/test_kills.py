@@ -17,8 +17,8 @@ from tests.crash.processes import start_program, wait_for_orphans
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PER_EPOCH = 400
-EPOCHS = 2 * len(POINTS)
+PER_EPOCH = 1000
+EPOCHS = len(POINTS) + 4
 ROWS = EPOCHS * PER_EPOCH
 TIMEOUT_S = 240
 

@@ -185,6 +185,7 @@ class Coordinator:
             time=time,
             full=full,
             steps=steps,
+            states={step: dict(states) for step, states in self.job.states.items()},
             outputs=derive_outputs(reports),
             next_due_us=min([*dues, *([] if idle is None else [idle])], default=None),
             final=order.final,

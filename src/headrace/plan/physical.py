@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pyarrow as pa
 
-from headrace.model.job import JobFacts
+from headrace.model.job import DeclaredState, JobFacts
 from headrace.model.watermarks import TimedSource
 
 if TYPE_CHECKING:
@@ -172,5 +172,12 @@ class Program:
             renamed={step.step: step.renamed for step in steps if step.renamed},
             ttl={step.step: step.ttl for step in steps if step.ttl},
             was={step.step: step.was for step in steps if step.was},
+            states={
+                step.step: {
+                    name: DeclaredState(kind, step.ttl.get(name, ""), step.renamed.get(name, ""))
+                    for name, kind in step.states.items()
+                }
+                for step in steps
+            },
             sources=tuple(source.name for source in self.sources),
         )

@@ -29,6 +29,7 @@ from headrace.state.store import open_store
 V = TypeVar("V")
 T = TypeVar("T")
 Clock = Literal["event", "wall"]
+_CLOCKS: Final[dict[str, Clock]] = {"event": "event", "wall": "wall"}
 
 ATTEMPTS: Final = 8
 """How often a reader begins again before it believes that a file is really gone."""
@@ -181,17 +182,20 @@ class Store:
         """A view of one state: ``step.state``, or ``step`` alone where a step keeps one (reduce, aggregate, latest).
 
         ``value``: the type the program declares (``int``, ``dict[str, int]``, a Record); without it values are plain
-        Python. ``key``: the type of the keys, where text and numbers are not enough (datetime, UUID, an Enum). ``was``:
-        the name this state had before, if the program renamed it. ``clock``: by which time to live is judged, ``wall``
-        or ``event``. ``empty_ok``: a state that nothing was ever written to is empty; otherwise it is an error, because
-        a store knows nothing of names that are only declared.
+        Python. ``key``: the type of the keys, where text and numbers are not enough (datetime, UUID, an Enum). ``was``
+        and ``clock``: the name the state had before, and by which clock entries expire, where the manifest (of an older
+        program, say) does not tell. ``empty_ok``: a state that nobody declared or wrote is empty instead of an error.
         """
 
         def read(state: JobState) -> StateView[Any]:
             step, _, wanted = name.partition(".")
-            layers = self._layers(state, step, {wanted: was} if wanted and was else {}, empty_ok)
-            table = self._table(layers, step, wanted, empty_ok)
-            now_us = _now_us(state.manifest, step, clock)
+            declared = state.manifest.states.get(step, {}).get(wanted)
+            before = was or (declared.was if declared is not None else "")
+            known = empty_ok or declared is not None
+            layers = self._layers(state, step, {wanted: before} if wanted and before else {}, known)
+            table = self._table(layers, step, wanted, known)
+            told = declared.clock if declared is not None else ""
+            now_us = _now_us(state.manifest, step, clock or _CLOCKS.get(told))
             return StateView(layers, table, address=name, epoch=state.epoch, now_us=now_us, value=value, key=key)
 
         return self._retrying(read)

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from headrace.errors import CorruptFile, MissingFile, StoreError
+from headrace.model.job import DeclaredState
 from headrace.model.report import RunRef, StagedPart
 from headrace.model.watermarks import TimeState
 from headrace.state import layout
@@ -77,6 +78,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     time: TimeState = TimeState()
     full: bool = False
     steps: dict[str, StepRuns] = {}
+    states: dict[str, dict[str, DeclaredState]] = {}
+    """Step → state → what the program declared."""
     outputs: dict[str, list[StagedPart]] = {}
     next_due_us: int | None = None
     """Wall clock at which something is due with or without data."""
