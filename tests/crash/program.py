@@ -90,7 +90,7 @@ class Totals(hr.Process[Visit, PageTotal, str]):
 
 
 def make_click(i: int, rng: random.Random) -> Click:
-    user = f"user-{rng.randrange(1000)}"
+    user = f"user-{rng.randrange(600)}"
     at = START + i * 400_000 + rng.randrange(-2_000_000, 2_000_000)
     return Click(user, f"page-{rng.randrange(12)}", hr.Timestamp(at), rng.randrange(1, 10))
 

@@ -204,7 +204,7 @@ def test_a_clear_reaches_rows_of_its_key_in_later_slices() -> None:
 def test_a_fold_gives_a_renamed_table_its_present_name() -> None:
     old = make_run([value_table({b"a": (b"1", None)}, "was")], 0)
     new = make_run([value_table({b"a": (None, None), b"b": (b"2", None)}, "now")], 1)
-    folded = fold_runs([new, old], lo=0, hi=GROUPS, groups=GROUPS, drop_tombstones=True, renamed={"now": "was"})
+    folded = fold_runs([new, old], lo=0, hi=GROUPS, groups=GROUPS, drop_tombstones=True, renamed={"now": ("was",)})
     run = open_run(folded.to_buffer())
     assert {name: table.rows for name, table in run.tables.items()} == {"now": 1}
 

@@ -206,7 +206,7 @@ def test_a_renamed_table_is_found_under_both_names() -> None:
     both = make_run([value_table({b"a": (b"3", None)}, "now"), value_table({b"a": (b"0", None)}, "was")], 1)
     from headrace.state.lookup import Layers
 
-    layers = Layers([both, old], lo=0, hi=GROUPS, groups=GROUPS, renamed={"now": "was"})
+    layers = Layers([both, old], lo=0, hi=GROUPS, groups=GROUPS, renamed={"now": ("was",)})
     assert layers.tables == {"now": "value"}
     assert layers.get_many("now", *needles([b"a", b"b"]))[0].to_pylist() == [b"3", b"2"]
 

@@ -164,7 +164,6 @@ def test_a_renamed_step_keeps_state_timers_and_counters(tmp_path: Path) -> None:
         assert h.state(job.totals, Totals.total, "page-3") == 2
 
 
-@pytest.mark.xfail(strict=True, reason="a task does not look up the start watermark under the former name")
 def test_a_renamed_step_keeps_its_time_from_the_first_epoch_on(tmp_path: Path) -> None:
     job = Job()
     with job.harness(tmp_path) as h:
@@ -261,7 +260,6 @@ class RenamedForGood(hr.Process[Hit, Total, str]):
         yield Total(ctx.key, self.sum.get(0))
 
 
-@pytest.mark.xfail(strict=True, reason="old runs hold the first name, which nobody remembers: untouched keys are lost")
 @pytest.mark.parametrize("last", [RenamedAgain, RenamedForGood], ids=["renamed again", "was= left out"])
 def test_a_state_that_was_renamed_keeps_what_no_epoch_touched_since(tmp_path: Path, last: Any) -> None:
     for function, pages in ((Totals, PAGES), (Renamed, PAGES[:1]), (last, PAGES)):

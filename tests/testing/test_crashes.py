@@ -22,7 +22,6 @@ from tests.crash.files import written
 from tests.crash.program import Click, Totals, Visits, build, make_click
 
 UNREACHABLE = {
-    "delta_half_written": "no store says that it has half written a delta",
     "base_written": "folds run in a thread of the driver, and a harness has none",
     "sweeping": "sweeps run in a thread of the driver, and a harness has none",
 }
@@ -32,7 +31,6 @@ PUBLISHED = {"manifest_answer_lost", "published", "between_sinks", "between_file
 
 EPOCHS = 5
 PER_EPOCH = 60
-USERS = [f"user-{i}" for i in range(40)]
 FILES = Limits(inline_run_bytes=0, inline_output_bytes=0)
 
 
@@ -58,10 +56,10 @@ class Played:
         """What the program gave, wrote and kept, from beginning to end."""
         self.take()
         states = {
-            "clicks": [self.h.state(self.visits, Visits.clicks, user) for user in USERS],
-            "pages": [self.h.state(self.visits, Visits.pages, user) for user in USERS],
-            "trail": [self.h.state(self.visits, Visits.trail, user) for user in USERS],
-            "quiet": [self.h.state(self.visits, Visits.quiet, user) for user in USERS],
+            "clicks": [self.h.state(self.visits, Visits.clicks, user) for user in users()],
+            "pages": [self.h.state(self.visits, Visits.pages, user) for user in users()],
+            "trail": [self.h.state(self.visits, Visits.trail, user) for user in users()],
+            "quiet": [self.h.state(self.visits, Visits.quiet, user) for user in users()],
             "totals": [self.h.state(self.totals, Totals.clicks, f"page-{i}") for i in range(12)],
             "minutes": [self.h.state(self.totals, Totals.minutes, f"page-{i}") for i in range(12)],
         }
@@ -88,6 +86,12 @@ def clicks() -> list[Click]:
     return [make_click(i, rng) for i in range(EPOCHS * PER_EPOCH)]
 
 
+@cache
+def users() -> list[str]:
+    """Some of them, among which there are quiet ones and busy ones."""
+    return sorted({click.user for click in clicks()})[:40]
+
+
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     played = Played(tmp_path_factory.mktemp("whole"))
@@ -105,6 +109,8 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_dying_at_a_point_in_two_epochs_changes_nothing(
     point: str, limits: Limits | None, tmp_path: Path, expected: dict[str, Any]
 ) -> None:
+    if point == "delta_half_written" and limits is None:
+        pytest.skip("a delta that travels inside the manifest is never a file")
     played = Played(tmp_path, limits=limits)
     for epoch in range(EPOCHS):
         played.push(epoch)

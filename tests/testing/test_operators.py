@@ -127,6 +127,26 @@ def test_a_process_function_whose_errors_and_late_rows_are_read_passes() -> None
     verify_step(step, epochs)
 
 
+class FailingTimers(Everything):
+    """Fails in the middle of what a timer does, now and then."""
+
+    def on_timer(self, timer: hr.Timer, ctx: hr.Context[str]) -> Iterator[Note]:
+        yield from super().on_timer(timer, ctx)
+        self.all.clear()
+        self.items["timer"] = 1
+        self.many.add(hr.Timestamp(ctx.timestamp + 2))
+        if ctx.timestamp % 2:
+            raise ValueError(f"odd {timer.name}")
+        self.many.clear()
+
+
+def test_a_process_function_whose_timers_fail_passes() -> None:
+    _, rows = read_sales()
+    step = rows.key_by(Sale.shop).process(FailingTimers())
+    step.errors
+    verify_step(step, some_epochs(seed=4))
+
+
 def test_a_process_function_keyed_by_several_columns_passes() -> None:
     class Count(hr.Process[Sale, Note, Any]):
         n: hr.ValueState[int]

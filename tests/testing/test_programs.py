@@ -268,7 +268,6 @@ def test_expressions_functions_and_batches_in_one_chain() -> None:
         ]  # fmt: skip
 
 
-@pytest.mark.xfail(strict=True, reason="the planner does not tell the operator which column of the result is its time")
 def test_rows_that_a_batch_function_kept_have_their_own_time() -> None:
     def cheap(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.filter(pc.less(batch.column("cents"), 5))

@@ -31,7 +31,7 @@ from headrace.checkpoint.publish import (
 from headrace.checkpoint.release import Releaser
 from headrace.errors import EpochFailed, Refused
 from headrace.model import crash
-from headrace.model.job import JobFacts
+from headrace.model.job import JobFacts, derive_states
 from headrace.model.order import EpochOrder
 from headrace.model.report import RunRef, TaskReport
 from headrace.model.watermarks import TimeState, derive_next_idle_us, derive_time, merge_marks
@@ -185,7 +185,7 @@ class Coordinator:
             time=time,
             full=full,
             steps=steps,
-            states={step: dict(states) for step, states in self.job.states.items()},
+            states=derive_states(self.job.states, {} if before is None else before.manifest.states, self.job.was),
             outputs=derive_outputs(reports),
             next_due_us=min([*dues, *([] if idle is None else [idle])], default=None),
             final=order.final,

@@ -122,6 +122,6 @@ class Maintainer:
             groups=self._job.key_groups,
             clocks={table: now[clock] for table, clock in self._job.ttl.get(step, {}).items()},
             fired={EVENT_DUE: watermark, WALL_DUE: manifest.clock_us},
-            renamed=self._job.renamed.get(step),
+            renamed={name: declared.was for name, declared in manifest.states.get(step, {}).items() if declared.was},
             inline_bytes=INLINE_FOLD_BYTES,
         )

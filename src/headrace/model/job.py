@@ -16,8 +16,8 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     clock: str = ""
     """``wall`` or ``event`` where entries expire."""
-    was: str = ""
-    """The name it had before."""
+    was: tuple[str, ...] = ()
+    """The names it had before, the newest first: runs written then hold it under those."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,6 @@ class JobFacts:
     levels: int
     timed: tuple[TimedSource, ...]
     step_sources: Mapping[str, tuple[str, ...]]
-    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Step → state → its former name."""
     ttl: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Step → state that expires → its clock, ``wall`` or ``event``."""
     states: Mapping[str, Mapping[str, DeclaredState]] = field(default_factory=dict)
@@ -42,3 +40,28 @@ class JobFacts:
     """All sources, by name."""
     was: Mapping[str, str] = field(default_factory=dict)
     """Step → its former name."""
+
+
+States = Mapping[str, Mapping[str, DeclaredState]]
+"""Step → state → what the program declares."""
+
+
+def derive_states(declared: States, before: States, was: Mapping[str, str]) -> dict[str, dict[str, DeclaredState]]:
+    """What a program declares, with all the names its states ever had.
+
+    ``before``: the same of the last published epoch; ``was`` maps a renamed step to its former name. A state is found
+    under an old name long after the program has stopped to mention it: keys that nobody touched still lie there.
+    """
+    states = {step: dict(known) for step, known in before.items()}
+    for step, mine in declared.items():
+        known = before.get(step) or before.get(was.get(step, ""), {})
+        states[step] = {name: _with_history(name, state, known) for name, state in mine.items()}
+    return states
+
+
+def _with_history(name: str, state: DeclaredState, known: Mapping[str, DeclaredState]) -> DeclaredState:
+    names = list(state.was)
+    for former in [*state.was, name]:
+        if former in known:
+            names += known[former].was
+    return msgspec.structs.replace(state, was=tuple(each for each in dict.fromkeys(names) if each != name))

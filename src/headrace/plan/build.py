@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.dataflow.aggregation import key_columns
-from headrace.dataflow.graph import BatchNode, CallNode, ExprNode, KeyedNode, Node
+from headrace.dataflow.graph import BatchNode, CallNode, ExprNode, KeyedNode, Node, ReadNode, upstream
 from headrace.errors import ProgramError
 from headrace.model.expr import check_supported
 from headrace.operators.process import ProcessOperator
@@ -26,10 +26,17 @@ def operator_builder(node: Node) -> Callable[[], Operator]:
         case CallNode():
             return partial(call_operator, node.op, node.label, node.fn, node.codec)
         case BatchNode():
-            return partial(BatchOperator, node.label, node.fn, node.form, node.codec)
+            return partial(BatchOperator, node.label, node.fn, node.form, node.codec, time_column=_time_column(node))
         case ExprNode():
             return partial(expression_operator, node.op, node.label, node.exprs, node.inputs[0].codec, node.codec)
     raise ProgramError(f"nothing runs a {node.verb}", where=node.site)
+
+
+def _time_column(node: Node) -> str | None:
+    """The column of the result that tells event time: the one the source was read by, where it is still there."""
+    times = {read.time for read in upstream([node]) if isinstance(read, ReadNode) and read.time is not None}
+    time = times.pop() if len(times) == 1 else None
+    return time if time in node.codec.names and time in node.inputs[0].codec.names else None
 
 
 def _keyed(node: KeyedNode) -> Callable[[], Operator]:

@@ -169,12 +169,13 @@ class Program:
             levels=len(self.levels),
             timed=self.timed,
             step_sources=self.step_sources,
-            renamed={step.step: step.renamed for step in steps if step.renamed},
             ttl={step.step: step.ttl for step in steps if step.ttl},
             was={step.step: step.was for step in steps if step.was},
             states={
                 step.step: {
-                    name: DeclaredState(kind, step.ttl.get(name, ""), step.renamed.get(name, ""))
+                    name: DeclaredState(
+                        kind, step.ttl.get(name, ""), (step.renamed[name],) if name in step.renamed else ()
+                    )
                     for name, kind in step.states.items()
                 }
                 for step in steps

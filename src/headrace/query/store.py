@@ -190,7 +190,7 @@ class Store:
         def read(state: JobState) -> StateView[Any]:
             step, _, wanted = name.partition(".")
             declared = state.manifest.states.get(step, {}).get(wanted)
-            before = was or (declared.was if declared is not None else "")
+            before = (was,) if was else declared.was if declared is not None else ()
             known = empty_ok or declared is not None
             layers = self._layers(state, step, {wanted: before} if wanted and before else {}, known)
             table = self._table(layers, step, wanted, known)
@@ -242,7 +242,9 @@ class Store:
             next_move="try again, or run the job with a larger `retain`",
         )
 
-    def _layers(self, state: JobState, step: str, renamed: dict[str, str], empty_ok: bool = False) -> Layers:
+    def _layers(
+        self, state: JobState, step: str, renamed: dict[str, tuple[str, ...]], empty_ok: bool = False
+    ) -> Layers:
         runs = state.runs.get(step, ())
         if not runs and not empty_ok:
             known = sorted(name for name, refs in state.runs.items() if refs)

@@ -103,7 +103,7 @@ def encode_wire(schema: pa.Schema, edge: EdgePlan, rows: Rows) -> pa.RecordBatch
     reserved: list[pa.Array] = [
         pa.array(np.full(count, edge.index, dtype=np.int32)),
         pa.array(np.zeros(count, dtype=np.int64)),
-        encode_keys(edge.key, rows, f"key_by of edge {edge.index}"),
+        encode_keys(edge.key, rows, f"key_by({edge.key})"),
         times,
     ]
     by_slot = dict(zip(edge.slots, rows.columns, strict=True))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.model.job import derive_states
 from headrace.model.keys import group_range
 from headrace.model.report import RunRef
 from headrace.state import layout
@@ -84,7 +85,10 @@ def open_shard(
     runs = {} if parent is None else parent.runs
     # Until the first epoch under a new name is published, the runs are listed under the old one.
     refs = runs.get(step) or runs.get(plan.was or "", ())
-    layers = open_layers(store, refs, lo=groups.start, hi=groups.stop, groups=program.key_groups, renamed=plan.renamed)
+    facts = program.facts
+    states = derive_states(facts.states, {} if parent is None else parent.manifest.states, facts.was)[step]
+    renamed = {name: state.was for name, state in states.items() if state.was}
+    layers = open_layers(store, refs, lo=groups.start, hi=groups.stop, groups=program.key_groups, renamed=renamed)
     opened = OpenShard(store, order, limits, budget, step, shard, groups, program.key_groups, layers)
     opened.state = ShardState(
         layers, lo=groups.start, hi=groups.stop, groups=program.key_groups, spill=opened.spill,

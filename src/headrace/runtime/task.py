@@ -100,7 +100,8 @@ class _Task:
         for op, operator in zip(self.live.plan.ops, self.live.operators, strict=True):
             state = None
             if op.stateful:
-                self.info.start_watermark.setdefault(op.step, MIN_TIME)
+                before = self.info.start_watermark
+                before.setdefault(op.step, before.get(self.env.program.steps[op.step].was or "", MIN_TIME))
                 shard = open_shard(self.env.store, self.env.parent, self.env.program, op.step, self.report.shard,
                                    self.env.order, self.env.limits, self.ends.budget)  # fmt: skip
                 self.shards[op.step] = shard

@@ -65,12 +65,12 @@ def fold_runs(
     drop_tombstones: bool,
     clocks: Mapping[str, int] | None = None,
     fired: Mapping[str, int] | None = None,
-    renamed: Mapping[str, str] | None = None,
+    renamed: Mapping[str, Sequence[str]] | None = None,
 ) -> FoldedRun:
     """One run of the key groups [lo, hi) of several, newest first given.
 
     ``clocks``: table → time at or before which its rows have expired; tables without an entry keep all rows.
-    ``fired``: timer index → watermark up to which its timers have fired. ``renamed``: table → its former name.
+    ``fired``: timer index → watermark up to which its timers have fired. ``renamed``: table → its former names.
     """
     layers = Layers(runs, lo=lo, hi=hi, groups=groups, renamed=renamed)
     encoder = RunEncoder(lo, hi, groups)
@@ -98,7 +98,7 @@ def write_fold(
     groups: int,
     clocks: Mapping[str, int] | None = None,
     fired: Mapping[str, int] | None = None,
-    renamed: Mapping[str, str] | None = None,
+    renamed: Mapping[str, Sequence[str]] | None = None,
     inline_bytes: int = 0,
 ) -> RunRef | None:
     """Does a planned fold and makes its run durable under ``path``; ``None`` when no row is left.

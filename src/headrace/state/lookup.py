@@ -38,11 +38,11 @@ class Layers:
         lo: int,
         hi: int,
         groups: int,
-        renamed: Mapping[str, str] | None = None,
+        renamed: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """``renamed`` maps a table to its former name: runs written before the change hold it under that one."""
+        """``renamed`` maps a table to its former names, newest first: runs written before hold it under those."""
         self.lo, self.hi, self.groups = lo, hi, groups
-        self._renamed = dict(renamed or {})
+        self._renamed = {name: tuple(was) for name, was in (renamed or {}).items()}
         self._runs: tuple[tuple[RunRef, Run], ...] = ()
         self._views: dict[str, tuple[TableView, ...]] = {}
         for ref, run in reversed(runs):
@@ -64,7 +64,7 @@ class Layers:
     @property
     def tables(self) -> dict[str, str]:
         """Name → kind of every table that any of the runs holds, by its present name."""
-        present = {was: name for name, was in self._renamed.items()}
+        present = {was: name for name, formers in self._renamed.items() for was in formers}
         return {
             present.get(name, name): table.kind for _, run in reversed(self._runs) for name, table in run.tables.items()
         }
@@ -82,8 +82,8 @@ class Layers:
             if lo >= hi:
                 continue
             # Within one run the present name is the newer one: a fold may have put both side by side.
-            for name in (table, self._renamed.get(table)):
-                if name is not None and name in run.tables:
+            for name in (table, *self._renamed.get(table, ())):
+                if name in run.tables:
                     yield TableView(run.tables[name], *hash_bounds(lo, hi, self.groups))
 
     def get_many(self, table: str, hashes: Hashes, keys: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
@@ -158,7 +158,7 @@ def open_layers(
     lo: int,
     hi: int,
     groups: int,
-    renamed: Mapping[str, str] | None = None,
+    renamed: Mapping[str, Sequence[str]] | None = None,
 ) -> Layers:
     """Opens what a manifest lists for a step; references that do not touch the shard are not even opened."""
     wanted = [ref for ref in refs if ref.lo < hi and lo < ref.hi]

@@ -105,6 +105,7 @@ class LocalStore:
     def write(self, path: str, data: Data | Iterable[Data]) -> None:
         target = self._full(path)
         with self._failing(path), self._temporary(data) as temporary:
+            _reach("delta_half_written", path)
             self._into_folder(target, lambda: os.replace(temporary, target))
             self._sync_folder(target.parent)
 

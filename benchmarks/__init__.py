@@ -1,0 +1,1 @@
+"""Benchmarks: real programs, peers beside them, the same rows for all."""

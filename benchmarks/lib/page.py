@@ -1,0 +1,44 @@
+"""The page that readers see, made from results alone: the same results give the same page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.lib.results import markdown
+
+_HEAD = """# Benchmarks
+
+Measured on 2 cores by `make bench`, which writes this page. Peers run in the same run, on the same rows, each in a
+process of its own and one after the other; compare ratios rather than absolute numbers. Start-up and steady state are
+shown apart.
+"""
+
+_SECTIONS = {
+    "keyed_process": (
+        "Count and sum per key",
+        "A Python process function keeps a count and a sum per key and emits a row per event. Every peer proves by a "
+        "checksum over its results that each row was handled exactly once.",
+    ),
+    "epoch_floor": (
+        "The floor of an epoch",
+        "How long a whole epoch takes, from one published manifest to the next, when there is hardly anything to do.",
+    ),
+    "state_growth": (
+        "As state grows",
+        "The same job over more and more keys: speed, memory and the time to start again. Below it, the state part "
+        "alone beside two embedded stores.",
+    ),
+}
+
+
+def write_page(page: Path, results: list[dict[str, Any]]) -> None:
+    page.write_text("\n".join([_HEAD, *(_section(result) for result in results)]))
+
+
+def _section(result: dict[str, Any]) -> str:
+    name = result["benchmark"]
+    title, text = _SECTIONS[name]
+    command = f"python benchmarks/{name}.py" + (" --quick" if result.get("quick") else "")
+    rough = "These figures are rough: the run was a quick one.\n\n" if result.get("quick") else ""
+    return f"## {title}\n\n{text}\n\n```bash\n{command}\n```\n\n{rough}{markdown(result)}\n"
