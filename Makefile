@@ -40,8 +40,8 @@ types: $(INSTALLED) ## mypy, strict on src/
 docs: $(INSTALLED) ## build the documentation into site/, strictly
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 
-bench: $(INSTALLED) ## run benchmarks/*.py and write docs/benchmarks.md
-	$(WITH_JAVA) tools/bench.sh $(PY)
+bench: $(INSTALLED) ## run the benchmarks beside their peers and write docs/benchmarks.md
+	$(WITH_JAVA) $(PY) -m benchmarks $(BENCH)
 
 soak: $(INSTALLED) ## kill and resume at random points for SOAK_SECONDS (300)
 	$(WITH_JAVA) $(PY) -m tests.soak --seconds $(SOAK_SECONDS)

@@ -90,7 +90,7 @@ class Totals(hr.Process[Visit, PageTotal, str]):
 
 
 def make_click(i: int, rng: random.Random) -> Click:
-    user = f"user-{rng.randrange(600)}"
+    user = f"user-{rng.randrange(500)}"
     at = START + i * 400_000 + rng.randrange(-2_000_000, 2_000_000)
     return Click(user, f"page-{rng.randrange(12)}", hr.Timestamp(at), rng.randrange(1, 10))
 
@@ -112,7 +112,8 @@ def main(folder: str, rows: str, per_epoch: str, until: str) -> None:
         # Workers inherit this, and have to know whom to kill.
         os.environ[ENVIRONMENT] = json.dumps({**json.loads(text), "pid": os.getpid()})
     app = build(Path(folder), int(rows), int(per_epoch))
-    app.run(until=until, store=str(Path(folder) / "store"), parallelism=2, master="local[2]", plain=True)  # type: ignore[arg-type]
+    store = str(Path(folder) / "store")
+    app.run(until=until, store=store, parallelism=2, master="local[2]", plain=True)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

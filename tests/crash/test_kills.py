@@ -17,8 +17,8 @@ from tests.crash.processes import start_program, wait_for_orphans
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PER_EPOCH = 800
-EPOCHS = len(POINTS) + 4
+PER_EPOCH = 600
+EPOCHS = len(POINTS) + 12
 ROWS = EPOCHS * PER_EPOCH
 TIMEOUT_S = 240
 
