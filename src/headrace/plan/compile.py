@@ -280,13 +280,3 @@ def _fingerprint(nodes: tuple[Node, ...]) -> str:
     """What the program looks like from the store's side: names, verbs and types, not code."""
     lines = [f"{node.verb} {node.label if node.name else ''} {node.codec.schema}" for node in nodes]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-
-
-def check_reachable(program: Program) -> None:
-    """A program that neither writes nor answers does nothing."""
-    if not program.outputs and not program.steps:
-        raise ProgramError(
-            "the program has no output",
-            where=f"app {program.app}",
-            next_move="write a stream somewhere, show it, or make a step queryable",
-        )
