@@ -134,7 +134,7 @@ def read_manifest(store: Store, timeline: int, epoch: int) -> Manifest:
             "a manifest cannot be read",
             where=f"{store.url}/{path}",
             found=str(error),
-            next_move="restore the file from a copy of the store, or go back to an older savepoint",
+            next_move="restore the file from a copy of the store",
         ) from error
     if manifest.format > FORMAT:
         raise StoreError(

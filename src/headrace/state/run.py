@@ -71,7 +71,7 @@ class Run:
             expected=expected,
             found=found,
             next_move="a fetched copy is dropped and fetched again at the next attempt; if the file in the store "
-            "is damaged itself, restore it from a copy or go back to a savepoint that does not name it",
+            "is damaged itself, restore it from a copy of the store",
         )
 
     def _read_footer(self, data: pa.Buffer) -> Footer:

@@ -288,7 +288,7 @@ def missing_file(url: str, path: str) -> MissingFile:
         expected="every file that a kept manifest names",
         found="no such file",
         next_move="a reader that lags behind starts again from the newest manifest; "
-        "if that one names the file too, go back to a savepoint or an earlier epoch that does not",
+        "if that one names the file too, restore it from a copy of the store",
     )
 
 
