@@ -1,8 +1,9 @@
-"""What the killed program's sinks hold."""
+"""What the killed program's sinks hold, and how its store loses what Spark wrote there."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +27,14 @@ def written(folder: Path) -> dict[str, list[str]]:
 def _rows(file: Path) -> list[dict[str, Any]]:
     page = next(part for part in file.parts if part.startswith("page="))
     return [{**row, "page": page} for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+def lose_newest_offsets(store: Path) -> None:
+    """The entry of Spark's log for the epoch it planned last is gone, as if it had never reached the disk."""
+    entries = [entry for entry in store.glob("spark/*/offsets/*") if entry.name.isdigit()]
+    max(entries, key=lambda entry: int(entry.name)).unlink()
+
+
+def lose_spark_folder(store: Path) -> None:
+    """All that Spark remembers is gone."""
+    shutil.rmtree(store / "spark")

@@ -1,29 +1,50 @@
 """SIGKILL at every named point: what an interrupted and resumed run wrote equals what an uninterrupted one wrote.
 
 One run is killed at each point in turn, each time some epochs further on, and resumed with the next point planned: so
-every recovery also starts from a store that was recovered before.
+every recovery also starts from a store that was recovered before. After some of the kills the store loses what Spark
+wrote into it.
 """
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from headrace.model.crash import POINTS
-from tests.crash.files import written
+from tests.crash.files import lose_newest_offsets, lose_spark_folder, written
 from tests.crash.processes import start_program, wait_for_orphans
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PER_EPOCH = 600
-EPOCHS = len(POINTS) + 12
-ROWS = EPOCHS * PER_EPOCH
-TIMEOUT_S = 240
-
 LATE = ("base_written", "sweeping", "final_published")
 """Points that come when they come, or only at the end."""
+
+
+class Strike(NamedTuple):
+    """Where the run is killed, and what its store loses before it is resumed."""
+
+    point: str
+    lose: Callable[[Path], None] | None = None
+
+    def __str__(self) -> str:
+        return self.point if self.lose is None else f"{self.point}-{self.lose.__name__}"
+
+
+STRIKES = (
+    *(Strike(point) for point in POINTS if point not in LATE),
+    Strike("released", lose_newest_offsets),
+    Strike("released", lose_spark_folder),
+    *(Strike(point) for point in LATE),
+)
+
+PER_EPOCH = 600
+EPOCHS = len(STRIKES) + 12
+ROWS = EPOCHS * PER_EPOCH
+TIMEOUT_S = 240
 
 
 def run_to_the_end(folder: Path) -> None:
@@ -32,15 +53,17 @@ def run_to_the_end(folder: Path) -> None:
     assert process.returncode == 0, output
 
 
-def run_until_struck(folder: Path, point: str, epoch: int, kill: str) -> None:
-    struck = folder / f"struck-{point}-{kill}"
+def run_until_struck(folder: Path, strike: Strike, epoch: int, kill: str) -> None:
+    struck = folder / f"struck-{strike}-{kill}"
     process = start_program(
-        folder, ROWS, PER_EPOCH, {"point": point, "epoch": epoch, "kill": kill, "once": str(struck)}
+        folder, ROWS, PER_EPOCH, {"point": strike.point, "epoch": epoch, "kill": kill, "once": str(struck)}
     )
     output, _ = process.communicate(timeout=TIMEOUT_S)
-    assert struck.exists(), f"{point} was never reached:\n{output}"
-    assert process.returncode == (-signal.SIGKILL if kill == "driver" else 0), f"{point}:\n{output}"
+    assert struck.exists(), f"{strike} was never reached:\n{output}"
+    assert process.returncode == (-signal.SIGKILL if kill == "driver" else 0), f"{strike}:\n{output}"
     wait_for_orphans(process.pid)
+    if strike.lose is not None:
+        strike.lose(folder / "store")
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +79,8 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 def test_a_run_killed_at_every_point_in_turn_loses_and_doubles_nothing(
     tmp_path: Path, expected: dict[str, list[str]]
 ) -> None:
-    early = [point for point in POINTS if point not in LATE]
-    for number, point in enumerate([*early, *LATE]):
-        run_until_struck(tmp_path, point, -1 if point in LATE else number + 1, "driver")
+    for number, strike in enumerate(STRIKES):
+        run_until_struck(tmp_path, strike, -1 if strike.point in LATE else number + 1, "driver")
     run_to_the_end(tmp_path)
     assert written(tmp_path) == expected
 
@@ -68,5 +90,5 @@ def test_a_run_killed_at_every_point_in_turn_loses_and_doubles_nothing(
 def test_a_killed_worker_costs_a_retry_and_nothing_else(
     point: str, tmp_path: Path, expected: dict[str, list[str]]
 ) -> None:
-    run_until_struck(tmp_path, point, 2, "self")
+    run_until_struck(tmp_path, Strike(point), 2, "self")
     assert written(tmp_path) == expected

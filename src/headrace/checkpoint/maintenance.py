@@ -1,4 +1,6 @@
-"""Folding and sweeping: one thread beside the epochs, which never waits for it.
+"""Folding and sweeping: beside the epochs, which never wait for it.
+
+`Upkeep` is the work, done when somebody asks for it; `Maintainer` is the thread that asks in production.
 
 A fold changes the list of a step's runs, never the content; its result takes effect with the next manifest, and if the
 list has changed in the meantime so that it no longer fits, it is dropped. A sweep deletes only what no kept
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.checkpoint.sparklog import sweep_inputs
@@ -19,7 +22,7 @@ from headrace.model.report import RunRef
 from headrace.state import layout
 from headrace.state.fold import write_fold
 from headrace.state.folding import Fold, apply_fold, plan_folds
-from headrace.state.manifest import JobState
+from headrace.state.manifest import JobState, Manifest
 from headrace.state.shard import EVENT_DUE, WALL_DUE
 from headrace.state.store import Store
 from headrace.state.sweep import sweep_store
@@ -38,26 +41,30 @@ class _Done:
     result: RunRef | None
 
 
-class Maintainer:
-    """Folds and sweeps one store while a job runs."""
+class Upkeep:
+    """Folds and sweeps one store, on the thread of whoever asks for it."""
 
-    def __init__(self, store: Store, job: JobFacts, fence: int, *, retain: int) -> None:
+    def __init__(
+        self, store: Store, job: JobFacts, fence: int, *, retain: int, inline_bytes: int = INLINE_FOLD_BYTES
+    ) -> None:
+        """``inline_bytes``: a folded run of at most this size travels inside the manifest."""
         self._store = store
         self._job = job
         self._fence = fence
         self._retain = retain
+        self._inline_bytes = inline_bytes
         self._cuts = [group_range(shard, job.parallelism, job.key_groups).start for shard in range(job.parallelism)]
         self._wake = threading.Condition()
         self._state: JobState | None = None
         self._done: list[_Done] = []
+        self._taken: set[str] = set()
+        """Folded runs that the manifest in the making will name: no sweep may take them before it is there."""
         self._closing = False
-        self._since_sweep = 0
-        self._thread = threading.Thread(target=self._loop, name="headrace-maintenance", daemon=True)
-        self._thread.start()
 
     def take_folds(self, state: JobState) -> dict[str, tuple[RunRef, ...]]:
         with self._wake:
             done, self._done = self._done, []
+            self._taken |= _files(done)
         changed: dict[str, tuple[RunRef, ...]] = {}
         for finished in done:
             before = changed.get(finished.step, state.runs.get(finished.step, ()))
@@ -69,45 +76,28 @@ class Maintainer:
     def published(self, state: JobState) -> None:
         with self._wake:
             self._state = state
+            self._taken = set()
             self._wake.notify()
 
-    def close(self) -> None:
-        """Waits for the fold at hand, then ends."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        self._thread.join(timeout=60)
-
-    def _loop(self) -> None:
-        while True:
-            with self._wake:
-                while not self._closing and (self._state is None or self._done):
-                    # A finished fold has to be in a manifest before the next is planned on top of it.
-                    self._wake.wait()
-                if self._closing:
-                    return
-                state, self._state = self._state, None
-            assert state is not None
-            try:
-                self._maintain(state)
-            except Exception as error:  # state is whole without folds; the next published epoch tries again
-                log.warning("folding was put off: %s: %s", type(error).__name__, error)
-
-    def _maintain(self, state: JobState) -> None:
+    def fold(self, state: JobState) -> None:
+        """Folds what is worth folding in the newest published state; the next manifest will say so."""
+        if self._done:
+            # A finished fold has to be in a manifest before the next is planned on top of it.
+            return
         for step, refs in state.runs.items():
-            for fold in plan_folds(refs, self._cuts):
+            for fold in plan_folds(refs, [0] if layout.is_broadcast(step) else self._cuts):
                 if self._closing:
                     return
                 result = self._fold(state, step, fold)
                 with self._wake:
                     self._done.append(_Done(step, fold, result))
-        self._since_sweep += 1
-        if self._since_sweep >= SWEEP_EVERY:
-            self._since_sweep = 0
-            with self._wake:
-                spared = {done.result.file for done in self._done if done.result is not None}
-            sweep_store(self._store, state, fence=self._fence, retain=self._retain, spared=spared)
-            sweep_inputs(self._store, state.manifest.offsets)
+
+    def sweep(self, state: JobState) -> None:
+        """Deletes what no kept manifest names; ``state`` is the newest published one."""
+        with self._wake:
+            spared = _files(self._done) | self._taken
+        sweep_store(self._store, state, fence=self._fence, retain=self._retain, spared=spared)
+        sweep_inputs(self._store, state.manifest.offsets)
 
     def _fold(self, state: JobState, step: str, fold: Fold) -> RunRef | None:
         manifest = state.manifest
@@ -122,6 +112,54 @@ class Maintainer:
             groups=self._job.key_groups,
             clocks={table: now[clock] for table, clock in self._job.ttl.get(step, {}).items()},
             fired={EVENT_DUE: watermark, WALL_DUE: manifest.clock_us},
-            renamed={name: declared.was for name, declared in manifest.states.get(step, {}).items() if declared.was},
-            inline_bytes=INLINE_FOLD_BYTES,
+            renamed=_former_names(manifest, layout.step_of(step)),
+            inline_bytes=self._inline_bytes,
         )
+
+
+class Maintainer(Upkeep):
+    """Folds and sweeps one store in a thread, while a job runs."""
+
+    def __init__(self, store: Store, job: JobFacts, fence: int, *, retain: int) -> None:
+        super().__init__(store, job, fence, retain=retain)
+        self._since_sweep = 0
+        self._thread = threading.Thread(target=self._loop, name="headrace-maintenance", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Waits for the fold at hand, then ends."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(timeout=60)
+
+    def _loop(self) -> None:
+        while True:
+            with self._wake:
+                while not self._closing and (self._state is None or self._done):
+                    self._wake.wait()
+                if self._closing:
+                    return
+                state, self._state = self._state, None
+            assert state is not None
+            try:
+                self._maintain(state)
+            except Exception as error:  # state is whole without folds; the next published epoch tries again
+                log.warning("folding was put off: %s: %s", type(error).__name__, error)
+
+    def _maintain(self, state: JobState) -> None:
+        self.fold(state)
+        if self._closing:
+            return
+        self._since_sweep += 1
+        if self._since_sweep >= SWEEP_EVERY:
+            self._since_sweep = 0
+            self.sweep(state)
+
+
+def _former_names(manifest: Manifest, step: str) -> dict[str, tuple[str, ...]]:
+    return {name: declared.was for name, declared in manifest.states.get(step, {}).items() if declared.was}
+
+
+def _files(done: Iterable[_Done]) -> set[str]:
+    return {finished.result.file for finished in done if finished.result is not None}

@@ -21,7 +21,7 @@ POINTS: Final = {
     "offsets_written": "Spark has fixed the epoch's offsets; the driver has not begun",
     "state_opening": "a task opens the runs of its shard",
     "in_function": "a task is in the middle of user code",
-    "delta_half_written": "a delta is in a temporary file, not under its name",
+    "delta_half_written": "half of a delta is in a temporary file, nothing under its name",
     "outputs_staged": "delta and outputs are durable, the report is not sent",
     "reports_collected": "all reports are there, nothing is published",
     "manifest_written": "the manifest's temporary file is written, not linked",
@@ -35,6 +35,9 @@ POINTS: Final = {
     "sweeping": "in the middle of a sweep",
     "final_published": "the last epoch of drained input is published",
 }
+
+BESIDE: Final = frozenset({"base_written", "sweeping"})
+"""Points of the work that goes on beside the epochs: folding and sweeping."""
 
 
 class Crash(BaseException):
@@ -62,6 +65,11 @@ def reach(point: str, epoch: int) -> None:
     """Say that this point has been reached in this epoch."""
     if _hook is not None:
         _hook(point, epoch)
+
+
+def armed() -> bool:
+    """Whether anybody listens: for points that cost something to come to."""
+    return _hook is not None
 
 
 @contextmanager

@@ -1,0 +1,165 @@
+"""Every gap in which everything may die, and the tests that strike there: a table to read, and the proof that it is
+whole.
+
+A gap has one or more named points (`headrace.model.crash`), where production code lets a test end the world. Each of
+them is struck twice: by SIGKILL with Spark, all in one long run (`test_kills`), and without a JVM, where results,
+state, counters and files can be looked at closely.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from headrace.model import crash
+from tests.crash import test_kills as kills
+from tests.crash.processes import ROOT
+
+KILLS = "tests/crash/test_kills.py::test_a_run_killed_at_every_point_in_turn_loses_and_doubles_nothing"
+KILLED_WORKER = "tests/crash/test_kills.py::test_a_killed_worker_costs_a_retry_and_nothing_else"
+PLAYED = "tests/testing/test_crashes.py::test_dying_at_a_point_in_two_epochs_changes_nothing"
+HALF = "tests/crash/test_half_written.py"
+ATTEMPTS = "tests/crash/test_attempts.py"
+UPKEEP = "tests/crash/test_upkeep.py"
+LOST = "tests/crash/test_lost_log.py"
+
+
+class Gap(NamedTuple):
+    where: str
+    points: tuple[str, ...]
+    proofs: tuple[str, ...]
+    """Tests, beside the long run with SIGKILL, in which every point is struck."""
+
+
+GAPS = (
+    Gap(
+        "offsets written",
+        ("offsets_written",),
+        (PLAYED, f"{LOST}::test_an_epoch_that_was_planned_and_forgotten_is_planned_anew"),
+    ),
+    Gap("in a task while it opens state (worker killed)", ("state_opening",), (PLAYED, KILLED_WORKER)),
+    Gap(
+        "in user code with two attempts overlapping",
+        ("in_function",),
+        (
+            PLAYED,
+            KILLED_WORKER,
+            f"{ATTEMPTS}::test_an_attempt_that_begins_while_another_is_in_user_code_does_not_touch_it",
+            f"{ATTEMPTS}::test_of_two_overlapping_attempts_one_counts_and_the_others_files_are_swept",
+            f"{ATTEMPTS}::test_readers_of_different_attempts_are_refused_and_the_epoch_is_run_again",
+            f"{ATTEMPTS}::test_operators_that_began_another_attempt_give_the_first_one_up",
+        ),
+    ),
+    Gap(
+        "delta half written",
+        ("delta_half_written",),
+        (
+            PLAYED,
+            f"{HALF}::test_a_writer_killed_half_way_leaves_half_a_file_and_no_name",
+            f"{HALF}::test_half_a_delta_is_never_named_and_the_epoch_is_run_again",
+            f"{HALF}::test_a_sweep_removes_the_halves_of_dead_writers_and_leaves_those_of_live_ones",
+        ),
+    ),
+    Gap("outputs staged, no report yet", ("outputs_staged",), (PLAYED, KILLED_WORKER)),
+    Gap("reports collected", ("reports_collected", "before_publish"), (PLAYED,)),
+    Gap(
+        "manifest's temporary file written, not linked",
+        ("manifest_written",),
+        (PLAYED, f"{HALF}::test_a_death_before_linking_leaves_the_whole_manifest_in_a_temporary_file"),
+    ),
+    Gap(
+        "manifest created, answer lost",
+        ("manifest_answer_lost",),
+        (PLAYED, "tests/state/test_store.py::test_a_death_while_publishing_leaves_a_manifest_whole_or_absent"),
+    ),
+    Gap(
+        "published, not released",
+        ("published",),
+        (PLAYED, f"{LOST}::test_an_epoch_that_spark_forgot_is_neither_run_again_nor_lost"),
+    ),
+    Gap("between two sinks", ("between_sinks",), (PLAYED,)),
+    Gap(
+        "between two files of one sink",
+        ("between_files",),
+        (PLAYED, "tests/sinks/test_files.py::test_keeps_every_promise_of_a_sink"),
+    ),
+    Gap(
+        "released, Spark not told; also with Spark's offsets entry deleted, and with its whole folder",
+        ("released",),
+        (
+            PLAYED,
+            f"{LOST}::test_an_epoch_that_spark_forgot_is_neither_run_again_nor_lost",
+            f"{LOST}::test_sparks_folder_is_made_from_the_manifests_whatever_was_left_of_it",
+            f"{LOST}::test_spark_asking_again_for_an_epoch_it_was_not_told_of_gets_a_release_and_no_tasks",
+        ),
+    ),
+    Gap(
+        "base written, not referenced",
+        ("base_written",),
+        (
+            f"{UPKEEP}::test_dying_with_a_written_base_in_every_epoch_changes_nothing",
+            f"{UPKEEP}::test_a_base_that_no_manifest_names_is_not_read_and_is_swept",
+        ),
+    ),
+    Gap(
+        "in the middle of a sweep",
+        ("sweeping",),
+        (
+            f"{UPKEEP}::test_dying_in_the_sweep_behind_every_epoch_changes_nothing",
+            f"{UPKEEP}::test_a_sweep_that_died_half_way_leaves_every_epoch_readable_and_is_completed",
+            "tests/state/test_sweep.py::"
+            "test_a_sweep_killed_anywhere_leaves_every_epoch_readable_and_is_finished_by_the_next",
+        ),
+    ),
+    Gap(
+        "last epoch of drained input published",
+        ("final_published",),
+        (
+            "tests/testing/test_crashes.py::"
+            "test_dying_when_the_last_epoch_of_drained_input_is_published_changes_nothing",
+            f"{LOST}::test_drained_input_stays_drained_when_spark_forgot",
+        ),
+    ),
+)
+
+
+def claims_of(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+
+
+def reached(path: Path) -> Iterator[str]:
+    """Points that a module comes to: first arguments of `reach`, also through a function of its own."""
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)) if "crash" in text else ():
+        if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        point = node.args[0].value
+        if name in ("reach", "_reach") and isinstance(point, str):
+            yield point
+
+
+def test_every_point_lies_in_one_gap() -> None:
+    assert sorted(point for gap in GAPS for point in gap.points) == sorted(crash.POINTS)
+
+
+@pytest.mark.parametrize("gap", GAPS, ids=lambda gap: gap.where)
+def test_every_gap_has_tests_that_are_there(gap: Gap) -> None:
+    for proof in (KILLS, *gap.proofs):
+        path, _, name = proof.partition("::")
+        assert name in claims_of(ROOT / path), proof
+
+
+def test_every_point_is_struck_by_sigkill_in_the_long_run() -> None:
+    assert {strike.point for strike in kills.STRIKES} == set(crash.POINTS)
+
+
+def test_production_code_comes_to_every_point_but_the_one_in_user_code() -> None:
+    sources = (ROOT / "src" / "headrace").rglob("*.py")
+    assert {point for path in sources for point in reached(path)} == set(crash.POINTS) - {"in_function"}
+    assert "in_function" in set(reached(ROOT / "tests" / "crash" / "program.py"))
