@@ -6,18 +6,21 @@ import pytest
 
 from headrace.checkpoint.decide import (
     AlreadyFinal,
+    Apart,
     Recovery,
     Refuse,
     ResumeFrom,
     RunEpoch,
     SkipEpoch,
     StartFresh,
+    decide_broadcast,
     decide_epoch,
+    decide_looped,
     decide_recovery,
     decide_reports,
 )
 from headrace.checkpoint.facts import RecoveryFacts, StoreRecord
-from headrace.model.report import TaskReport
+from headrace.model.report import StepReport, TaskReport
 from headrace.state.manifest import JobState, Manifest
 
 
@@ -112,3 +115,35 @@ def test_shards_that_read_different_attempts_are_not_published() -> None:
 
 def test_disagreeing_watermarks_are_not_published() -> None:
     assert "different watermarks" in check([report(1, 0, "a"), report(1, 1, "b", watermark=8)])
+
+
+def told(shard: int, **digests: str) -> TaskReport:
+    report = TaskReport(level=1, shard=shard, attempt=f"a{shard}", epoch=1, parent="p")
+    report.steps.append(StepReport("match", broadcast=digests))
+    return report
+
+
+def test_broadcast_states_that_are_the_same_on_all_shards_are_fine() -> None:
+    assert decide_broadcast([told(0, rules="x", names="y"), told(1, names="y", rules="x")]) is None
+    assert decide_broadcast([told(0), told(1)]) is None
+
+
+@pytest.mark.parametrize("other", [{"rules": "z"}, {}, {"rules": "x", "more": "y"}])
+def test_a_broadcast_state_that_differs_is_named_with_its_shard(other: dict[str, str]) -> None:
+    found = decide_broadcast([told(2, **other), told(1, rules="x"), told(0, rules="x")])
+    assert found == Apart("match", "more" if "more" in other else "rules", 2)
+
+
+@pytest.mark.parametrize(
+    ("read", "expected", "problem"),
+    [
+        ([{"again": 3}, {"again": 2, "other": 1}], {"again": 5, "other": 1}, ""),
+        ([{}, {"again": 0}], {}, ""),
+        ([{"again": 3}], {"again": 5}, "tasks read 3 rows of the loop 'again', which has 5"),
+        ([{"again": 3}, {"again": 3}], {"again": 3}, "tasks read 6 rows of the loop 'again', which has 3"),
+        ([], {"again": 1}, "tasks read 0 rows of the loop 'again', which has 1"),
+    ],
+)
+def test_all_rows_of_a_loop_are_read_once(read: list[dict[str, int]], expected: dict[str, int], problem: str) -> None:
+    reports = [TaskReport(level=0, shard=i, attempt="", epoch=1, parent="", looped=rows) for i, rows in enumerate(read)]
+    assert decide_looped(reports, expected) == problem

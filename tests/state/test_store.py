@@ -19,7 +19,6 @@ from fsspec.implementations.memory import MemoryFileSystem
 from headrace.errors import AlreadyExists, MissingFile, StoreError
 from headrace.model import crash
 from headrace.state import layout
-from headrace.state.cache import FileCache, LruCache
 from headrace.state.remote import RemoteStore
 from headrace.state.run import clear_open_runs, describe_run, encode_run, open_ref
 from headrace.state.store import LocalStore, Store, open_store
@@ -51,10 +50,20 @@ def _dir_in_memory(folder: Path) -> Store:
     return RemoteStore("dir://memory", cache_dir=folder / "cache", fs=fs)
 
 
-@pytest.fixture(params=[_local, _memory, _file, _dir, _dir_in_memory], ids=lambda make: make.__name__.strip("_"))
+KINDS: dict[str, Callable[[Path], Store]] = {
+    "local": _local,
+    "memory": _memory,
+    "file": _file,
+    "dir": _dir,
+    "dir_in_memory": _dir_in_memory,
+}
+
+
+@pytest.fixture(params=[*KINDS, "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    make: Callable[[Path], Store] = request.param
-    return make(tmp_path)
+    if request.param == "s3":
+        return RemoteStore(f"s3://{request.getfixturevalue('bucket')}/some/store", cache_dir=tmp_path / "cache")
+    return KINDS[request.param](tmp_path)
 
 
 def test_what_is_written_is_read(store: Store) -> None:
@@ -372,44 +381,8 @@ def test_a_damaged_copy_is_fetched_again(flaky: tuple[Flaky, RemoteStore], tmp_p
     _, store = flaky
     data = encode_run([], lo=0, hi=8, groups=8)
     store.write(RUN, data)
-    (tmp_path / "cache" / RUN).write_bytes(b"\0" * len(data))
+    (tmp_path / "cache" / "files" / RUN).write_bytes(b"\0" * len(data))
     ref = describe_run(data, epoch=1, file=RUN)
     with pytest.raises(StoreError, match="damaged"):
         open_ref(store, ref)
     assert open_ref(store, ref).rows == 0
-
-
-# --- caches
-
-
-def test_the_file_cache_drops_what_was_used_longest_ago(tmp_path: Path) -> None:
-    cache = FileCache(tmp_path, limit_bytes=25)
-    for age, name in enumerate(["a", "b"]):
-        path = cache.get(name, lambda local: local.write_bytes(bytes(10)) and None)
-        os.utime(path, (age, age))
-    cache.get("a", pytest.fail)
-    cache.get("c", lambda local: local.write_bytes(bytes(10)) and None)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c"]
-
-
-def test_a_failed_fetch_leaves_no_file(tmp_path: Path) -> None:
-    cache = FileCache(tmp_path, limit_bytes=100)
-
-    def fails(local: Path) -> None:
-        local.write_bytes(b"half")
-        raise MissingFile("gone")
-
-    with pytest.raises(MissingFile):
-        cache.get("x/a", fails)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_open_things_are_bounded_and_the_least_recent_goes() -> None:
-    cache: LruCache[str] = LruCache(2)
-    assert [cache.get(name, lambda name=name: name) for name in ("a", "b", "a", "c")] == ["a", "b", "a", "c"]  # type: ignore[misc]
-    assert cache.get("a", pytest.fail) == "a"
-    assert cache.get("b", lambda: "again") == "again"
-    assert len(cache) == 2
-    cache.drop("b")
-    cache.clear()
-    assert len(cache) == 0

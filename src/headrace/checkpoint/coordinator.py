@@ -17,24 +17,34 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
-from headrace.checkpoint.decide import Refuse, SkipEpoch, decide_epoch, decide_reports
+from headrace.checkpoint.decide import (
+    Refuse,
+    SkipEpoch,
+    decide_broadcast,
+    decide_epoch,
+    decide_looped,
+    decide_reports,
+)
 from headrace.checkpoint.fence import Fence
 from headrace.checkpoint.publish import (
     derive_added,
     derive_counters,
+    derive_loops,
     derive_outputs,
     derive_stats,
     derive_steps,
+    derive_waits,
     new_nonce,
     publish_manifest,
 )
 from headrace.checkpoint.release import Releaser
-from headrace.errors import EpochFailed, Refused
+from headrace.errors import EpochFailed, FunctionFailed, Refused
 from headrace.model import crash
 from headrace.model.job import JobFacts, derive_states
+from headrace.model.loops import Loops, waiting
 from headrace.model.order import EpochOrder
 from headrace.model.report import RunRef, TaskReport
-from headrace.model.watermarks import TimeState, derive_next_idle_us, derive_time, merge_marks
+from headrace.model.watermarks import Kept, TimeState, choose_kept, derive_next_idle_us, derive_time, merge_marks
 from headrace.state import layout
 from headrace.state.manifest import JobState, Manifest
 from headrace.state.store import Store
@@ -95,7 +105,7 @@ class Coordinator:
             clock_us=clock_us,
             parent_epoch=-1 if state is None else state.epoch,
             parent="" if state is None else state.manifest.nonce,
-            final=final,
+            final=final or (state is not None and state.manifest.ending),
             hints={source: dict(splits) for source, splits in hints.items()},
             reached_us=reached_us,
         )
@@ -131,6 +141,7 @@ class Coordinator:
         problem = decide_reports(
             list(reports), epoch=order.epoch, parent=order.parent, levels=job.levels, parallelism=job.parallelism
         )
+        problem = problem or decide_looped(reports, waiting(self._loops, job.loops))
         if not problem and job.levels:
             expected = self._time(order, _marks(reports, level=0), final=order.final).steps
             found = next(report.watermarks for report in reports if report.level == 1)
@@ -143,14 +154,40 @@ class Coordinator:
                 found=problem,
                 next_move="start again: the epoch is replayed whole from the same offsets",
             )
+        self._check_broadcast(order, reports)
 
-    def _time(self, order: EpochOrder, marks: dict[str, dict[str, int]], *, final: bool) -> TimeState:
+    def _check_broadcast(self, order: EpochOrder, reports: Sequence[TaskReport]) -> None:
+        apart = decide_broadcast(reports)
+        if apart is None:
+            return
+        rows = apart.what.startswith("!")
+        what = "the rows that on_broadcast gave are" if rows else f"the broadcast state {apart.what!r} is"
+        raise FunctionFailed(
+            f"{what} not the same on every shard, so the epoch is not published",
+            where=f"step {apart.step}, epoch {order.epoch}",
+            expected="on_broadcast to be deterministic: every shard calls it with the same rows and has to come to the "
+            "same",
+            found=f"shard {apart.shard} came to something else than shard 0",
+            next_move="let the function given to ctx.for_each_key yield rows that depend on keys"
+            if rows
+            else "use only the row, ctx and broadcast state in on_broadcast: no random numbers, no clock but ctx.now, "
+            "nothing that a key or a process has of its own",
+        )
+
+    @property
+    def _loops(self) -> Loops:
+        """What waits in loops, by the newest published state."""
+        return {} if self.state is None else self.state.manifest.loops
+
+    def _time(
+        self, order: EpochOrder, marks: dict[str, dict[str, int]], *, final: bool, kept: Kept | None = None
+    ) -> TimeState:
         before = TimeState() if self.state is None else self.state.manifest.time
         merged: dict[str, dict[str, int]] = {}
         merge_marks(merged, order.hints)
         merge_marks(merged, marks)
         return derive_time(before, merged, sources=self.job.timed, steps=self.job.step_sources, was=self.job.was,
-                           clock_us=order.clock_us, final=final, reached_us=order.reached_us)  # fmt: skip
+                           clock_us=order.clock_us, final=final, reached_us=order.reached_us, kept=kept)  # fmt: skip
 
     def _derive(
         self,
@@ -165,9 +202,12 @@ class Coordinator:
             folded = self.maintenance.take_folds(before)
             rewritten.update({step: runs for step, runs in folded.items() if step not in rewritten})
         full, steps = derive_steps(before, derive_added(reports), rewritten, order.epoch)
-        time = self._time(order, _marks(reports), final=order.final)
+        kept = choose_kept((report.marks, report.kept) for report in reports if report.kept)
+        time = self._time(order, _marks(reports), final=order.final, kept=kept)
         dues = [step.next_due_us for report in reports for step in report.steps if step.next_due_us is not None]
         idle = derive_next_idle_us(time, self.job.timed, order.clock_us)
+        loops = derive_loops(self._loops, reports, self.job.loops)
+        circling = bool(waiting(loops, self.job.loops))
         manifest = Manifest(
             app=self.job.app,
             timeline=self.timeline,
@@ -183,12 +223,17 @@ class Coordinator:
             offsets=offsets,
             retired=self.retired,
             time=time,
+            timed=list(self.job.timed),
+            reads={step: list(above) for step, above in self.job.step_sources.items()},
+            waits_for=derive_waits(reports),
             full=full,
             steps=steps,
             states=derive_states(self.job.states, {} if before is None else before.manifest.states, self.job.was),
             outputs=derive_outputs(reports),
+            loops=loops,
             next_due_us=min([*dues, *([] if idle is None else [idle])], default=None),
-            final=order.final,
+            final=order.final and not circling,
+            ending=order.final and circling,
             counters=derive_counters({} if before is None else before.manifest.counters, reports, self.job.was),
             tasks=derive_stats(reports),
             took_us=dict(took_us),
@@ -205,16 +250,6 @@ def _marks(reports: Iterable[TaskReport], level: int | None = None) -> dict[str,
     return merged
 
 
-class NoMaintenance:
-    """Neither folds nor sweeps: for tests of the coordinator alone."""
-
-    def take_folds(self, state: JobState) -> dict[str, tuple[RunRef, ...]]:
-        return {}
-
-    def published(self, state: JobState) -> None:
-        pass
-
-
 def adopt_runs(state: JobState, *, renamed: Mapping[str, str], cuts: Sequence[int]) -> dict[str, tuple[RunRef, ...]]:
     """The runs of a state as this program sees them: steps under their new names, references cut at shard bounds.
 
@@ -224,11 +259,15 @@ def adopt_runs(state: JobState, *, renamed: Mapping[str, str], cuts: Sequence[in
 
     changed: dict[str, tuple[RunRef, ...]] = {}
     runs: dict[str, Any] = dict(state.runs)
-    for step, was in renamed.items():
+    both = {**renamed, **{layout.broadcast(step): layout.broadcast(was) for step, was in renamed.items()}}
+    for step, was in both.items():
         if step not in runs and was in runs:
             runs[step] = changed[step] = runs.pop(was)
             changed[was] = ()
     for step, refs in runs.items():
+        if layout.is_broadcast(step):
+            # Every shard reads all of it.
+            continue
         pieces: list[RunRef] = []
         for ref in refs:
             bounds = [ref.lo, *(cut for cut in cuts if ref.lo < cut < ref.hi), ref.hi]

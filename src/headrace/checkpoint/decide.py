@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.checkpoint.facts import RecoveryFacts
+from headrace.errors import EndlessLoop
+from headrace.model.loops import ENDLESS_EPOCHS
 from headrace.model.report import TaskReport
 from headrace.state.manifest import JobState
 
@@ -138,3 +141,50 @@ def decide_reports(reports: list[TaskReport], *, epoch: int, parent: str, levels
             if set(report.upstream) != sent:
                 return f"shard {report.shard} of level {level} read other attempts of level {level - 1} than reported"
     return ""
+
+
+def decide_looped(reports: Sequence[TaskReport], expected: Mapping[str, int]) -> str:
+    """Why the rows of loops were not read back as they should, or an empty text. ``expected``: loop → rows in it."""
+    found: dict[str, int] = {}
+    for report in reports:
+        for name, rows in report.looped.items():
+            found[name] = found.get(name, 0) + rows
+    for name in sorted({*found, *expected}):
+        if found.get(name, 0) != expected.get(name, 0):
+            return f"tasks read {found.get(name, 0)} rows of the loop {name!r}, which has {expected.get(name, 0)}"
+    return ""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Shards that should have done the same did not."""
+
+    step: str
+    what: str
+    """A broadcast state, or ``!rows``."""
+    shard: int
+    """One that differs from the first."""
+
+
+def decide_broadcast(reports: Sequence[TaskReport]) -> Apart | None:
+    """Where broadcast rows did not lead to the same on every shard, if anywhere."""
+    first: dict[str, Mapping[str, str]] = {}
+    for report in sorted(reports, key=lambda report: report.shard):
+        for step in report.steps:
+            told = first.setdefault(step.step, step.broadcast)
+            for what in sorted({*told, *step.broadcast}):
+                if told.get(what) != step.broadcast.get(what):
+                    return Apart(step.step, what, report.shard)
+    return None
+
+
+def endless_loop(circling: Mapping[str, int], where: str) -> EndlessLoop:
+    """What to say of a run that is to end and cannot. ``circling``: loop → rows in it."""
+    found = ", ".join(f"{rows} rows in {name!r}" for name, rows in sorted(circling.items()))
+    return EndlessLoop(
+        f"rows are still in loops after {ENDLESS_EPOCHS} epochs without any input",
+        where=where,
+        expected="rows to leave their loop after some rounds, so that a run over bounded input can end",
+        found=found,
+        next_move="feed only rows that have something left to do: stream.where(…).feed(loop); a field may count rounds",
+    )

@@ -25,6 +25,13 @@ class StoreRecord(msgspec.Struct, frozen=True):
     timeline: int = 0
 
 
+class ReleasedNote(msgspec.Struct, frozen=True):
+    """What a remote store holds in the place of Spark's commits: the newest epoch whose outputs are out."""
+
+    timeline: int
+    epoch: int
+
+
 @dataclass(frozen=True)
 class RecoveryFacts:
     record: StoreRecord | None
@@ -33,7 +40,7 @@ class RecoveryFacts:
     previous_offsets: str | None = None
     """Offsets of the epoch before the newest, where its manifest is kept."""
     committed: int | None = None
-    """The newest epoch that any of Spark's folders says is done."""
+    """The newest epoch that is known to be done, outputs and all: by Spark's folders in the store, or by our note."""
 
 
 def read_facts(store: Store) -> RecoveryFacts:
@@ -45,7 +52,7 @@ def read_facts(store: Store) -> RecoveryFacts:
     previous = None
     if state is not None and state.epoch > 0 and state.epoch - 1 in epochs:
         previous = read_manifest(store, timeline, state.epoch - 1).offsets
-    return RecoveryFacts(record, state, previous, _newest_commit(store))
+    return RecoveryFacts(record, state, previous, _newest_commit(store, timeline))
 
 
 def read_record(store: Store) -> StoreRecord | None:
@@ -65,6 +72,12 @@ def read_record(store: Store) -> StoreRecord | None:
         ) from error
 
 
-def _newest_commit(store: Store) -> int | None:
+def _newest_commit(store: Store, timeline: int) -> int | None:
     commits = [path.split("/") for path in store.list(layout.SPARK)]
-    return max((int(parts[-1]) for parts in commits if parts[-2] == "commits" and parts[-1].isdigit()), default=None)
+    epochs = [int(parts[-1]) for parts in commits if parts[-2] == "commits" and parts[-1].isdigit()]
+    try:
+        noted = msgspec.json.decode(store.read(layout.RELEASED), type=ReleasedNote)
+    except (MissingFile, msgspec.DecodeError):
+        # Without the note outputs are released once more than needed, which is harmless.
+        return max(epochs, default=None)
+    return max([*epochs, *([noted.epoch] if noted.timeline == timeline else [])], default=None)

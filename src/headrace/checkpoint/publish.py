@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from headrace.errors import AlreadyExists, EpochFailed, Fenced
 from headrace.model import crash
+from headrace.model.loops import Loops
 from headrace.model.report import RunRef, StagedPart, TaskReport
 from headrace.state import layout
 from headrace.state.manifest import (
@@ -52,6 +53,8 @@ def derive_added(reports: Iterable[TaskReport]) -> dict[str, list[RunRef]]:
         for step in report.steps:
             if step.runs:
                 added.setdefault(step.step, []).extend(step.runs)
+            if step.broadcast_runs:
+                added.setdefault(layout.broadcast(step.step), []).extend(step.broadcast_runs)
     return added
 
 
@@ -62,6 +65,16 @@ def derive_outputs(reports: Iterable[TaskReport]) -> dict[str, list[StagedPart]]
         for output, parts in report.staged.items():
             outputs.setdefault(output, []).extend(parts)
     return outputs
+
+
+def derive_loops(before: Loops, reports: Iterable[TaskReport], loops: Iterable[str]) -> dict[str, list[StagedPart]]:
+    """Loop → what was fed into it, in a fixed order. What is in loops that the program lacks stays there."""
+    mine = set(loops)
+    fed = {name: list(parts) for name, parts in before.items() if name not in mine}
+    for report in sorted(reports, key=lambda report: (report.level, report.shard)):
+        for name, parts in report.fed.items():
+            fed.setdefault(name, []).extend(parts)
+    return fed
 
 
 def derive_counters(
@@ -81,6 +94,16 @@ def derive_counters(
     return totals
 
 
+def derive_waits(reports: Iterable[TaskReport]) -> dict[str, int]:
+    """Step → event time at which the next thing is due in any of its shards."""
+    waits: dict[str, int] = {}
+    for report in reports:
+        for step in report.steps:
+            if step.waits_for_us is not None:
+                waits[step.step] = min(step.waits_for_us, waits.get(step.step, step.waits_for_us))
+    return waits
+
+
 def derive_stats(reports: Iterable[TaskReport]) -> list[TaskStats]:
     stats = []
     for report in sorted(reports, key=lambda report: (report.level, report.shard)):
@@ -90,8 +113,8 @@ def derive_stats(reports: Iterable[TaskReport]) -> list[TaskStats]:
                 "rows_out": step.rows_out,
                 "late": step.late,
                 "fired": step.fired,
-                "delta_rows": sum(run.rows for run in step.runs),
-                "delta_bytes": sum(run.size_bytes for run in step.runs),
+                "delta_rows": sum(run.rows for run in (*step.runs, *step.broadcast_runs)),
+                "delta_bytes": sum(run.size_bytes for run in (*step.runs, *step.broadcast_runs)),
             }
             for step in report.steps
             if step.step

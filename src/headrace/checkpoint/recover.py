@@ -78,6 +78,8 @@ def start_over(
         for path in store.list(folder):
             store.delete(path)
     store.delete(layout.TICK)
+    store.delete(layout.WAITING)
+    store.delete(layout.RELEASED)
 
 
 def _make_record(store: Store, job: JobFacts) -> StoreRecord:

@@ -4,6 +4,9 @@ Every run of the query gets a folder of its own, made from the newest manifest: 
 two epochs, the commit of the last, and our durable copies of Spark's logs per source. So nothing depends on what Spark
 left behind, flushed or not, and an older driver that wakes up writes into a folder that nobody reads.
 
+Spark writes into its folder by path. In a local store it lies among the other files; a remote store has a folder on
+the driver's machine for it, which is worth nothing after the run: Spark needs no way to write where the store is.
+
 What Spark had planned beyond the manifest is dropped: it never happened, and planning it anew is always safe.
 """
 
@@ -26,24 +29,26 @@ def write_spark_log(
     store: Store, run: str, record: StoreRecord, manifest: Manifest | None, previous: str | None, sources: Iterable[str]
 ) -> None:
     """Makes Spark's folder for a new run say exactly what the newest manifest says."""
-    store.write(layout.spark_metadata(run), record.query.encode())
+    folder = store.scratch()
+    folder.write(layout.spark_metadata(run), record.query.encode())
     if manifest is not None:
         epoch = manifest.epoch
         if previous is not None:
-            store.write(layout.spark_offset(run, epoch - 1), previous.encode())
+            folder.write(layout.spark_offset(run, epoch - 1), previous.encode())
         offsets = with_returning(manifest.offsets, manifest.retired, sources)
-        store.write(layout.spark_offset(run, epoch), offsets.encode())
-        store.write(layout.spark_commit(run, epoch), _COMMIT)
+        folder.write(layout.spark_offset(run, epoch), offsets.encode())
+        folder.write(layout.spark_commit(run, epoch), _COMMIT)
     for path in store.list(layout.INPUTS):
         name = path.removeprefix(f"{layout.INPUTS}/")
-        store.write(f"{layout.spark_inputs(run)}/{name}", store.read(path))
+        folder.write(f"{layout.spark_inputs(run)}/{name}", store.read(path))
 
 
 def drop_spark_logs(store: Store, keep: str) -> None:
     """Deletes the folders of earlier runs."""
-    for path in store.list(layout.SPARK):
+    folder = store.scratch()
+    for path in folder.list(layout.SPARK):
         if layout.spark_run_of(path) != keep:
-            store.delete(path)
+            folder.delete(path)
 
 
 def source_offsets(offsets: str) -> dict[str, str]:

@@ -27,16 +27,26 @@ STORE_RECORD: Final = "store.json"
 """Written once when the store is made: its id, format version and number of key groups."""
 
 LOCK: Final = "lock"
-"""Held by the running driver; advice for people and other drivers, never the exclusion itself."""
+"""Held by the running driver where the file system has locks; advice for other drivers, never the exclusion itself."""
 
 TICK: Final = "tick.json"
 """The next due time, for the ticker source that wakes the query when no data flows."""
 
+WAITING: Final = "waiting.json"
+"""Which aligned sources wait in the next epoch, for those that plan what it reads."""
+
 SPARK: Final = "spark"
-"""Spark's own checkpoint folders, one per run of its query, each made from the last manifest."""
+"""Spark's own checkpoint folders, one per run of its query, each made from the last manifest. In a remote store there
+are none: they lie on the driver's machine, in the store's ``scratch()``."""
 
 INPUTS: Final = "inputs"
 """Durable copies of Spark's logs per source (which files were read), from which its folders are made."""
+
+RELEASED: Final = "released.json"
+"""The newest epoch whose outputs are out, in stores where Spark's folders lie elsewhere and cannot tell."""
+
+HEARTBEATS: Final = "heartbeats"
+"""Signs of life of drivers, one file per fence."""
 
 MANIFESTS: Final = "manifests"
 FENCES: Final = "fences"
@@ -132,6 +142,33 @@ def fence(number: int) -> str:
 def parse_fence(path: str) -> int | None:
     found = re.match(rf"^{FENCES}/(\d+)\.json$", path)
     return int(found.group(1)) if found else None
+
+
+def heartbeat(fence: int) -> str:
+    """The file that the driver with this fence refreshes as long as it lives."""
+    return f"{HEARTBEATS}/{fence}.json"
+
+
+def parse_heartbeat(path: str) -> int | None:
+    found = re.match(rf"^{HEARTBEATS}/(\d+)\.json$", path)
+    return int(found.group(1)) if found else None
+
+
+_BROADCAST = "!broadcast"
+
+
+def broadcast(step: str) -> str:
+    """The name under which a step's broadcast states are listed: they have runs of their own, over all key groups."""
+    return f"{step}{_BROADCAST}"
+
+
+def is_broadcast(name: str) -> bool:
+    return name.endswith(_BROADCAST)
+
+
+def step_of(name: str) -> str:
+    """The step whose runs are listed under this name."""
+    return name.removesuffix(_BROADCAST)
 
 
 def runs(step: str) -> str:

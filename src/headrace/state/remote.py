@@ -15,50 +15,66 @@ import contextlib
 import inspect
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import fsspec
 import pyarrow as pa
-import xxhash
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 
-from headrace.errors import AlreadyExists, MissingFile, StoreError
+from headrace.errors import AlreadyExists, CorruptFile, MissingFile, StoreError
+from headrace.model import crash
 from headrace.state import layout
 from headrace.state.cache import FileCache
-from headrace.state.store import Data, already_exists, check_path, map_file, missing_file, pieces_of, request_failed
+from headrace.state.cache_folder import cache_folder, cache_limit_bytes
+from headrace.state.remote_errors import (
+    cache_failed,
+    is_disk_full,
+    is_explained,
+    missing_package,
+    no_bucket,
+    store_failed,
+)
+from headrace.state.store import Data, LocalStore, Store, already_exists, check_path, map_file, pieces_of
 
-CACHE_BYTES: Final = 32 * 2**30
 CREATE_ATTEMPTS: Final = 3
+FETCH_ATTEMPTS: Final = 2
 
 T = TypeVar("T")
 
 
 class RemoteStore:
-    """A store at an fsspec address. ``fs`` and ``root`` may be given instead of letting the address decide."""
+    """A store at an fsspec address. ``fs`` and ``root`` may be given instead of letting the address decide.
+
+    ``cache_dir`` is a folder of this machine for fetched files; other stores must not use the same.
+    """
 
     def __init__(
         self,
         url: str,
         *,
         cache_dir: str | Path | None = None,
-        cache_bytes: int = CACHE_BYTES,
+        cache_bytes: int | None = None,
         fs: AbstractFileSystem | None = None,
         root: str = "",
     ) -> None:
         self._url = url.rstrip("/")
         if fs is None:
-            # A listing that is remembered would hide what other machines write.
-            fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
+            fs, root = _open_file_system(url)
         self._fs = fs
         self._root = root.rstrip("/")
-        self._cache = FileCache(Path(cache_dir) if cache_dir else _cache_folder(self._url), cache_bytes)
+        self._folder = Path(cache_dir) if cache_dir else cache_folder(self._url)
+        limit = cache_limit_bytes(self._folder) if cache_bytes is None else cache_bytes
+        self._cache = FileCache(self._folder / "files", limit)
         self._links = isinstance(_innermost(fs), LocalFileSystem)
+        self._whole = _in_one_request(_innermost(fs))
         self._proved = False
+        self._scratch: LocalStore | None = None
 
     def __repr__(self) -> str:
         return f"RemoteStore({self._url!r})"
@@ -68,11 +84,12 @@ class RemoteStore:
         return self._url
 
     def read(self, path: str) -> bytes:
-        return bytes(self._ask(path, lambda: self._fs.cat_file(self._full(path))))
+        return bytes(self._ask(path, lambda: self._fs.cat_file(self._full(path), **self._whole)))
 
     def write(self, path: str, data: Data | Iterable[Data]) -> None:
         """Content goes to the cache folder first where it is a run or comes in pieces, then up in one request."""
-        if layout.parse_run(path) is None and isinstance(data, bytes | bytearray | memoryview | pa.Buffer):
+        run = layout.parse_run(path)
+        if run is None and isinstance(data, bytes | bytearray | memoryview | pa.Buffer):
             self._ask(path, lambda: self._put_bytes(self._full(path), bytes(data)))
             return
 
@@ -80,23 +97,31 @@ class RemoteStore:
             with open(local, "wb") as file:
                 for piece in pieces_of(data):
                     file.write(piece)
+            if run is not None:
+                crash.reach("delta_half_written", run.epoch)
             self._ask(path, lambda: self._put_file(local, self._full(path)))
 
         self._cache.drop(path)
-        self._cache.get(path, make)
+        with self._caching():
+            self._cache.put(path, make)
 
     def create(self, path: str, data: Data) -> None:
         if not self._proved:
             self._prove()
             self._proved = True
+        name = layout.parse_manifest(path)
+        if name is not None:
+            crash.reach("manifest_written", name.epoch)
         self._create(path, bytes(data))
+        if name is not None:
+            crash.reach("manifest_answer_lost", name.epoch)
 
     def list(self, prefix: str = "") -> list[str]:
         top = self._full(prefix.strip("/")) if prefix.strip("/") else self._root
         self._fs.invalidate_cache()
         try:
-            names = self._fs.find(top)
-        except FileNotFoundError:
+            names = self._ask(prefix.strip("/") or layout.STORE_RECORD, lambda: self._fs.find(top))
+        except MissingFile:
             return []
         start = len(self._root.strip("/"))
         paths = [str(name).strip("/")[start:].strip("/") for name in names]
@@ -109,28 +134,47 @@ class RemoteStore:
 
     def exists(self, path: str) -> bool:
         self._fs.invalidate_cache()
-        return bool(self._ask(path, lambda: self._fs.isfile(self._full(path))))
+        try:
+            # Not `isfile`, which answers no to everything that goes wrong.
+            return bool(self._ask(path, lambda: self._fs.info(self._full(path)))["type"] == "file")
+        except MissingFile:
+            return False
 
     def local_path(self, path: str) -> Path | None:
         check_path(path)
         return None
 
-    def open_buffer(self, path: str) -> pa.Buffer:
-        full = self._full(path)
+    def scratch(self) -> Store:
+        if self._scratch is None:
+            self._scratch = LocalStore(self._folder / "scratch", durable=False)
+        return self._scratch
 
-        def fetch(local: Path) -> None:
-            self._ask(path, lambda: self._fs.get_file(full, str(local)))
-
-        with contextlib.suppress(FileNotFoundError):
-            return map_file(self._cache.get(path, fetch))
-        # Another process evicted the copy between fetching and mapping.
-        return map_file(self._cache.get(path, fetch))
+    def open_buffer(self, path: str, crc: int | None = None) -> pa.Buffer:
+        check_path(path)
+        with self._caching():
+            return self._cache.open(path, lambda local: self._fetch(path, local, crc))
 
     def forget(self, path: str) -> None:
         self._cache.drop(path)
 
     def tidy(self) -> None:
         """Half-sent files are the business of the object store: give the bucket a rule that ends old uploads."""
+
+    def _fetch(self, path: str, local: Path, crc: int | None) -> None:
+        """A file as it was when it was written: its checksum is compared before anybody sees the copy."""
+        found = 0
+        for _ in range(FETCH_ATTEMPTS):
+            self._ask(path, lambda: self._fs.get_file(self._full(path), str(local)))
+            found = 0 if crc is None else zlib.crc32(map_file(local))
+            if crc is None or found == crc:
+                return
+        raise CorruptFile(
+            "a file of the store is damaged",
+            where=f"{self.url}/{path}",
+            expected=f"content with the checksum {crc:#010x}",
+            found=f"{found:#010x}, each of {FETCH_ATTEMPTS} times it was fetched",
+            next_move="restore the file from a copy of the store: any copy will do, as files never change",
+        )
 
     def _create(self, path: str, data: bytes) -> None:
         for attempt in range(CREATE_ATTEMPTS):
@@ -140,13 +184,16 @@ class RemoteStore:
             except Exception as error:
                 # Whatever was said or not said, what counts is what is there now: the answer to a success may have
                 # been lost, and a client that repeats a request by itself meets its own file.
+                failed = store_failed(self.url, path, error)
+                if isinstance(error, PermissionError) or no_bucket(error):
+                    raise failed from None
                 found = self._read_or_none(path)
                 if found == data:
                     return
                 if found is not None:
-                    raise already_exists(self.url, path) from error
+                    raise already_exists(self.url, path) from None
                 if attempt == CREATE_ATTEMPTS - 1:
-                    raise request_failed(self.url, path, error) from error
+                    raise failed from (None if is_explained(failed) else error)
 
     def _create_once(self, full: str, data: bytes) -> None:
         if not self._links:
@@ -218,18 +265,45 @@ class RemoteStore:
         check_path(path)
         try:
             return request()
-        except FileNotFoundError:
-            raise missing_file(self.url, path) from None
         except StoreError:
             raise
+        except Exception as error:
+            if is_disk_full(error) and not self._links:
+                raise
+            failed = store_failed(self.url, path, error)
+            raise failed from (None if is_explained(failed) else error)
+
+    @contextlib.contextmanager
+    def _caching(self) -> Iterator[None]:
+        """What is left over of errors in here is about the folder of this machine."""
+        try:
+            yield
         except OSError as error:
-            raise request_failed(self.url, path, error) from error
+            raise cache_failed(self._cache.folder, error) from error
+
+
+def _open_file_system(url: str) -> tuple[AbstractFileSystem, str]:
+    try:
+        # A listing that is remembered would hide what other machines write.
+        fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
+    except (ImportError, ValueError) as error:
+        raise missing_package(url, error) from None
+    except Exception as error:
+        failed = store_failed(url, layout.STORE_RECORD, error)
+        raise failed from (None if is_explained(failed) else error)
+    return fs, root
 
 
 def _innermost(fs: AbstractFileSystem) -> Any:
     while isinstance(fs, DirFileSystem):
         fs = fs.fs
     return fs
+
+
+def _in_one_request(fs: AbstractFileSystem) -> dict[str, Any]:
+    """How to read a small file: clients that could fetch its parts side by side would ask for its size first."""
+    cat = type(fs)._cat_file if isinstance(fs, AsyncFileSystem) else type(fs).cat_file
+    return {"max_concurrency": 1} if "max_concurrency" in inspect.signature(cat).parameters else {}
 
 
 def _creates_by_itself(fs: AbstractFileSystem) -> bool:
@@ -242,10 +316,6 @@ def _creates_by_itself(fs: AbstractFileSystem) -> bool:
         put = kind.pipe_file
         own = put is not AbstractFileSystem.pipe_file
     return own and "mode" in inspect.signature(put).parameters
-
-
-def _cache_folder(url: str) -> Path:
-    return Path(tempfile.gettempdir()) / f"headrace-cache-{os.getuid()}" / xxhash.xxh64_hexdigest(url.encode())
 
 
 def _cannot_create(url: str, found: str) -> StoreError:

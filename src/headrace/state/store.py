@@ -17,7 +17,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import BinaryIO, Final, Protocol, TypeAlias
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
@@ -67,10 +67,17 @@ class Store(Protocol):
     def local_path(self, path: str) -> Path | None:
         """Where the file lies on this machine, whether or not it exists; ``None`` for a remote store."""
 
-    def open_buffer(self, path: str) -> pa.Buffer:
+    def scratch(self) -> Store:
+        """Where files go that other programs of this machine write by path, and that nobody needs after the run.
+
+        A local store keeps them itself; a remote one has a folder on this machine for them.
+        """
+
+    def open_buffer(self, path: str, crc: int | None = None) -> pa.Buffer:
         """The content mapped into memory, fetched to this machine first if need be. Raises ``MissingFile``.
 
-        The buffer stays valid after the file is deleted.
+        ``crc``: the CRC-32 of the content; what is fetched and differs from it raises ``CorruptFile``. A file that need
+        not be fetched is verified by its readers, part by part. The buffer stays valid after the file is deleted.
         """
 
     def forget(self, path: str) -> None:
@@ -81,7 +88,7 @@ class Store(Protocol):
 
 
 class LocalStore:
-    """A folder on a disk of this machine, or on a shared file system with hard links (NFS)."""
+    """A folder on a disk of this machine, or on a file system with hard links that machines share (NFS)."""
 
     def __init__(self, root: str | Path, *, durable: bool = True) -> None:
         """``durable=False`` leaves out every fsync: for tests and throw-away stores only."""
@@ -104,14 +111,13 @@ class LocalStore:
 
     def write(self, path: str, data: Data | Iterable[Data]) -> None:
         target = self._full(path)
-        with self._failing(path), self._temporary(data) as temporary:
-            _reach("delta_half_written", path)
+        with self._failing(path), self._temporary(path, data) as temporary:
             self._into_folder(target, lambda: os.replace(temporary, target))
             self._sync_folder(target.parent)
 
     def create(self, path: str, data: Data) -> None:
         target = self._full(path)
-        with self._failing(path), self._temporary(data) as temporary:
+        with self._failing(path), self._temporary(path, data) as temporary:
             _reach("manifest_written", path)
             try:
                 self._into_folder(target, lambda: os.link(temporary, target))
@@ -158,7 +164,10 @@ class LocalStore:
     def local_path(self, path: str) -> Path | None:
         return self._full(path)
 
-    def open_buffer(self, path: str) -> pa.Buffer:
+    def scratch(self) -> Store:
+        return self
+
+    def open_buffer(self, path: str, crc: int | None = None) -> pa.Buffer:
         try:
             return map_file(self._full(path))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -193,19 +202,24 @@ class LocalStore:
             raise request_failed(self.url, path, error) from error
 
     @contextlib.contextmanager
-    def _temporary(self, data: Data | Iterable[Data]) -> Iterator[Path]:
+    def _temporary(self, path: str, data: Data | Iterable[Data]) -> Iterator[Path]:
         temporary = self.root / layout.TEMPORARY / os.urandom(12).hex()
+        died = False
         try:
             with open(temporary, "xb") as file:
-                for piece in pieces_of(data):
-                    file.write(piece)
+                _fill(file, path, data)
                 file.flush()
                 if self._durable:
                     os.fsync(file.fileno())
             yield temporary
+        except crash.Crash:
+            # A death that a test plays has to leave behind what a real one does.
+            died = True
+            raise
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
+            if not died:
+                with contextlib.suppress(FileNotFoundError):
+                    temporary.unlink()
 
     def _into_folder(self, target: Path, place: _Place) -> None:
         """Runs ``place`` with the target's folder present, also while a sweep removes empty folders."""
@@ -275,8 +289,22 @@ def check_path(path: str) -> None:
         )
 
 
+def _fill(file: BinaryIO, path: str, data: Data | Iterable[Data]) -> None:
+    run = layout.parse_run(path) if crash.armed() else None
+    if run is None:
+        for piece in pieces_of(data):
+            file.write(piece)
+        return
+    # Crashes are planned, so the run is cut in the middle; its first half has to be in the file, not in our buffer.
+    whole = memoryview(b"".join(pieces_of(data)))
+    file.write(whole[: len(whole) // 2])
+    file.flush()
+    crash.reach("delta_half_written", run.epoch)
+    file.write(whole[len(whole) // 2 :])
+
+
 def _reach(point: str, path: str) -> None:
-    name = layout.parse_manifest(path) or layout.parse_run(path)
+    name = layout.parse_manifest(path)
     if name is not None:
         crash.reach(point, name.epoch)
 
