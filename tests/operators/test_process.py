@@ -265,8 +265,10 @@ def test_a_timer_that_sets_itself_for_ever_is_an_error_not_a_hang(monkeypatch: p
 
     r = rig(Ever())
     r.epoch([tap("a")], watermark=1)
-    with pytest.raises(FunctionFailed, match="set again 50 times"):
+    with pytest.raises(FunctionFailed, match="set again 50 times") as caught:
         r.epoch(watermark=MAX_TIME)
+    assert ".errors" not in caught.value.next_move, "they would not take it"
+    assert caught.value.failure.key == "a"
 
 
 class Nap(hr.Process[Tap, Total, str]):
@@ -386,6 +388,7 @@ def test_a_failing_function_stops_the_task_and_tells_where() -> None:
     assert failure.key == "bob"
     assert '"bob"' in failure.row and "13" in failure.row
     assert "headrace/operators" not in failure.trace
+    assert ".errors" in caught.value.next_move
 
 
 @pytest.mark.parametrize("limit", [1, 1 << 40])
@@ -399,6 +402,7 @@ def test_where_errors_are_read_the_failing_call_is_undone_and_its_row_goes_there
     [failed] = r.out["errors"]
     assert failed.at == 4
     assert failed.value.step == "step" and failed.value.error == "ValueError: thirteen"
+    assert (failed.value.key, failed.value.timer) == ("a", "")
     assert b'"n":13' in failed.value.row
     assert r.epoch(watermark=999) == []  # The timer that the failing call set was undone too.
 
@@ -407,7 +411,9 @@ def test_a_failing_timer_has_fired_but_changed_nothing() -> None:
     r = rig(Fragile(), outlets=["errors"])
     r.epoch([tap("a", 1)])
     assert values(r.epoch(watermark=2000)) == []
-    assert [row.value.error for row in r.out["errors"]] == ["KeyError: 'timer'"]
+    [failed] = r.out["errors"]
+    assert (failed.value.error, failed.value.key, failed.value.timer) == ("KeyError: 'timer'", "a", "ends")
+    assert (failed.value.row, failed.at) == (b"", 1001)
     assert values(r.epoch([tap("a", 5)], watermark=3000))[0].n == 6
 
 
@@ -460,8 +466,9 @@ def test_open_and_close_run_around_everything_and_their_failures_are_told() -> N
     r.epoch([tap("a")])
     r.epoch([tap("a")])
     assert calls == ["open"]
-    with pytest.raises(FunctionFailed, match="gone"):
+    with pytest.raises(FunctionFailed, match="gone") as caught:
         r.operator.close()
+    assert ".errors" not in caught.value.next_move
 
 
 def test_a_state_cannot_be_used_outside_of_a_call() -> None:

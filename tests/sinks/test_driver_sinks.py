@@ -112,6 +112,16 @@ def test_discard_counts_each_epoch_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("make", [sink.discard, sink.collect])
+def test_what_tells_repeated_releases_does_not_grow_with_the_epochs(tmp_path: Path, make: Any) -> None:
+    out, staging = make().bind(CODEC, "counts"), Staging(tmp_path)
+    sizes = []
+    for epoch in range(20):
+        release(out, staging, epoch, COUNTS)
+        sizes.append(len(repr({name: value for name, value in vars(out).items() if name not in ("rows", "_total")})))
+    assert max(sizes[1:]) < sizes[0] + 20
+
+
 def console_on(text: io.StringIO, limit: int = 3, *, terminal: bool) -> ConsoleSink:
     screen = Console(file=text, force_terminal=terminal, width=100)
     out = ConsoleSink(limit, screen).bind(CODEC, "counts")

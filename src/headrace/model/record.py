@@ -82,9 +82,13 @@ class Failed(Record):
     error: str
     """Type and text of the exception, or what was wrong with the row."""
     row: bytes
-    """The row as JSON, or the undecodable bytes as they came."""
+    """The row as JSON, or the undecodable bytes as they came; empty for a timer."""
     trace: str = ""
     """Where in the user's code it happened; empty for undecodable rows."""
+    key: str = ""
+    """The key as people write it, text as it is and anything else as JSON; empty for a step without one."""
+    timer: str = ""
+    """Name of the timer, where ``on_timer`` raised."""
 
 
 _row_types: dict[tuple[str, tuple[tuple[str, Any], ...]], type[Row]] = {}

@@ -5,19 +5,20 @@ One instance lives per worker and step and serves one task at a time, for any sh
     open                                     once per worker, before the first task
       begin                                  once per task
         process process process …            any number of times, empty batches too
-        finish                               once, after all input; the end watermarks are known
+        finish                               once, run to its end, after all input; the end watermarks are known
       end                                    once; then the task flushes the state
     close                                    once per worker, if it ends in good order
 
 Rows go out through ``outlets`` at any time between ``begin`` and ``end``. An outlet that is missing has no reader, and
 its rows need not be made. A task may be given up between any two calls; then ``begin`` starts the next one, and nothing
-of the old one may show. An operator never looks at a clock, a file or a random number of its own.
+of the old one may show. An operator never looks at a clock, a random number or a file of its own; what it cannot hold
+in memory it may put into a temporary file without a name, which goes with it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -78,8 +79,13 @@ class Operator(ABC):
     def process(self, port: int, rows: Rows, keys: Keys | None) -> None:
         """Takes a batch. ``keys`` is None for a step that keeps no state."""
 
-    def finish(self) -> None:  # noqa: B027
-        """All input is in: fires what is due and gives out what waited for the end."""
+    def finish(self) -> Iterator[None] | None:
+        """All input is in: fires what is due and gives out what waited for the end.
+
+        A step that may give out much is a generator, and yields now and then, with no key at hand: what it gave out
+        so far then goes on to the next level and leaves memory. Nothing else is called until it has come to its end.
+        """
+        return None
 
     def end(self) -> StepReport:
         """What the step did in this task."""

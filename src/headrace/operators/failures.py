@@ -2,7 +2,8 @@
 
 What people need is the step, their function, the line of their own code where it happened, the key and the row; frames
 of Headrace and of libraries are left out of the trace. A failure either stops the task (`function_failed`) or becomes a
-row of the step's ``errors`` (`failed_row`).
+row of the step's ``errors`` (`failed_row`). Advice is given where it is true: who stops a task says which way out the
+step has (`READ_ERRORS` and its like), and says nothing where there is none.
 """
 
 from __future__ import annotations
@@ -28,28 +29,47 @@ _LIBRARIES: Final = tuple(
 _ROW_CHARS: Final = 2_000
 _TRACE_FRAMES: Final = 12
 
-_NO_KEY: Final[Any] = object()
+NO_KEY: Final[Any] = object()
+"""Stands where a step has no key to tell."""
+
+READ_ERRORS: Final = "or write the step's .errors somewhere, and such rows go there instead"
+GUARD_SQL: Final = (
+    "or guard the expression (try_divide, nullif, CASE WHEN); or compute it with map, whose .errors take such rows"
+)
+GUARD_KEY: Final = (
+    "or leave such rows out with filter before key_by; or compute the key with map before it, whose .errors take them"
+)
 
 
 def function_failed(
-    error: BaseException, *, step: str, function: Any, row: Any = None, key: Any = _NO_KEY
+    error: BaseException, *, step: str, function: Any, row: Any = None, key: Any = NO_KEY, way_out: str = ""
 ) -> FunctionFailed:
-    """The error that stops a task, with the `Failure` it reports as ``failure``."""
-    failure = describe_failure(error, step=step, function=function, row=row, key=key)
+    """The error that stops a task, with the `Failure` it reports as ``failure``.
+
+    ``way_out``: what else its reader can do; only where it is true of this step and this function.
+    """
+    failure = describe_failure(error, step=step, function=function, row=row, key=key, way_out=way_out)
     found = [f"{failure.file}:{failure.line}" if failure.file else "no line of its own code"]
     found += [f"{what} {text}" for what, text in (("key", failure.key), ("row", failure.row)) if text]
     failed = FunctionFailed(
         f"{failure.function or 'a function'} raised {failure.error}",
         where=f"step {step}",
         found="; ".join(found),
-        next_move="fix the function and start again: the state is as it was before this epoch; "
-        "or read the step's .errors, and such rows go there",
+        next_move=next_move(way_out),
     )
     failed.failure = failure
     return failed
 
 
-def describe_failure(error: BaseException, *, step: str, function: Any, row: Any = None, key: Any = _NO_KEY) -> Failure:
+def next_move(way_out: str) -> str:
+    """What to do about a function that failed."""
+    mend = "mend the function and start again: nothing of this epoch was published"
+    return f"{mend}; {way_out}" if way_out else mend
+
+
+def describe_failure(
+    error: BaseException, *, step: str, function: Any, row: Any = None, key: Any = NO_KEY, way_out: str = ""
+) -> Failure:
     """Everything a person needs to find the mistake."""
     file, line, trace = _user_trace(error, _home_of(function))
     return Failure(
@@ -59,16 +79,26 @@ def describe_failure(error: BaseException, *, step: str, function: Any, row: Any
         function=function_name(function),
         file=file,
         line=line,
-        key="" if key is _NO_KEY else _shorten(key_text(key)),
+        key="" if key is NO_KEY else _shorten(key_text(key)),
         row="" if row is None else _shorten(row_json(row).decode(errors="replace")),
         trace=trace,
+        way_out=way_out,
     )
 
 
-def failed_row(error: BaseException, *, step: str, function: Any, row: Any) -> Failed:
-    """The row of the step's ``errors`` for a row whose function raised."""
-    failure = describe_failure(error, step=step, function=function)
-    return Failed(step=step, error=failure.error, row=b"" if row is None else row_json(row), trace=failure.trace)
+def failed_row(
+    error: BaseException, *, step: str, function: Any, row: Any, key: Any = NO_KEY, timer: str = ""
+) -> Failed:
+    """The row of the step's ``errors`` for a row, or a timer, whose function raised."""
+    failure = describe_failure(error, step=step, function=function, key=key)
+    return Failed(
+        step=step,
+        error=failure.error,
+        row=b"" if row is None else row_json(row),
+        trace=failure.trace,
+        key=failure.key,
+        timer=timer,
+    )
 
 
 def function_name(function: Any) -> str:

@@ -21,7 +21,7 @@ from headrace.model.keys import decode_key
 from headrace.model.record import Failed
 from headrace.model.rows import codec_of
 from headrace.operators.contract import ERRORS, LATE, Operator, TaskInfo
-from headrace.operators.failures import failed_row
+from headrace.operators.failures import NO_KEY, failed_row
 from headrace.state.shard import distinct_keys
 
 if TYPE_CHECKING:
@@ -47,13 +47,15 @@ class KeyedBatch(NamedTuple):
 
     def starts(self) -> Int64s:
         """Where the rows of each key begin."""
-        return np.append(0, np.flatnonzero(self.slots[1:] != self.slots[:-1]) + 1)
+        return starts_of(self.slots)
 
 
 class KeyedOperator(Operator):
     """Base of the steps that keep state by key."""
 
     state: ShardState
+    late_tag = LATE
+    """Outlet of late rows."""
 
     def __init__(self, step: str, key_type: Any = None) -> None:
         super().__init__(step)
@@ -79,7 +81,10 @@ class KeyedOperator(Operator):
         if not count:
             return
         assert keys is not None, f"step {self.step} is keyed and was given rows without keys"
-        rows, keys = self._part_late(rows, keys)
+        self.take(port, *self._part_late(rows, keys))
+
+    def take(self, port: int, rows: Rows, keys: Keys) -> None:
+        """Takes the rows that are to be handled, piece by piece; a step may keep them back, and do so in `finish`."""
         start = 0
         while start < len(rows):
             if start == 0 and len(rows) <= self._piece_rows:
@@ -118,7 +123,7 @@ class KeyedOperator(Operator):
         if not count:
             return rows, keys
         self.report.late += count
-        outlet = self.outlets.get(LATE)
+        outlet = self.outlets.get(self.late_tag)
         if outlet is None:
             return rows, keys
         outlet(rows.take(np.flatnonzero(late)))
@@ -132,8 +137,11 @@ class KeyedOperator(Operator):
         """Whether somebody reads the errors of this step; otherwise a failing function stops the task."""
         return ERRORS in self.outlets
 
-    def keep_failed(self, error: Exception, function: Any, row: Any, at_us: int | None) -> None:
-        self._failed.append(failed_row(error, step=self.step, function=function, row=row))
+    def keep_failed(
+        self, error: Exception, function: Any, row: Any, at_us: int | None, *, key: Any = NO_KEY, timer: str = ""
+    ) -> None:
+        """Remembers a row, or a timer, whose function raised, until `give_failed`."""
+        self._failed.append(failed_row(error, step=self.step, function=function, row=row, key=key, timer=timer))
         self._failed_times.append(MIN_TIME if at_us is None else at_us)
 
     def give_failed(self) -> None:
@@ -142,6 +150,11 @@ class KeyedOperator(Operator):
             rows, times = self._failed, self._failed_times
             self._failed, self._failed_times = [], []
             self.outlets[ERRORS](Rows.of_objects(codec_of(Failed), rows, times))
+
+
+def starts_of(slots: Int64s) -> Int64s:
+    """Where the rows of each key begin among some that are in key order; there is one row at least."""
+    return np.append(0, np.flatnonzero(slots[1:] != slots[:-1]) + 1)
 
 
 def sort_slots(slots: Int64s) -> Int64s:

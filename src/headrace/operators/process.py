@@ -19,10 +19,11 @@ from headrace.model.batch import Rows
 from headrace.model.rows import RowCodec, codec_of
 from headrace.operators.binding import BoundState, bind_declarations, value_codecs
 from headrace.operators.contract import SIDE, TaskInfo
-from headrace.operators.failures import function_failed
+from headrace.operators.failures import NO_KEY, READ_ERRORS, function_failed
 from headrace.operators.keyed import KeyedBatch, KeyedOperator, key_decoder
-from headrace.operators.timers import Window, fire_due
-from headrace.state.handles import NO_KEY, Context, Timer, Timers
+from headrace.operators.timers import Endless, Window, fire_due
+from headrace.state.handles import NO_KEY as UNDECODED
+from headrace.state.handles import Context, Timer, Timers
 from headrace.state.shard import EVENT_DUE, WALL_DUE
 
 if TYPE_CHECKING:
@@ -85,9 +86,14 @@ class ProcessOperator(KeyedOperator):
         rows, made_at = run(batch.rows.objects, ats, batch.slots.tolist())
         self._give(rows, None if times is None else made_at)
 
+    @property
+    def on_row(self) -> Any:
+        """What is called for each row at hand."""
+        return self.function.on_event
+
     def _run(self, events: list[Any], ats: Iterable[int], slots: list[int]) -> tuple[list[Any], list[int]]:
         context: Any = self.context
-        on_event, names, handles = self.function.on_event, self.state.names, self.bound.handles
+        on_event, names, handles = self.on_row, self.state.names, self.bound.handles
         rows: list[Any] = []
         times: list[int] = []
         add_row, add_time = rows.append, times.append
@@ -100,7 +106,7 @@ class ProcessOperator(KeyedOperator):
                     for handle in handles:
                         handle._slot = slot
                     context._encoded = names[slot]
-                    context._key = NO_KEY
+                    context._key = UNDECODED
                 context.timestamp = at
                 result = on_event(event, context)
                 if result is not None:
@@ -115,7 +121,7 @@ class ProcessOperator(KeyedOperator):
         """The same, but a failing call is undone and its row kept for ``errors``."""
         rows: list[Any] = []
         times: list[int] = []
-        on_event, context = self.function.on_event, self.context
+        on_event, context = self.on_row, self.context
         current = -1
         for event, at, slot in zip(events, ats, slots):
             if slot != current:
@@ -124,13 +130,13 @@ class ProcessOperator(KeyedOperator):
             context.timestamp = at  # type: ignore[assignment]
             before, saved = len(rows), self.bound.save(slot)
             try:
-                rows.extend(_rows_of(on_event(event, context)))
+                rows.extend(rows_of(on_event(event, context)))
             except StoreError:
                 raise
             except Exception as error:
                 self.bound.restore(slot, saved)
                 del rows[before:]
-                self.keep_failed(error, on_event, event, at)
+                self.keep_failed(error, on_event, event, at, key=context.key)
             times.extend([at] * (len(rows) - before))
         return rows, times
 
@@ -141,7 +147,7 @@ class ProcessOperator(KeyedOperator):
 
     # --- timers
 
-    def finish(self) -> None:
+    def finish(self) -> Iterator[None]:
         if not self.bound.timers:
             return
         task, reached = self.task, self.task.ends_at(self.step)
@@ -157,22 +163,22 @@ class ProcessOperator(KeyedOperator):
         def call(timer: Timer | Timers, at_us: int) -> None:
             self._call_timer(timer, at_us, rows, times)
 
-        def rest(fired: int) -> None:
-            self._give(list(rows), list(times))
-            rows.clear()
-            times.clear()
-            self.give_failed()
-            self.state.relieve(fired)
-
+        windows = [window for window in windows if window.due_table in used]
         try:
-            self.report.fired += fire_due(
-                self.state, self.bound.timers, [window for window in windows if window.due_table in used],
-                bind=self._bind, call=call, rest=rest,
-            )  # fmt: skip
+            for fired in fire_due(self.state, self.bound.timers, windows, bind=self._bind, call=call):
+                self.report.fired += fired
+                self._give(list(rows), list(times))
+                rows.clear()
+                times.clear()
+                self.give_failed()
+                self.state.relieve(fired)
+                yield
         except HeadraceError:
             raise
         except Exception as error:
-            raise self._failure(error, self.function.on_timer, None, None) from error
+            # No single call failed: timers are set for ever, or for something that is no time.
+            key = self.context.key if isinstance(error, Endless) else NO_KEY
+            raise function_failed(error, step=self.step, function=self.function.on_timer, key=key) from error
 
     def _call_timer(self, timer: Timer | Timers, at_us: int, rows: list[Any], times: list[int]) -> None:
         on_timer = self.function.on_timer
@@ -189,13 +195,13 @@ class ProcessOperator(KeyedOperator):
         else:
             saved = self.bound.save(timer._slot)
             try:
-                rows.extend(_rows_of(on_timer(timer, self.context)))
+                rows.extend(rows_of(on_timer(timer, self.context)))
             except StoreError:
                 raise
             except Exception as error:
                 self.bound.restore(timer._slot, saved)
                 del rows[before:]
-                self.keep_failed(error, on_timer, None, at_us)
+                self.keep_failed(error, on_timer, None, at_us, key=self.context.key, timer=timer.name)
         times.extend([at_us] * (len(rows) - before))
 
     # --- what comes out
@@ -221,10 +227,11 @@ class ProcessOperator(KeyedOperator):
             return error
         if isinstance(error, TypeError) and result is not None and not isinstance(result, Iterable):
             error = _not_rows(result)
-        return function_failed(error, step=self.step, function=function, row=event, key=self.context.key)
+        key = self.context.key
+        return function_failed(error, step=self.step, function=function, row=event, key=key, way_out=READ_ERRORS)
 
 
-def _rows_of(result: Any) -> Iterator[Any]:
+def rows_of(result: Any) -> Iterator[Any]:
     """What a function gave: nothing, or any iterable of rows."""
     if result is None:
         return iter(())

@@ -22,7 +22,7 @@ from headrace.model.record import Failed
 from headrace.model.rows import codec_of
 from headrace.operators.contract import ERRORS, Operator
 from headrace.operators.expressions import compile_exprs, compile_predicate
-from headrace.operators.failures import failed_row, function_failed
+from headrace.operators.failures import GUARD_SQL, READ_ERRORS, failed_row, function_failed
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
@@ -67,7 +67,9 @@ class RowOperator(Operator):
             except Exception as error:
                 at = done() + len(failed_at)
                 if ERRORS not in self.outlets:
-                    raise function_failed(error, step=self.step, function=self.function, row=objects[at]) from error
+                    raise function_failed(
+                        error, step=self.step, function=self.function, row=objects[at], way_out=READ_ERRORS
+                    ) from error
                 failed.append(failed_row(error, step=self.step, function=self.function, row=objects[at]))
                 failed_at.append(at)
         if failed:
@@ -178,7 +180,9 @@ class BatchOperator(Operator):
             raise
         except Exception as error:
             if ERRORS not in self.outlets:
-                raise function_failed(error, step=self.step, function=self.function, row=rows.objects[0]) from error
+                raise function_failed(
+                    error, step=self.step, function=self.function, row=rows.objects[0], way_out=READ_ERRORS
+                ) from error
             self._give_failed(error, rows)
             return
         self.emit(Rows.of_columns(self.codec, columns, self._times(made, rows)))
@@ -255,13 +259,15 @@ class ExprOperator(Operator):
                 self._evaluate(rows.take(np.arange(half)))
                 self._evaluate(rows.take(np.arange(half, len(rows))))
             elif ERRORS not in self.outlets:
-                raise function_failed(error, step=self.step, function=self.text, row=rows.objects[0]) from error
+                raise function_failed(
+                    error, step=self.step, function=self.text, row=rows.objects[0], way_out=GUARD_SQL
+                ) from error
             else:
                 failed = failed_row(error, step=self.step, function=self.text, row=rows.objects[0])
                 self.outlets[ERRORS](Rows.of_objects(codec_of(Failed), [failed], rows.times))
 
     def _apply(self, rows: Rows) -> None:
-        made = self._compute(rows.record_batch)
+        made = self._compute(rows.batch)
         self.emit(Rows.of_columns(self.codec, made.columns, rows.times))
 
 
@@ -274,7 +280,7 @@ class WhereOperator(ExprOperator):
         self._holds = compile_predicate(text, codec.schema, f"step {step}")
 
     def _apply(self, rows: Rows) -> None:
-        kept = np.flatnonzero(self._holds(rows.record_batch))
+        kept = np.flatnonzero(self._holds(rows.batch))
         self.emit(rows if len(kept) == len(rows) else rows.take(kept))
 
 

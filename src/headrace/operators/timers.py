@@ -8,7 +8,7 @@ already fires in the same pass, so that when an epoch is over no live timer lies
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -51,18 +51,16 @@ def fire_due(
     *,
     bind: Callable[[int], None],
     call: Callable[[Timer | Timers, int], None],
-    rest: Callable[[int], None],
-) -> int:
-    """Fires everything due and returns how much that was.
+) -> Iterator[int]:
+    """Fires everything due; now and then, when no key is at hand, yields how much fired since.
 
     ``timers``: handles with the due table they are indexed in. ``bind`` moves all handles to a slot, ``call`` calls the
-    user's function for a timer that was taken, ``rest`` is called now and then, when no key is bound.
+    user's function for a timer that was taken.
     """
     many = [timer for timer, _ in timers if isinstance(timer, Timers)]
     limits = {window.due_table: window.upto_us for window in windows}
     watched = [(timer, limits[due_table]) for timer, due_table in timers if due_table in limits]
     due = _find_due(state, windows, bool(many))
-    total = 0
     for start in range(0, len(due.keys), CHUNK_KEYS):
         slots = state.enter(due.hashes[start : start + CHUNK_KEYS], due.keys[start : start + CHUNK_KEYS])
         fired = 0
@@ -74,9 +72,7 @@ def fire_due(
             fired += _fire_key(watched, call, MAX_REARMS + len(times) * len(many))
             for timer in many:
                 timer._expect(None)
-        total += fired
-        rest(fired)
-    return total
+        yield fired
 
 
 def _find_due(state: ShardState, windows: Sequence[Window], many: bool) -> _DueKeys:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
 
 _MODES = ("append", "overwrite", "ignore", "error", "errorifexists")
+_TARGETS = ("dbtable", "table", "topic", "collection")
+"""Options by which the usual writers name what they write to."""
 
 
 class BatchWriterSink(Sink):
@@ -77,6 +79,10 @@ class BatchWriterSink(Sink):
         for frame in frames[1:]:
             whole = whole.unionByName(frame)
         return whole
+
+    def own_name(self) -> str:
+        named = next((self.options[name] for name in _TARGETS if name in self.options), "")
+        return f"{self.format} {named if self.path is None else self.path.rstrip('/').rpartition('/')[2]}"
 
     def describe(self) -> str:
         return f"spark {self.format}" + ("" if self.path is None else f" {self.path}")

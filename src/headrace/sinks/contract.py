@@ -105,7 +105,7 @@ class Sink(ABC):
     kind: ClassVar[str]
     """One word for people: "files", "console"."""
     guarantee: ClassVar[Guarantee]
-    accepts_updates: ClassVar[bool]
+    accepts_updates: ClassVar[bool] = False
     """False: the sink appends, so a stream that corrects its earlier rows is refused while the program is built."""
     driver_only: ClassVar[tuple[str, ...]] = ()
     """Attributes that stay in the driver when the sink travels to the workers."""
@@ -149,6 +149,14 @@ class Sink(ABC):
     def describe(self) -> str:
         """One short line for ``app.explain()``."""
         return self.kind
+
+    def own_name(self) -> str:
+        """What tells it from others of its kind: a folder's name, a table. Part of the name of an output nobody named.
+
+        That name is identity, so this must not change from start to start. Empty for a sink that keeps nothing across
+        a restart: outputs to several of those are numbered.
+        """
+        return ""
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to a worker: the description, without the driver's part and without the codec given there."""

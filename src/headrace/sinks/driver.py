@@ -101,6 +101,9 @@ class CallSink(Sink):
         code = getattr(self.fn, "__code__", None)
         return f"sink.call({self.name})" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
+    def own_name(self) -> str:
+        return self.name.rpartition("<locals>.")[2]
+
     def describe(self) -> str:
         return f"call {self.name}"
 

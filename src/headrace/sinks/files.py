@@ -94,6 +94,10 @@ class FilesSink(Sink):
             folder.put(file_name(part, place, ctx), ctx.read(part), ctx.local_path(part))
         folder.settle()
 
+    def own_name(self) -> str:
+        # Only its last part: where the folder is moved to, its output stays the same.
+        return self.path.rstrip("/").rpartition("/")[2] or self.path
+
     def describe(self) -> str:
         by = f", by {', '.join(self.partition_by)}" if self.partition_by else ""
         return f"files {self.path} ({self.format}{by})"
