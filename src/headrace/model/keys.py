@@ -23,6 +23,7 @@ from headrace.model.key_bytes import KEY_TYPES, LENGTH, NULL_KEY, decode_key, en
 from headrace.model.key_text import key_text, parse_key_text
 
 __all__ = [
+    "NULL_KEY",
     "decode_key",
     "encode_columns",
     "encode_key",
@@ -142,6 +143,8 @@ def _fixed(tag: bytes, values: npt.NDArray[Any], nulls_of: pa.Array | None) -> p
 
 def key_sql(columns: Sequence[tuple[str, pa.DataType]]) -> str | None:
     """Spark SQL (ANSI on) for the bytes that `encode_columns` gives; None where the JVM cannot say them."""
+    if not columns:
+        return f"X'{NULL_KEY.hex()}'"
     composite = len(columns) > 1
     parts = [_part_sql("`" + name.replace("`", "``") + "`", kind, composite) for name, kind in columns]
     if any(part is None for part in parts):

@@ -19,6 +19,8 @@ class Tick(msgspec.Struct, frozen=True):
     due_us: int | None = None
     final: bool = False
     """All input is read: run the last epoch."""
+    loops: int = 0
+    """How many tasks have to read what waits in loops; then the epoch is due at once, also where input is bounded."""
 
 
 def read_final(offsets: str) -> bool:

@@ -4,7 +4,10 @@ Every exchange of a job has the same schema: a few reserved columns, then *slots
 edge's fields are laid into slots of their own type, so two edges with three text fields each need three text slots,
 not six columns. Rows of an edge leave the slots of others null.
 
-Control rows (negative edge numbers) carry their content in ``k`` and the number of the shard they go to in ``h``.
+Rows of a keyed edge have their key in ``k`` and its hash in ``h``. Control rows (negative edge numbers) carry their
+content in ``k`` and the number of the shard they go to in ``h``. Rows of edges without a key have that number in ``h``,
+too: those that are spread over the shards have an empty ``k``; those that go to every shard stand there once for each,
+and their ``k`` says their order (`order_keys`), which is the same on all of them.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 EDGE: Final = "e"
@@ -33,6 +37,9 @@ ROW_SPLIT: Final = "__split"
 """Which split of its source a row came from."""
 ROW_BAD: Final = "__bad"
 """JSON text that tells where an undecodable row was; null for good rows."""
+
+ROW_MARK: Final = "__mark"
+"""Time in microseconds before which, a row says, no row comes any more; only where rows of a source do."""
 
 _RESERVED_FIELDS: Final = (
     pa.field(EDGE, pa.int32()),
@@ -70,6 +77,14 @@ def assign_slots(edges: Iterable[Sequence[pa.DataType]]) -> tuple[list[pa.DataTy
             places.append(free)
         placed.append(tuple(places))
     return slots, placed
+
+
+def order_keys(level: int, task: int, first: int, count: int) -> pa.BinaryArray:
+    """``k`` of rows that every shard must see in one order: by level, task and place in what the task sent."""
+    rows = np.zeros(count, dtype=[("level", ">u1"), ("task", ">u4"), ("place", ">u8")])
+    rows["level"], rows["task"], rows["place"] = level, task, np.arange(first, first + count)
+    offsets = np.arange(count + 1, dtype=np.int32) * rows.dtype.itemsize
+    return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(rows)])
 
 
 def control_batch(schema: pa.Schema, kind: int, rows: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:

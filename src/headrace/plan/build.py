@@ -7,11 +7,28 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.dataflow.aggregation import key_columns
-from headrace.dataflow.graph import BatchNode, CallNode, ExprNode, KeyedNode, Node, ReadNode, upstream
+from headrace.dataflow.graph import (
+    AsyncNode,
+    BatchNode,
+    CallNode,
+    ExprNode,
+    KeyedNode,
+    LookupNode,
+    Node,
+    ReadNode,
+    upstream,
+)
 from headrace.errors import ProgramError
 from headrace.model.expr import check_supported
+from headrace.model.job import DeclaredState
+from headrace.model.pairs import PairCodec
+from headrace.operators.asynchronous import AsyncOperator
+from headrace.operators.lookups import LookupOperator
+from headrace.operators.ordered import OrderedProcessOperator
 from headrace.operators.process import ProcessOperator
-from headrace.operators.rolling import AggregateOperator, LatestOperator, ReduceOperator
+from headrace.operators.results import describe_results
+from headrace.operators.rolling import VALUE_TABLE, AggregateOperator, LatestOperator, ReduceOperator
+from headrace.operators.spec import StepInfo
 from headrace.operators.stateless import BatchOperator, call_operator, expression_operator
 
 if TYPE_CHECKING:
@@ -25,6 +42,11 @@ def operator_builder(node: Node) -> Callable[[], Operator]:
             return _keyed(node)
         case CallNode():
             return partial(call_operator, node.op, node.label, node.fn, node.codec)
+        case AsyncNode():
+            return partial(AsyncOperator, node.label, node.plan, node.inputs[0].codec, node.codec)
+        case LookupNode():
+            assert isinstance(node.codec, PairCodec)
+            return partial(LookupOperator, node.label, node.plan, node.by, node.cache, node.codec)
         case BatchNode():
             return partial(BatchOperator, node.label, node.fn, node.form, node.codec, time_column=_time_column(node))
         case ExprNode():
@@ -41,9 +63,12 @@ def _time_column(node: Node) -> str | None:
 
 def _keyed(node: KeyedNode) -> Callable[[], Operator]:
     step, key_type, per_row = node.name or "", node.key.type, node.fire == "per_row"
+    if node.spec is not None:
+        return partial(node.spec.build, step_info(node))
     match node.op:
         case "process":
-            return partial(ProcessOperator, step, node.fn, node.decls, node.codec, key_type=key_type)
+            kind = OrderedProcessOperator if node.order == "time" else ProcessOperator
+            return partial(kind, step, node.fn, node.decls, node.codec, key_type=key_type)
         case "reduce":
             return partial(ReduceOperator, step, node.fn, node.codec, key_type=key_type, per_row=per_row)
         case "latest":
@@ -56,9 +81,31 @@ def _keyed(node: KeyedNode) -> Callable[[], Operator]:
                 per_row=per_row,
             )  # fmt: skip
 
+    raise ProgramError(f"nothing runs a {node.verb}", where=node.site)
+
+
+def step_info(node: KeyedNode) -> StepInfo:
+    """What the spec of a node is told."""
+    taken = tuple(before.codec for before in node.inputs)
+    key_fields = tuple(key_columns(taken[0], node.key))
+    return StepInfo(node.name or "", taken, node.codec, node.key.type, key_fields, node.decls)
+
+
+def declared_states(node: KeyedNode) -> dict[str, DeclaredState]:
+    """States of a step that a reader without the program must know more of than their kind."""
+    if node.spec is not None:
+        return dict(node.spec.declared(step_info(node)))
+    if node.op != "aggregate":
+        return {}
+    taken = node.input.codec
+    results = describe_results(node.aggs, taken)
+    return {VALUE_TABLE: DeclaredState("aggregate", results=results, key=tuple(key_columns(taken, node.key)))}
+
 
 def uses_watermark(node: KeyedNode) -> bool:
     """Whether a step must know the watermark of its own epoch: only what fires on event time does."""
+    if node.spec is not None and node.spec.uses_watermark:
+        return True
     return any(decl.kind in ("timer", "timers") for decl in node.decls)
 
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import pyarrow as pa
 
 from headrace.model.job import DeclaredState, JobFacts
+from headrace.model.keyspec import ANYWHERE
 from headrace.model.watermarks import TimedSource
 
 if TYPE_CHECKING:
+    from headrace.model.generators import GeneratorPlan
     from headrace.model.keyspec import KeySpec
     from headrace.model.rows import RowCodec
     from headrace.operators.contract import Operator
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
 class Target(NamedTuple):
     """Where an outlet leads."""
 
-    kind: Literal["op", "edge", "out"]
+    kind: Literal["op", "edge", "out", "loop"]
     place: int
-    """Position of the operator in its fragment, number of the edge, or position of the output."""
+    """Position of the operator in its fragment, number of the edge, or position of the output or loop."""
     port: int = 0
 
 
@@ -48,6 +50,8 @@ class OpPlan:
     """Set where the rows already lie on the right shard and only their key has to be computed again."""
     codec: RowCodec | None = None
     """Type of the rows that come in; only needed with ``rekey``."""
+    hashed: bool = True
+    """With ``rekey``: whether the step needs the hashes of its keys too."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +79,27 @@ class EdgePlan:
     level: int
     """The level whose tasks read it."""
     codec: RowCodec
-    key: KeySpec
+    key: KeySpec | None
+    """None: every row goes to every shard."""
     slots: tuple[int, ...]
     sources: tuple[str, ...]
     """Timed sources above it."""
+    combined: bool = False
+    """Whether rows come with their encoded key as a last column: they were combined and have no other."""
+
+    @property
+    def by_shard(self) -> bool:
+        """Whether rows say themselves which shard they go to, because they have no key."""
+        return self.key is None or self.key == ANYWHERE
+
+
+@dataclass(frozen=True)
+class LoopPlan:
+    """Rows that come back in the next epoch: fed by some step, read by the tasks of its own chain."""
+
+    name: str
+    codec: RowCodec
+    fragment: Fragment
 
 
 @dataclass(frozen=True)
@@ -96,6 +117,12 @@ class SourcePlan:
     fragment: Fragment
     direct: EdgePlan | None
     """Set where no Python is needed before the exchange: the JVM writes the wire itself."""
+    mark: str | None = None
+    """SQL text of the time that a row says is complete, over the columns as read; null where a row says nothing."""
+    generator: GeneratorPlan | None = None
+    """Says how far time has come from the rows as read; then there is no prefix."""
+    aligned: bool = False
+    """Whether it waits where it is too far ahead of its group."""
 
     @property
     def filtered(self) -> bool:
@@ -129,6 +156,8 @@ class StepPlan:
     """State that expires → its clock, ``wall`` or ``event``."""
     key: Any = None
     """Python type of the key, for reading it back."""
+    declared: dict[str, DeclaredState] = field(default_factory=dict)
+    """States that say more of themselves than their kind."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +181,12 @@ class Program:
     parallelism: int
     key_groups: int
     fingerprint: str
+    loops: tuple[LoopPlan, ...] = ()
+
+    @cached_property
+    def edges_by_shard(self) -> tuple[int, ...]:
+        """Edges whose rows say themselves which shard they go to."""
+        return tuple(edge.index for edge in self.edges if edge.by_shard)
 
     @cached_property
     def step_sources(self) -> dict[str, tuple[str, ...]]:
@@ -178,7 +213,9 @@ class Program:
                     )
                     for name, kind in step.states.items()
                 }
+                | step.declared
                 for step in steps
             },
             sources=tuple(source.name for source in self.sources),
+            loops=tuple(loop.name for loop in self.loops),
         )

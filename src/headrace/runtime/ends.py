@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from headrace.model.batch import Rows
 from headrace.model.report import StagedPart
 from headrace.model.wire import RESERVED
 from headrace.runtime.budget import InlineBudget
 from headrace.runtime.keying import encode_keys
+from headrace.runtime.loops import LoopWriter
+from headrace.runtime.spreading import Spreading
 from headrace.state import layout
 
 if TYPE_CHECKING:
-    from headrace.model.batch import Rows
+    from headrace.model.batch import Int64s
     from headrace.model.order import EpochOrder, Limits
     from headrace.plan.physical import EdgePlan, Program
     from headrace.sinks.contract import StageWriter
@@ -56,30 +59,47 @@ class TaskEnds:
     """Collects what leaves the fragment of one task."""
 
     def __init__(
-        self, program: Program, store: Store, order: EpochOrder, shard: int, attempt: str, limits: Limits
+        self, program: Program, store: Store, order: EpochOrder, level: int, shard: int, attempt: str, limits: Limits
     ) -> None:
         self._program = program
+        self._level = level
         self._store = store
         self._order = order
         self._shard = shard
         self._attempt = attempt
         self._limits = limits
         self.budget = InlineBudget(limits.inline_task_bytes)
+        self._spreading = Spreading(program.parallelism, level, shard)
         self._wire: list[pa.RecordBatch] = []
         self._writers: dict[int, StageWriter] = {}
+        self._loops: dict[int, LoopWriter] = {}
 
     def to_edge(self, edge: int, rows: Rows) -> None:
-        if len(rows):
-            plan = self._program.edges[edge]
-            self._wire.append(encode_wire(self._program.schema, plan, rows))
+        if not len(rows):
+            return
+        plan, schema = self._program.edges[edge], self._program.schema
+        if plan.by_shard:
+            for shards, keys in self._spreading.route(plan, len(rows)):
+                self._wire.append(wire_batch(schema, plan, rows, shards, keys))
+        else:
+            self._wire.append(encode_wire(schema, plan, rows))
 
     def to_output(self, output: int, rows: Rows) -> None:
         writer = self._writers.get(output)
         if writer is None:
             plan = self._program.outputs[output]
-            stage = Staging(self._store, self._order, plan.name, self._shard, self._attempt, self._limits, self.budget)
-            writer = self._writers[output] = plan.sink.open_writer(plan.codec, stage)
+            writer = self._writers[output] = plan.sink.open_writer(plan.codec, self._staging(plan.name))
         writer.write(rows)
+
+    def to_loop(self, loop: int, rows: Rows) -> None:
+        writer = self._loops.get(loop)
+        if writer is None:
+            name = self._program.loops[loop].name
+            writer = self._loops[loop] = LoopWriter(self._staging(f"loop.{name}"), f"{self._level}.{self._shard}")
+        writer.write(rows)
+
+    def _staging(self, name: str) -> Staging:
+        return Staging(self._store, self._order, name, self._shard, self._attempt, self._limits, self.budget)
 
     def drain_wire(self) -> list[pa.RecordBatch]:
         """What has been put on the wire since the last call."""
@@ -95,15 +115,30 @@ class TaskEnds:
         staged = {self._program.outputs[output].name: writer.finish() for output, writer in self._writers.items()}
         return {output: parts for output, parts in staged.items() if parts}
 
+    def finish_loops(self) -> dict[str, list[StagedPart]]:
+        """Makes all rows durable that go into loops, and tells where they are."""
+        fed = {self._program.loops[loop].name: writer.finish() for loop, writer in self._loops.items()}
+        return {loop: parts for loop, parts in fed.items() if parts}
+
 
 def encode_wire(schema: pa.Schema, edge: EdgePlan, rows: Rows) -> pa.RecordBatch:
     """Rows in the columns of the exchange. The hash is left to whoever exchanges: the JVM computes it for nothing."""
+    assert edge.key is not None
+    hashes = np.zeros(len(rows), dtype=np.int64)
+    if edge.combined:
+        *columns, keys = rows.columns
+        return wire_batch(schema, edge, Rows.of_columns(edge.codec, columns, rows.times), hashes, keys)
+    return wire_batch(schema, edge, rows, hashes, encode_keys(edge.key, rows, f"key_by({edge.key})"))
+
+
+def wire_batch(schema: pa.Schema, edge: EdgePlan, rows: Rows, hashes: Int64s, keys: pa.BinaryArray) -> pa.RecordBatch:
+    """Rows with these ``h`` and ``k``."""
     count = len(rows)
     times = pa.nulls(count, pa.int64()) if rows.times is None else pa.array(rows.times)
     reserved: list[pa.Array] = [
         pa.array(np.full(count, edge.index, dtype=np.int32)),
-        pa.array(np.zeros(count, dtype=np.int64)),
-        encode_keys(edge.key, rows, f"key_by({edge.key})"),
+        pa.array(hashes),
+        keys,
         times,
     ]
     by_slot = dict(zip(edge.slots, rows.columns, strict=True))

@@ -10,6 +10,7 @@ from headrace.model.batch import Rows
 from headrace.model.record import Failed
 from headrace.model.report import Failure
 from headrace.model.rows import codec_of
+from headrace.operators.failures import next_move
 
 if TYPE_CHECKING:
     from headrace.plan.physical import Program, SourcePlan
@@ -56,8 +57,7 @@ def failure_error(program: Program, failure: Failure) -> HeadraceError:
         found=", ".join(
             part for part in (failure.key and f"key {failure.key}", failure.row and f"row {failure.row}") if part
         ),
-        next_move="mend the function and start again: nothing of this epoch was published. "
-        "Or write the step's .errors somewhere, and such rows go there instead",
+        next_move=next_move(failure.way_out),
     )
     error.failure = failure
     return error

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from headrace.errors import BadRow
 from headrace.model.batch import Keys, Rows
-from headrace.runtime.keying import derive_keys
+from headrace.runtime.keying import derive_keys, encode_keys
 
 if TYPE_CHECKING:
     from headrace.operators.contract import Operator
@@ -27,6 +29,8 @@ class Ends(Protocol):
     def to_edge(self, edge: int, rows: Rows) -> None: ...
 
     def to_output(self, output: int, rows: Rows) -> None: ...
+
+    def to_loop(self, loop: int, rows: Rows) -> None: ...
 
 
 class LiveFragment:
@@ -57,6 +61,10 @@ class LiveFragment:
     def attach(self, ends: Ends) -> None:
         """Sends what leaves the fragment to these ends, until the next task attaches its own."""
         self._ends = ends
+
+    def serves(self, ends: Ends) -> bool:
+        """Whether no other task has attached its ends since."""
+        return self._ends is ends
 
     def enter(self, edge: int, rows: Rows, keys: Keys) -> None:
         self._entries[edge](rows, keys)
@@ -102,11 +110,16 @@ class LiveFragment:
             return lambda rows, _keys: self._live_ends().to_edge(index, rows)
         if target.kind == "out":
             return lambda rows, _keys: self._live_ends().to_output(index, rows)
+        if target.kind == "loop":
+            return lambda rows, _keys: self._live_ends().to_loop(index, rows)
         operator = self.operators[index]
         plan: OpPlan = self.plan.ops[index]
         if plan.rekey is None:
             return lambda rows, keys: operator.process(port, rows, keys)
         rekey, step = plan.rekey, plan.step
+        if not plan.hashed:
+            none = np.zeros(0, np.uint64)
+            return lambda rows, _keys: operator.process(port, rows, Keys(none, encode_keys(rekey, rows, step)))
         return lambda rows, _keys: operator.process(port, rows, derive_keys(rekey, rows, step))
 
     def _live_ends(self) -> Ends:

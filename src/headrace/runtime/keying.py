@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.model.batch import Keys, Rows
-from headrace.model.keys import encode_columns, encode_key, hash_encoded
-from headrace.operators.failures import function_failed
+from headrace.model.keys import NULL_KEY, encode_columns, encode_key, hash_encoded
+from headrace.operators.failures import GUARD_KEY, function_failed
 
 if TYPE_CHECKING:
     from headrace.model.keyspec import KeySpec
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 def encode_keys(key: KeySpec, rows: Rows, step: str) -> pa.BinaryArray:
     """The encoded key of each row."""
+    if key.columns == ():
+        return pa.repeat(pa.scalar(NULL_KEY, pa.binary()), len(rows))
     if key.columns is not None:
         columns = rows.columns
         return encode_columns([columns[rows.codec.index(name)] for name in key.columns])
@@ -27,7 +29,8 @@ def encode_keys(key: KeySpec, rows: Rows, step: str) -> pa.BinaryArray:
         for row in objects:
             encoded.append(encode_key(fn(row)))
     except Exception as error:
-        raise function_failed(error, step=step, function=fn, row=objects[len(encoded)]) from error
+        row = objects[len(encoded)]
+        raise function_failed(error, step=step, function=fn, row=row, way_out=GUARD_KEY) from error
     return pa.array(encoded, pa.binary())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from headrace.model.job import derive_states
 from headrace.model.keys import group_range
 from headrace.model.report import RunRef
 from headrace.state import layout
+from headrace.state.broadcast import SharedState
 from headrace.state.encode import encode_run, run_crc
 from headrace.state.format import TableData
 from headrace.state.lookup import Layers, open_layers
@@ -47,15 +48,28 @@ class OpenShard:
         self.layers.prepend(ref, open_ref(self.store, ref))
 
     def write(self, tables: Sequence[TableData]) -> RunRef:
-        lo, hi = self.groups.start, self.groups.stop
+        """Writes a run of the shard's key groups."""
+        ref = self._write(tables, self.step, self.groups)
+        self.written.insert(0, ref)
+        return ref
+
+    def write_shared(self) -> tuple[list[RunRef], dict[str, str]]:
+        """What changed in the step's broadcast states: the run, which one shard writes for all, and their digests."""
+        tables, digests = self.state.shared.flush()
+        if self.shard or not tables:
+            return [], digests
+        return [self._write(tables, layout.broadcast(self.step), range(self.key_groups))], digests
+
+    def _write(self, tables: Sequence[TableData], name: str, groups: range) -> RunRef:
+        lo, hi = groups.start, groups.stop
         data = encode_run(tables, lo=lo, hi=hi, groups=self.key_groups)
         path, inline = "", b""
         if self.budget.take(len(data), self.limits.inline_run_bytes):
             inline = data.to_pybytes()
         else:
-            path = layout.run(self.step, self.order.epoch, self.shard, layout.new_uid(self.order.fence))
+            path = layout.run(name, self.order.epoch, self.shard, layout.new_uid(self.order.fence))
             self.store.write(path, data)
-        ref = RunRef(
+        return RunRef(
             epoch=self.order.epoch,
             lo=lo,
             hi=hi,
@@ -65,8 +79,6 @@ class OpenShard:
             file=path,
             inline=inline,
         )
-        self.written.insert(0, ref)
-        return ref
 
 
 def open_shard(
@@ -94,7 +106,17 @@ def open_shard(
         layers, lo=groups.start, hi=groups.stop, groups=program.key_groups, spill=opened.spill,
         overlay_limit_bytes=limits.overlay_bytes,
     )  # fmt: skip
+    if "broadcast" in plan.states.values():
+        refs = runs.get(layout.broadcast(step)) or runs.get(layout.broadcast(plan.was or ""), ())
+        opened.state.shared = open_shared(store, refs, groups=program.key_groups, renamed=renamed)
     return opened
+
+
+def open_shared(
+    store: Store, refs: Sequence[RunRef], *, groups: int, renamed: Mapping[str, Sequence[str]]
+) -> SharedState:
+    """The broadcast states of a step, whole, whatever the shard."""
+    return SharedState(open_layers(store, refs, lo=0, hi=groups, groups=groups, renamed=renamed), tuple(refs))
 
 
 def write_delta(opened: OpenShard) -> list[RunRef]:

@@ -4,36 +4,40 @@ A task opens the runs its parent manifest lists, pushes its input through the fr
 watermark from the markers at the end of its input, fires what is due, makes delta and outputs durable, and says so in
 one report. Nothing it wrote is true until the driver publishes a manifest that names it.
 
-Who calls: `run_chain` for each partition of a source, `run_level` for each shard; both yield batches on the wire
-(`headrace.model.wire`), of which the last holds the task's report. Neither knows Spark.
+Who calls: `run_chain` for each partition of a source, `run_loop` for each share of a loop, `run_level` for each shard.
+All yield batches on the wire (`headrace.model.wire`), of which the last holds the task's report. None knows Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from time import perf_counter_ns
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import HeadraceError, StoreError
+from headrace.errors import EpochFailed, HeadraceError, StoreError
 from headrace.model import crash
-from headrace.model.batch import Int64s, Keys, Rows
+from headrace.model.batch import Keys, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.order import EpochOrder, Limits
-from headrace.model.report import Failure, TaskReport
-from headrace.model.watermarks import TimeState, derive_time, merge_marks
+from headrace.model.report import Failure, StagedPart, TaskReport
+from headrace.model.watermarks import SourceTime, TimeState, derive_time, merge_marks
 from headrace.model.wire import BAD_ROW, MARKER, REPORT, RESERVED, control_batch
 from headrace.operators.contract import TaskInfo
-from headrace.plan.physical import Program, SourcePlan
+from headrace.plan.physical import LoopPlan, Program, SourcePlan
 from headrace.runtime.ends import TaskEnds
 from headrace.runtime.failures import error_failure, rejected_rows
 from headrace.runtime.fragment import LiveFragment
+from headrace.runtime.inputs import read_input
+from headrace.runtime.loops import read_loop
+from headrace.runtime.marking import LargestTimes, open_marking, read_times
 from headrace.runtime.shards import OpenShard, open_shard, write_delta
+from headrace.runtime.stopwatch import Stopwatch
 from headrace.state.manifest import JobState
+from headrace.state.shard import EVENT_DUE
 from headrace.state.store import Store
 
 _MAX_FAILURES = 5
@@ -60,19 +64,6 @@ class TaskEnv:
     """Whether whoever runs the task would run it again: then a store that fails once is given a second chance."""
 
 
-class Stopwatch:
-    """Where a task's time goes, by name; the time between two laps belongs to the later lap."""
-
-    def __init__(self) -> None:
-        self._last = perf_counter_ns()
-        self.times_us: dict[str, int] = {}
-
-    def lap(self, name: str) -> None:
-        now = perf_counter_ns()
-        self.times_us[name] = self.times_us.get(name, 0) + (now - self._last) // 1000
-        self._last = now
-
-
 class _Task:
     """What chain and level tasks share: the report, the ends, and how a task closes."""
 
@@ -82,15 +73,17 @@ class _Task:
         self.live = live
         self.watch = Stopwatch()
         self.report = TaskReport(level=level, shard=shard, attempt=attempt, epoch=order.epoch, parent=order.parent)
-        self.ends = TaskEnds(env.program, env.store, order, shard, attempt, env.limits)
+        self.ends = TaskEnds(env.program, env.store, order, level, shard, attempt, env.limits)
         self.info = TaskInfo(
             epoch=order.epoch, shard=shard, clock_us=order.clock_us, final=order.final,
-            start_watermark=dict(self._before().steps), end_watermark={},
+            start_watermark=dict(self.before.steps), end_watermark={},
             last_clock_us=MIN_TIME if env.parent is None else env.parent.manifest.clock_us,
         )  # fmt: skip
         self.shards: dict[str, OpenShard] = {}
 
-    def _before(self) -> TimeState:
+    @property
+    def before(self) -> TimeState:
+        """The time as the epoch before left it."""
         return TimeState() if self.env.parent is None else self.env.parent.manifest.time
 
     def begin(self) -> None:
@@ -109,23 +102,57 @@ class _Task:
             operator.begin(self.info, state)
         self.watch.lap("open")
 
-    def finish_operators(self, time: TimeState) -> None:
-        """Fires what this epoch's watermark makes due, step by step, in the order rows flow."""
+    def resume(self) -> None:
+        """Goes on after waiting for input."""
+        self.watch.lap("wait")
+        self._check_alone()
+
+    def _check_alone(self) -> None:
+        """Operators serve one task at a time: those that another attempt has begun with hold that one's state."""
+        if not self.live.serves(self.ends):
+            raise EpochFailed(
+                "a task was begun with operators that were at work for another",
+                where=f"level {self.report.level}, shard {self.report.shard}, epoch {self.report.epoch}",
+                expected="one task at a time in a worker",
+                found="two that overlap",
+                next_move="start again: nothing of this attempt is published",
+            )
+
+    def finish_operators(self, time: TimeState) -> Iterator[pa.RecordBatch]:
+        """Fires what this epoch's watermark makes due, step by step, in the order rows flow.
+
+        What goes to the next level leaves as it comes: all that fires at once may be more than fits into memory.
+        """
         self.info.end_watermark.update(time.steps)
         self.report.watermarks = dict(time.steps)
         for operator in self.live.operators:
-            operator.finish()
+            for _ in operator.finish() or ():
+                yield from self._hand_on()
+        yield from self._hand_on()
+
+    def _hand_on(self) -> Iterator[pa.RecordBatch]:
         self.watch.lap("fire")
+        batches = self.ends.drain_wire()
+        if batches:
+            yield from batches
+            self.resume()
 
     def close(self) -> None:
         """Makes delta and outputs durable and completes the report."""
+        self._check_alone()
         for op, operator in zip(self.live.plan.ops, self.live.operators, strict=True):
             step = operator.end()
             if op.stateful:
-                step.runs = write_delta(self.shards[op.step])
+                shard = self.shards[op.step]
+                step.runs = write_delta(shard)
+                step.broadcast_runs, digests = shard.write_shared()
+                step.broadcast.update(digests)
+                if step.waits_for_us is None and self.env.program.steps[op.step].uses_watermark:
+                    step.waits_for_us = shard.state.waits_for(EVENT_DUE, self.info.ends_at(op.step))
             self.report.steps.append(step)
         self.watch.lap("write")
         self.report.staged = self.ends.finish()
+        self.report.fed = self.ends.finish_loops()
         self.watch.lap("stage")
         crash.reach("outputs_staged", self.env.order.epoch)
 
@@ -154,46 +181,54 @@ def run_chain(
 ) -> Iterator[pa.RecordBatch]:
     """A partition of a source, from decoded columns to the first exchange (or to staged outputs, where there is none).
 
-    Input columns: the fields of ``source.out``, then event time, split and bad-row text.
+    Input columns: the fields of ``source.out``, then event time, split and bad-row text; and the time that rows say is
+    complete, where they do.
     """
     task = _Task(env, live, 0, shard, attempt)
     last = not env.program.levels
-    marks: dict[str, int] = {}
     try:
         task.begin()
-        for batch in _input(batches):
-            task.watch.lap("wait")
+        marking = open_marking(source, task.before.sources.get(source.name, SourceTime()))
+        for batch in read_input(batches):
+            task.resume()
             task.report.rows_in += batch.num_rows
             task.report.rows_read += batch.num_rows
             task.report.bytes_in += batch.nbytes
-            _enter_chain(task, source, batch, marks)
+            _enter_chain(task, source, batch, marking)
             task.watch.lap("process")
             yield from task.ends.drain_wire()
-        task.watch.lap("wait")
-        if source.time is not None:
-            task.report.marks = {source.name: marks}
-        task.finish_operators(TimeState())
-        yield from task.ends.drain_wire()
+        task.resume()
+        if marking is not None:
+            marking.finish()
+            task.report.marks = {source.name: marking.marks}
+            task.report.kept = {source.name: marking.kept} if marking.kept else {}
+        yield from task.finish_operators(TimeState())
         task.close()
     except (HeadraceError, OSError) as error:
         task.fail(_reported(env, error))
     yield from task.control_rows([], last, Marker(attempt, task.report.marks))
 
 
-class InputLost(Exception):
-    """Whoever sends the task its input has gone: not an error of the store, so it is not reported as one."""
-
-
-def _input(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    source = iter(batches)
-    while True:
-        try:
-            batch = next(source)
-        except StopIteration:
-            return
-        except OSError as error:
-            raise InputLost(str(error)) from error
-        yield batch
+def run_loop(
+    env: TaskEnv, loop: LoopPlan, live: LiveFragment, parts: Sequence[StagedPart], *, shard: int, attempt: str
+) -> Iterator[pa.RecordBatch]:
+    """What the epoch before fed into a loop (a share of it), from where it is staged to the first exchange."""
+    task = _Task(env, live, 0, shard, attempt)
+    try:
+        task.begin()
+        for rows in read_loop(env.store, loop, parts):
+            task.resume()
+            task.report.rows_in += len(rows)
+            live.entry(rows, None)
+            task.watch.lap("process")
+            yield from task.ends.drain_wire()
+        task.resume()
+        task.report.looped = {loop.name: task.report.rows_in}
+        yield from task.finish_operators(TimeState())
+        task.close()
+    except (HeadraceError, OSError) as error:
+        task.fail(_reported(env, error))
+    yield from task.control_rows([], not env.program.levels, Marker(attempt, {}))
 
 
 def _reported(env: TaskEnv, error: HeadraceError | OSError) -> Failure:
@@ -216,7 +251,7 @@ def report_failure(
         yield control_batch(program.schema, REPORT, [(shard % program.parallelism, content)])
 
 
-def _enter_chain(task: _Task, source: SourcePlan, batch: pa.RecordBatch, marks: dict[str, int]) -> None:
+def _enter_chain(task: _Task, source: SourcePlan, batch: pa.RecordBatch, marking: LargestTimes | None) -> None:
     fields = len(source.out.schema)
     columns = batch.columns
     times, splits, bad = columns[fields], columns[fields + 1], columns[fields + 2]
@@ -228,33 +263,11 @@ def _enter_chain(task: _Task, source: SourcePlan, batch: pa.RecordBatch, marks: 
     count = len(columns[0]) if columns else 0
     if count == 0:
         return
-    stamps = None
-    if source.time is not None:
-        stamps = _times(times)
-        _mark(marks, splits, stamps)
-    task.live.entry(Rows.of_columns(source.out, columns[:fields], stamps), None)
-
-
-def _times(column: pa.Array) -> Int64s:
-    if column.null_count:
-        # A row without event time belongs to the beginning of time: it is late, never ahead.
-        column = pc.fill_null(column, MIN_TIME)
-    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
-
-
-def _mark(marks: dict[str, int], splits: pa.Array, stamps: Int64s) -> None:
-    """Remembers the largest event time per split. Rows without event time say nothing about time."""
-    found: dict[str, int] = {}
-    if splits.null_count == len(splits):
-        found[""] = int(stamps.max())
-    else:
-        encoded = pc.fill_null(splits, "").dictionary_encode()
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
-        for code, split in enumerate(encoded.dictionary.to_pylist()):
-            found[split] = int(stamps[codes == code].max())
-    for split, max_us in found.items():
-        if max_us > marks.get(split, MIN_TIME):
-            marks[split] = max_us
+    stamps = None if marking is None else read_times(times)
+    rows = Rows.of_columns(source.out, columns[:fields], stamps)
+    if marking is not None and stamps is not None:
+        marking.see(rows, stamps, splits, None if source.mark is None else columns[fields + 3])
+    task.live.entry(rows, None)
 
 
 def _reject(task: _Task, source: SourcePlan, texts: list[str]) -> None:
@@ -275,20 +288,19 @@ def run_level(
     inbox = _Inbox()
     try:
         task.begin()
-        for batch in _input(batches):
-            task.watch.lap("wait")
+        for batch in read_input(batches):
+            task.resume()
             task.report.bytes_in += batch.nbytes
             _enter_level(task, batch, inbox)
             task.watch.lap("process")
             yield from task.ends.drain_wire()
-        task.watch.lap("wait")
+        task.resume()
         task.report.upstream = sorted(inbox.attempts)
         if not inbox.failed and not task.report.failures:
             if level == 1:
-                task.report.marks = inbox.direct
+                task.report.marks = {source: seen.marks for source, seen in inbox.direct.items()}
             marks = _all_marks(env, inbox)
-            task.finish_operators(_derive(env, marks))
-            yield from task.ends.drain_wire()
+            yield from task.finish_operators(_derive(env, marks))
             task.close()
     except (HeadraceError, OSError) as error:
         task.fail(_reported(env, error))
@@ -302,7 +314,7 @@ class _Inbox:
         self.reports: list[bytes] = []
         self.attempts: set[str] = set()
         self.marks: dict[str, dict[str, int]] = {}
-        self.direct: dict[str, dict[str, int]] = {}
+        self.direct: dict[str, LargestTimes] = {}
         self.failed = False
 
 
@@ -356,10 +368,10 @@ def _enter_edge(task: _Task, edge: int, batch: pa.RecordBatch, inbox: _Inbox) ->
     times = columns[3]
     stamps = None
     if times.null_count < len(times):
-        stamps = _times(times)
+        stamps = read_times(times)
         source = task.env.program.direct.get(edge)
         if source is not None:
-            _mark(inbox.direct.setdefault(source, {}), pa.nulls(1), stamps)
+            inbox.direct.setdefault(source, LargestTimes()).note("", int(stamps.max()))
     fields = [columns[len(RESERVED) + slot] for slot in plan.slots]
     task.live.enter(edge, Rows.of_columns(plan.codec, fields, stamps), keys)
 

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.checkpoint.coordinator import Coordinator
+from headrace.checkpoint.decide import endless_loop
+from headrace.model.alignment import WaitingOrder, derive_waiting
+from headrace.model.loops import ENDLESS_EPOCHS, count_tasks, waiting
 from headrace.model.order import PROPERTY
 from headrace.model.report import TaskReport
 from headrace.model.tick import Tick, read_clock_us, read_final
@@ -47,7 +50,10 @@ class EpochDriver:
         coordinator: Coordinator,
         run: str,
         watch: Callable[[Manifest], None] | None = None,
+        *,
+        bounded: bool = False,
     ) -> None:
+        """``bounded``: the run is to end when all input is read, so loops have to become empty."""
         self.failure: BaseException | None = None
         self.query: Any = None
         self.idle = threading.Event()
@@ -56,6 +62,8 @@ class EpochDriver:
         self.epochs = 0
         self._session = session
         self._store = store
+        self._folders = store.scratch()
+        """Where Spark's own folders are."""
         self._program = program
         self._coordinator = coordinator
         self._run_id = run
@@ -66,6 +74,10 @@ class EpochDriver:
         self._logs_inputs = any(not source.source.python for source in program.sources)
         self._known_inputs = {path.removeprefix(f"{layout.INPUTS}/") for path in store.list(layout.INPUTS)}
         self._tick: Tick | None = None
+        self._bounded = bounded
+        self._rounds = 0
+        """Epochs in a row in which rows went round and none came in."""
+        self._waiting: WaitingOrder | None = None
         self._previous_end_ns: int | None = None
 
     def request_stop(self) -> None:
@@ -87,7 +99,7 @@ class EpochDriver:
 
     def _run(self, frame: DataFrame, epoch: int) -> None:
         started = perf_counter_ns()
-        offsets = self._store.read(layout.spark_offset(self._run_id, epoch)).decode()
+        offsets = self._folders.read(layout.spark_offset(self._run_id, epoch)).decode()
         order = self._coordinator.begin(
             epoch, offsets, clock_us=read_clock_us(offsets), final=read_final(offsets), hints=self._hints()
         )
@@ -107,8 +119,17 @@ class EpochDriver:
         self.epochs += 1
         self._stopping = self._stopping or manifest.final
         self.write_tick(manifest)
+        self.write_waiting(manifest)
+        self._check_rounds(manifest)
         self._previous_end_ns = perf_counter_ns()
         self._show(manifest)
+
+    def _check_rounds(self, manifest: Manifest) -> None:
+        circling = waiting(manifest.loops, self._program.facts.loops)
+        read = sum(task.rows_read for task in manifest.tasks)
+        self._rounds = self._rounds + 1 if circling and not read else 0
+        if self._bounded and self._rounds >= ENDLESS_EPOCHS:
+            raise endless_loop(circling, self._store.url)
 
     def _show(self, manifest: Manifest) -> None:
         if self._watch is None:
@@ -127,7 +148,7 @@ class EpochDriver:
         for source, splits in self._hints().items():
             known = state.manifest.time.sources.get(source, SourceTime()).splits
             if any(split not in known or known[split].max_us < max_us for split, max_us in splits.items()):
-                tick = Tick(seq=state.epoch + 1, due_us=0)
+                tick = Tick(seq=state.epoch + 1, due_us=0, loops=self._loop_tasks(state.manifest))
                 if tick != self._tick:
                     self._store.write(layout.TICK, msgspec.json.encode(tick))
                     self._tick = tick
@@ -137,12 +158,28 @@ class EpochDriver:
         tick = Tick(
             seq=0 if manifest is None else manifest.epoch + 1,
             due_us=None if manifest is None else manifest.next_due_us,
-            final=final,
+            final=final or (manifest is not None and manifest.ending),
+            loops=0 if manifest is None else self._loop_tasks(manifest),
         )
         # Most jobs never wait for a clock: without a due time there is nothing the ticker has to learn.
-        if self._tick is None or tick.final or tick.due_us is not None or self._tick.due_us is not None:
+        due = tick.final or tick.loops or tick.due_us is not None
+        if due or self._tick is None or self._tick.due_us is not None:
             self._store.write(layout.TICK, msgspec.json.encode(tick))
         self._tick = tick
+
+    def _loop_tasks(self, manifest: Manifest) -> int:
+        """How many tasks the next epoch has to have for what waits in loops."""
+        return count_tasks(manifest.loops, self._program.facts.loops, self._program.parallelism)
+
+    def write_waiting(self, manifest: Manifest | None) -> None:
+        """Tells aligned sources which of them wait in the next epoch."""
+        timed = self._program.timed
+        if not any(source.align for source in timed):
+            return
+        order = WaitingOrder() if manifest is None else derive_waiting(manifest.time, timed, manifest.clock_us)
+        if order != self._waiting:
+            self._store.write(layout.WAITING, msgspec.json.encode(order))
+            self._waiting = order
 
     def _hints(self) -> dict[str, dict[str, int]]:
         """Event times that a filter in the JVM hid from the tasks of the epoch before."""
@@ -162,8 +199,8 @@ class EpochDriver:
         if not self._logs_inputs:
             return {}
         folder = layout.spark_inputs(self._run_id)
-        names = [path.removeprefix(f"{folder}/") for path in self._store.list(folder)]
-        new = {name: self._store.read(f"{folder}/{name}") for name in names if name not in self._known_inputs}
+        names = [path.removeprefix(f"{folder}/") for path in self._folders.list(folder)]
+        new = {name: self._folders.read(f"{folder}/{name}") for name in names if name not in self._known_inputs}
         self._known_inputs.update(new)
         self._known_inputs.intersection_update(names)
         return new

@@ -18,10 +18,11 @@ import msgspec
 import pyarrow as pa
 
 from headrace.errors import EpochFailed, HeadraceError
+from headrace.model.loops import share_parts
 from headrace.model.order import PROPERTY, EpochOrder, Limits
 from headrace.plan.ship import load_program
 from headrace.runtime.fragment import LiveFragment
-from headrace.runtime.task import TaskEnv, report_failure, run_chain, run_level
+from headrace.runtime.task import TaskEnv, report_failure, run_chain, run_level, run_loop
 from headrace.state.manifest import JobState, read_manifest, read_state
 from headrace.state.store import Store, open_store
 
@@ -49,17 +50,25 @@ class Worker:
     """What this process keeps for one shipped program."""
 
     def __init__(self, ship: Ship) -> None:
+        self._shipped = ship.program
         self.program: Program = load_program(ship.program.value)
         self.store: Store = open_store(ship.store, durable=ship.durable)
         self.limits = ship.limits
         self._live: dict[Any, LiveFragment] = {}
+        self._built: set[tuple[str, int]] = set()
         self._parent: JobState | None = None
 
     def live(self, key: tuple[str, int]) -> LiveFragment:
         fragment = self._live.get(key)
         if fragment is None:
+            if key in self._built:
+                # Functions keep things in their objects, so new operators need them as they were shipped.
+                self.program = load_program(self._shipped.value)
+            self._built.add(key)
             kind, index = key
-            plan = self.program.sources[index].fragment if kind == "chain" else self.program.levels[index - 1]
+            plan = self.program.levels[index - 1] if kind == "level" else None
+            if plan is None:
+                plan = (self.program.sources if kind == "chain" else self.program.loops)[index].fragment
             fragment = self._live[key] = LiveFragment(plan)
         return fragment
 
@@ -163,6 +172,26 @@ def chain_task(ship: Ship, source: int, batches: Iterator[pa.RecordBatch]) -> It
         return run_chain(env, plan, live, batches, shard=given.shard, attempt=given.attempt)
 
     return worker.run(("chain", source), 0, given, work)
+
+
+def loop_task(ship: Ship, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A share of what waits in loops. The input says which of how many."""
+    worker, given = _worker(ship), _assignment()
+    for batch in batches:
+        for share, shares in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist()):
+            for index in range(len(worker.program.loops)):
+                mine = given._replace(attempt=uuid.uuid4().hex)
+                yield from worker.run(("loop", index), 0, mine, _loop_work(index, share, shares, mine))
+
+
+def _loop_work(index: int, share: int, shares: int, given: Assignment) -> Work:
+    def work(env: TaskEnv, live: LiveFragment) -> Iterator[pa.RecordBatch]:
+        loop = env.program.loops[index]
+        parts = () if env.parent is None else env.parent.manifest.loops.get(loop.name, ())
+        mine = share_parts(parts, share, shares)
+        return run_loop(env, loop, live, mine, shard=given.shard, attempt=given.attempt)
+
+    return work
 
 
 def level_task(ship: Ship, level: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

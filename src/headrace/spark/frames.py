@@ -2,7 +2,7 @@
 
     source → prefix in the JVM → chain (Python, or the JVM itself where no Python is needed) ┐
     source → …                                                                              ├ union → exchange → level 1
-    ticker → (no rows) ──────────────────────────────────────────────────────────────────────┘         → exchange → …
+    ticker → (no rows; where there are loops, tasks that read them) ─────────────────────────┘         → exchange → …
 
 The last level returns reports only; `foreachBatch` collects them.
 """
@@ -18,7 +18,7 @@ from headrace.errors import ProgramError
 from headrace.model.keys import hash_sql, key_sql
 from headrace.model.shapes import quoted, spark_type
 from headrace.model.tick import SOURCE
-from headrace.model.wire import BAD_ROW, EDGE, HASH, KEY, ROW_BAD, ROW_SPLIT, ROW_TIME, TIME, slot_name
+from headrace.model.wire import BAD_ROW, EDGE, HASH, KEY, ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME, TIME, slot_name
 from headrace.spark import executor, python_source, ticker
 
 if TYPE_CHECKING:
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
     from headrace.plan.physical import EdgePlan, Program, SourcePlan
 
-_ROW_COLUMNS = (ROW_TIME, ROW_SPLIT, ROW_BAD)
+
+def _row_columns(source: SourcePlan) -> tuple[str, ...]:
+    """What stands beside the fields of a source's rows."""
+    return (ROW_TIME, ROW_SPLIT, ROW_BAD, *([] if source.mark is None else [ROW_MARK]))
 
 
 def build_plan(session: SparkSession, program: Program, ship: executor.Ship) -> DataFrame:
@@ -35,10 +38,10 @@ def build_plan(session: SparkSession, program: Program, ship: executor.Ship) -> 
     session.dataSource.register(python_source.PythonSource)
     chains = [_chain(session, program, i, ship) for i in range(len(program.sources))]
     if not program.levels:
-        return _union([*chains, _ticker(session, ship.store, [("report", "BINARY")])])
+        return _union([*chains, _ticker(session, program, ship, [("report", "BINARY")])])
     wire_ddl = _ddl(program.schema)
     wire_columns = [(field.name, spark_type(field.type)) for field in program.schema]
-    frame = _union([*chains, _ticker(session, ship.store, wire_columns)])
+    frame = _union([*chains, _ticker(session, program, ship, wire_columns)])
     for level in range(1, len(program.levels) + 1):
         last = level == len(program.levels)
         exchanged = _exchange(frame, program)
@@ -56,19 +59,32 @@ def _exchange(frame: DataFrame, program: Program) -> DataFrame:
     group = f"CAST(shiftrightunsigned({HASH}, {shift}) AS INT)" if shift < 64 else "0"
     shard = f"CAST({group} * {program.parallelism} DIV {program.key_groups} AS INT)"
     return frame.repartitionById(
-        program.parallelism, expr(f"CASE WHEN {EDGE} < 0 THEN CAST({HASH} AS INT) ELSE {shard} END")
+        program.parallelism, expr(f"CASE WHEN {_told(program)} THEN CAST({HASH} AS INT) ELSE {shard} END")
     )
+
+
+def _told(program: Program) -> str:
+    """Which rows say themselves where they go: control rows, and rows of edges without a key."""
+    edges = ", ".join(map(str, program.edges_by_shard))
+    return f"({EDGE} < 0 OR {EDGE} IN ({edges}))" if edges else f"{EDGE} < 0"
 
 
 def _hashed(program: Program) -> list[str]:
     """Python leaves the hash of data rows to the JVM, where it costs next to nothing."""
     names = program.schema.names
-    return [f"IF({EDGE} < 0, {HASH}, {hash_sql(KEY)}) AS {HASH}" if name == HASH else name for name in names]
+    return [f"IF({_told(program)}, {HASH}, {hash_sql(KEY)}) AS {HASH}" if name == HASH else name for name in names]
 
 
-def _ticker(session: SparkSession, store: str, columns: list[tuple[str, str]]) -> DataFrame:
-    frame = session.readStream.format(ticker.FORMAT).option("store", store).name(SOURCE).load()
-    return frame.selectExpr(*[f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns])
+def _ticker(
+    session: SparkSession, program: Program, ship: executor.Ship, columns: list[tuple[str, str]]
+) -> DataFrame:
+    """What wakes the job without input; its partitions, where it has any, read what waits in loops."""
+    frame = session.readStream.format(ticker.FORMAT).option("store", ship.store).name(SOURCE).load()
+    if not program.loops:
+        return frame.selectExpr(*[f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns])
+    ddl = ", ".join(f"{name} {kind}" for name, kind in columns)
+    read = frame.mapInArrow(partial(executor.loop_task, ship), ddl)
+    return read.selectExpr(*_hashed(program)) if program.levels else read
 
 
 def _ddl(schema: pa.Schema) -> str:
@@ -81,7 +97,7 @@ def _union(frames: list[DataFrame]) -> DataFrame:
 
 def _chain(session: SparkSession, program: Program, index: int, ship: executor.Ship) -> DataFrame:
     source = program.sources[index]
-    frame = _prefix(_read(session, source), source)
+    frame = _prefix(_read(session, source, ship.store), source)
     if source.direct is not None:
         return frame.selectExpr(*_direct(program, source, source.direct))
     task = partial(executor.chain_task, ship, index)
@@ -90,11 +106,14 @@ def _chain(session: SparkSession, program: Program, index: int, ship: executor.S
     return frame.mapInArrow(task, _ddl(program.schema)).selectExpr(*_hashed(program))
 
 
-def _read(session: SparkSession, source: SourcePlan) -> DataFrame:
+def _read(session: SparkSession, source: SourcePlan, store: str) -> DataFrame:
     """The columns of the source's type, then event time, split and bad-row text."""
     codec = source.codec
     if source.source.python:
-        options = python_source.reader_options(source.source.reader(codec), codec.spark_ddl)
+        use = python_source.ReadOptions(
+            source.name, waits_in=store if source.aligned else "", whole_splits=source.generator is not None
+        )
+        options = python_source.reader_options(source.source.reader(codec), codec.spark_ddl, use)
         frame = session.readStream.format(python_source.FORMAT).options(**options).name(source.name).load()
         columns = {name: quoted(name) for name in codec.schema.names}
         return _with_row_columns(frame, source, columns, split=quoted(ROW_SPLIT), bad=None, raw=None)
@@ -125,7 +144,9 @@ def _with_row_columns(
     selected.append(f"{'CAST(NULL AS STRING)' if bad is None else f'IF({bad}, {raw}, NULL)'} AS {quoted(ROW_BAD)}")
     frame = frame.selectExpr(*selected)
     fields = [quoted(name) for name in columns]
-    return frame.selectExpr(*fields, f"{_time_sql(source)} AS {quoted(ROW_TIME)}", ROW_SPLIT, ROW_BAD)
+    time = f"{_time_sql(source)} AS {quoted(ROW_TIME)}"
+    marks = [] if source.mark is None else [f"unix_micros({source.mark}) AS {quoted(ROW_MARK)}"]
+    return frame.selectExpr(*fields, time, ROW_SPLIT, ROW_BAD, *marks)
 
 
 def evaluate_prefix(session: SparkSession, source: SourcePlan, table: pa.Table) -> pa.RecordBatch:
@@ -133,7 +154,9 @@ def evaluate_prefix(session: SparkSession, source: SourcePlan, table: pa.Table) 
     columns = {name: quoted(name) for name in source.codec.schema.names}
     frame = _with_row_columns(session.createDataFrame(table), source, columns, split=None, bad=None, raw=None)
     found = _prefix(frame, source).toArrow().combine_chunks().to_batches()
-    schema = pa.schema([*source.out.schema, (ROW_TIME, pa.int64()), (ROW_SPLIT, pa.string()), (ROW_BAD, pa.string())])
+    texts = (ROW_SPLIT, ROW_BAD)
+    beside = [(name, pa.string() if name in texts else pa.int64()) for name in _row_columns(source)]
+    schema = pa.schema([*source.out.schema, *beside])
     arrays = [pa.array([], field.type) for field in schema]
     return found[0].cast(schema) if found else pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -165,8 +188,8 @@ def _prefix(frame: DataFrame, source: SourcePlan) -> DataFrame:
             continue
         made = {name: f"IF({ROW_BAD} IS NULL, {sql}, NULL) AS {quoted(name)}" for name, sql in pairs}
         names = [name for name, _ in pairs] if verb == "select" else [*names, *(n for n in made if n not in names)]
-        frame = frame.selectExpr(*[made.get(name, quoted(name)) for name in names], *_ROW_COLUMNS)
-    return frame.selectExpr(*_typed(source), *_ROW_COLUMNS)
+        frame = frame.selectExpr(*[made.get(name, quoted(name)) for name in names], *_row_columns(source))
+    return frame.selectExpr(*_typed(source), *_row_columns(source))
 
 
 def _typed(source: SourcePlan) -> list[str]:
@@ -179,7 +202,7 @@ def _typed(source: SourcePlan) -> list[str]:
 def _direct(program: Program, source: SourcePlan, edge: EdgePlan) -> list[str]:
     """The wire, written by the JVM. A bad row goes to shard 0 as a control row and stops the job from there."""
     schema = edge.codec.schema
-    assert edge.key.columns is not None
+    assert edge.key is not None and edge.key.columns is not None
     key = key_sql([(name, schema.field(name).type) for name in edge.key.columns])
     if key is None:
         raise ProgramError("this key cannot be computed in the JVM", where=source.name)

@@ -1,7 +1,8 @@
 """Sources written in Python, as Spark reads them: a thin cover of `SplitReader`.
 
 The reader travels as text in the options: its planning copy lives in a process beside the driver, copies for reading in
-the workers. Every batch carries the id of its split, so that watermarks are kept per split.
+the workers. Every batch carries the id of its split, so that watermarks are kept per split. An aligned source reads in
+the store, before it plans an epoch, whether it has to wait.
 """
 
 from __future__ import annotations
@@ -10,27 +11,47 @@ import base64
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
+from headrace.errors import StoreError
+from headrace.model.alignment import SourceHold, WaitingOrder
 from headrace.model.wire import ROW_SPLIT
 from headrace.plan.ship import dump_program, load_program
+from headrace.sources.aligned import plain_position, plan_next, whole_splits
 from headrace.sources.contract import Split, SplitReader
+from headrace.state import layout
+from headrace.state.store import Store, open_store
 
 FORMAT: Final = "headrace_python"
 
 
+class ReadOptions(msgspec.Struct, frozen=True):
+    """How a reader is used in this program."""
+
+    source: str
+    waits_in: str = ""
+    """Store that tells whether it waits; empty: it never does."""
+    whole_splits: bool = False
+    """Whether all rows of a split have to come to one task."""
+
+
 class _SplitPartition(InputPartition):
-    def __init__(self, split: Split) -> None:
+    def __init__(self, splits: tuple[Split, ...]) -> None:
         super().__init__(None)
-        self.split = split
+        self.splits = splits
+        """Slices of one split, in their order."""
 
 
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, options: ReadOptions) -> None:
         self._text = text
+        self._options = options
         self._reader: SplitReader | None = None
+        self._store: Store | None = None
+        self._bounded = False
 
     @property
     def reader(self) -> SplitReader:
@@ -39,28 +60,45 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_text": self._text, "_reader": None}
+        return {"_text": self._text, "_options": self._options, "_reader": None, "_store": None, "_bounded": False}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return self.reader.initial()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._bounded = True
         self.reader.available_now()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        return self.reader.latest(start, None)
+        if not self._options.waits_in:
+            return self.reader.latest(plain_position(start), None)
+        return plan_next(self.reader, start, None, self._hold(), bounded=self._bounded)
+
+    def _hold(self) -> SourceHold | None:
+        """What the driver said after the last epoch."""
+        if self._store is None:
+            self._store = open_store(self._options.waits_in)
+        try:
+            order = msgspec.json.decode(self._store.read(layout.WAITING), type=WaitingOrder)
+        except (OSError, StoreError, msgspec.DecodeError):
+            return None
+        return (order.hurried if self._bounded else order.paced).get(self._options.source)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return [_SplitPartition(split) for split in self.reader.splits(start, end)]
+        splits = self.reader.splits(plain_position(start), plain_position(end))
+        if self._options.whole_splits:
+            return [_SplitPartition(slices) for slices in whole_splits(splits)]
+        return [_SplitPartition((split,)) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _SplitPartition)
-        for batch in self.reader.read(partition.split):
-            splits = pa.array([partition.split.id], pa.string()).take(pa.array([0] * batch.num_rows, pa.int8()))
-            yield pa.RecordBatch.from_arrays([*batch.columns, splits], names=[*batch.schema.names, ROW_SPLIT])
+        for split in partition.splits:
+            for batch in self.reader.read(split):
+                ids = pa.array([split.id], pa.string()).take(pa.array([0] * batch.num_rows, pa.int8()))
+                yield pa.RecordBatch.from_arrays([*batch.columns, ids], names=[*batch.schema.names, ROW_SPLIT])
 
     def commit(self, end: dict[str, Any]) -> None:
         pass
@@ -81,9 +119,13 @@ class PythonSource(DataSource):
         return self.options["ddl"]
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-        return _Reader(self.options["reader"])
+        return _Reader(self.options["reader"], msgspec.json.decode(self.options["use"], type=ReadOptions))
 
 
-def reader_options(reader: SplitReader, ddl: str) -> dict[str, str]:
+def reader_options(reader: SplitReader, ddl: str, use: ReadOptions) -> dict[str, str]:
     """The options that carry a reader to Spark."""
-    return {"reader": base64.b85encode(dump_program(reader)).decode(), "ddl": f"{ddl}, `{ROW_SPLIT}` STRING"}
+    return {
+        "reader": base64.b85encode(dump_program(reader)).decode(),
+        "ddl": f"{ddl}, `{ROW_SPLIT}` STRING",
+        "use": msgspec.json.encode(use).decode(),
+    }

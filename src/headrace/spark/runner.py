@@ -60,6 +60,8 @@ class Job:
         self.watch = watch
         self.program: Program = compile_app(app, parallelism=settings.parallelism, key_groups=settings.key_groups)
         self.store = _open(settings)
+        sinks = {output.name: output.sink for output in self.program.outputs}
+        self._releaser = Releaser(self.store, sinks, self._open_session)
         self._given = session
         self._session: SparkSession | None = session
         self._fence: Fence | None = None
@@ -80,7 +82,7 @@ class Job:
             if isinstance(recovered.decision, AlreadyFinal):
                 return
             self._drive(recovered.run, final=False)
-            if self.until == "drained" and not self._stop.is_set():
+            if self.until == "drained" and not self._stop.is_set() and not self._is_final:
                 self._drive(self._recover().run, final=True)
                 self._check_drained()
         finally:
@@ -104,11 +106,9 @@ class Job:
         self._fence = take_fence(self.store, takeover=self.settings.takeover)
         if self.settings.fresh:
             start_over(self.store)
-        sinks = {output.name: output.sink for output in self.program.outputs}
-        for sink in sinks.values():
-            sink.start()
+        for output in self.program.outputs:
+            output.sink.start()
         job = self.program.facts
-        self._releaser = Releaser(self.store, sinks, self._open_session)
         self._maintainer = Maintainer(self.store, job, self._fence.number, retain=self.settings.retain)
         recovered = recover(self.store, job, self._fence, self._releaser)
         self._coordinator = Coordinator(
@@ -126,9 +126,14 @@ class Job:
         self._coordinator.adopted = recovered.adopted
         return recovered
 
-    def _check_drained(self) -> None:
+    @property
+    def _is_final(self) -> bool:
+        """Whether the last epoch is published; the first query gets there where only loops had to become empty."""
         state = None if self._coordinator is None else self._coordinator.state
-        if not self._stop.is_set() and (state is None or not state.manifest.final):
+        return state is not None and state.manifest.final
+
+    def _check_drained(self) -> None:
+        if not self._stop.is_set() and not self._is_final:
             raise EpochFailed(
                 "the input was read to its end, but the last epoch did not run",
                 where=self.store.url,
@@ -162,12 +167,14 @@ class Job:
         coordinator = self._coordinator
         assert coordinator is not None
         while True:
-            driver = EpochDriver(session, self.store, self.program, coordinator, run, self.watch)
+            bounded = self.until != "stopped"
+            driver = EpochDriver(session, self.store, self.program, coordinator, run, self.watch, bounded=bounded)
             self._driver = driver
             if self._stop.is_set():
                 driver.request_stop()
             state = coordinator.state
             driver.write_tick(None if state is None else state.manifest, final=final)
+            driver.write_waiting(None if state is None else state.manifest)
             try:
                 self._run_query(session, driver, ship, run)
                 return
@@ -199,8 +206,11 @@ class Job:
             raise spark_error(reason) from reason
 
     def _start_query(self, frame: DataFrame, driver: EpochDriver, run: str) -> Any:
-        folder = self.store.local_path(layout.spark(run)) or f"{self.store.url.rstrip('/')}/{layout.spark(run)}"
-        writer = frame.writeStream.foreachBatch(driver.on_batch).option("checkpointLocation", str(folder))
+        folder = str(self.store.scratch().local_path(layout.spark(run)))
+        if self.store.local_path(layout.SPARK) is None:
+            # The folder is the driver's alone; without a scheme a cluster would look for it in its own file system.
+            folder = f"file://{folder}"
+        writer = frame.writeStream.foreachBatch(driver.on_batch).option("checkpointLocation", folder)
         if self.until == "stopped":
             every_ms = span_us(self.settings.epoch) // 1000
             return writer.trigger(processingTime=f"{every_ms} milliseconds").start()
@@ -214,7 +224,7 @@ class Job:
             if not driver.idle.is_set():
                 continue
             try:
-                fence.check()
+                fence.glance()
                 driver.nudge()
             except HeadraceError as fenced:
                 driver.failure = fenced
@@ -246,6 +256,7 @@ class Job:
                 last.callback(_stop_session, self._session)
             if self._fence is not None:
                 last.callback(self._fence.drop)
+            last.callback(self._releaser.close)
             for output in self.program.outputs:
                 last.callback(output.sink.close)
             if self._maintainer is not None:

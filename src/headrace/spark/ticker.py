@@ -3,6 +3,9 @@
 The driver writes the next due time into one small file of the store; the ticker, which lives in a process of its own
 beside the driver, moves its offset once that time has come. Zero partitions mean no task before the exchange, and yet
 every shard runs. The offset counts published epochs, so the same due time can wake the job again.
+
+Where rows wait in loops, an epoch is due at once, and it has as many partitions as tasks are to read them: a row each,
+which says which of how many it is. The offset says how many, so the epoch is the same whenever Spark plans it.
 """
 
 from __future__ import annotations
@@ -50,19 +53,25 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tick = self._tick()
         if tick is None:
             return start
-        if tick.final and not start.get("final"):
-            return {"seq": max(tick.seq, start["seq"]), "final": True}
-        due = not self._bounded and tick.due_us is not None and tick.due_us <= time.time_ns() // 1000
-        return {**start, "seq": tick.seq} if due and tick.seq > start["seq"] else start
+        new = tick.seq > start["seq"]
+        if tick.final and (not start.get("final") or (new and tick.loops)):
+            return _offset(max(tick.seq, start["seq"]), True, tick.loops)
+        timed = not self._bounded and tick.due_us is not None and tick.due_us <= time.time_ns() // 1000
+        return _offset(tick.seq, start.get("final", False), tick.loops) if new and (timed or tick.loops) else start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return []
+        count = end.get("loops", 0)
+        return [InputPartition((index, count)) for index in range(count)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        return iter(())
+        return iter((partition.value,))
 
     def commit(self, end: dict[str, Any]) -> None:
         pass
+
+
+def _offset(seq: int, final: bool, loops: int) -> dict[str, Any]:
+    return {"seq": seq, **({"final": True} if final else {}), **({"loops": loops} if loops else {})}
 
 
 class TickerSource(DataSource):
@@ -73,7 +82,7 @@ class TickerSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return "tick INT"
+        return "share INT, shares INT"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         return _Reader(self.options["store"])

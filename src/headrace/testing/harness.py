@@ -17,7 +17,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -26,26 +25,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.checkpoint.coordinator import Coordinator, NoMaintenance
+from headrace.checkpoint.coordinator import Coordinator
+from headrace.checkpoint.decide import endless_loop
 from headrace.checkpoint.fence import Fence, take_fence
+from headrace.checkpoint.maintenance import Upkeep
 from headrace.checkpoint.recover import recover
 from headrace.checkpoint.release import Releaser
-from headrace.dataflow.graph import ExprNode, KeyedNode, Node, ReadNode, WriteNode
-from headrace.errors import HeadraceError, ProgramError, StoreError
+from headrace.dataflow.graph import ExprNode, FeedNode, ReadNode, WriteNode
+from headrace.errors import HeadraceError, ProgramError
 from headrace.model import crash
+from headrace.model.alignment import derive_waiting
+from headrace.model.loops import ENDLESS_EPOCHS, waiting
 from headrace.model.order import Limits
 from headrace.model.time import Timestamp, parse_time
 from headrace.model.values import type_name
-from headrace.operators.rolling import VALUE_TABLE
 from headrace.plan.compile import compile_app
-from headrace.plan.ship import dump_program
-from headrace.query.store import Store as StoreView
+from headrace.plan.ship import copy_program, dump_program
 from headrace.runtime.failures import failure_error
 from headrace.runtime.task import TaskEnv
 from headrace.sinks.driver import CollectSink, DiscardSink
 from headrace.state import layout
-from headrace.state.store import LocalStore
+from headrace.state.store import open_store
+from headrace.state.sweep import RETAIN_AT_LEAST
+from headrace.testing.clock import read_time
 from headrace.testing.playing import PlayedSpark, offsets_text, read_counts
+from headrace.testing.states import held_state
 
 if TYPE_CHECKING:
     from typing import Self
@@ -57,8 +61,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TAP = "tap."
-_TIME_OF_DAY = re.compile(r"(\d{1,2}):([0-5]\d)(?::([0-5]\d(?:\.\d{1,6})?))?")
-_DAY_US = 86_400_000_000
 
 
 class Harness:
@@ -75,7 +77,7 @@ class Harness:
         spark: Any = None,
         limits: Limits | None = None,
     ) -> None:
-        """``start``: wall clock of the first epoch. ``store``: a folder to keep. ``sinks``: feed the real sinks too.
+        """``start``: wall clock of the first epoch. ``store``: a folder or URL to keep. ``sinks``: feed real sinks too.
 
         ``spark``: a session that evaluates expressions right behind a source, for those outside of the worker's subset.
         """
@@ -88,8 +90,9 @@ class Harness:
         # Nothing is shipped here, but what cannot be would fail in production only.
         dump_program(self._program)
         self._temporary = None if store is not None else tempfile.mkdtemp(prefix="headrace-harness-")
-        self._store = LocalStore(store or self._temporary or "", durable=False)
+        self._store = open_store(store or self._temporary or "", durable=False)
         self._pushed: dict[str, list[Any]] = {source.name: [] for source in self._program.sources}
+        self._splits: dict[str, list[str]] = {source.name: [] for source in self._program.sources}
         self._fence: Fence | None = None
         self._reached: int | None = None
         try:
@@ -115,6 +118,7 @@ class Harness:
         """Ends the program in good order; a temporary store goes with it."""
         try:
             self._played.close()
+            self._coordinator.releaser.close()
             for output in self._program.outputs:
                 output.sink.close()
         finally:
@@ -132,8 +136,8 @@ class Harness:
         """A time of day on the day the harness starts, or a whole timestamp: ``h.at("12:00:30")``."""
         return Timestamp(self._time(text))
 
-    def push(self, stream: Stream[T], *rows: T) -> None:
-        """Queues rows of a source for the next epoch."""
+    def push(self, stream: Stream[T], *rows: T, split: str = "") -> None:
+        """Queues rows of a source for the next epoch. ``split``: the part of the source they come from."""
         node = stream.node
         if not isinstance(node, ReadNode):
             raise ProgramError(
@@ -153,6 +157,7 @@ class Harness:
                 found=error.found,
             ) from error  # fmt: skip
         self._pushed[node.name or ""].extend(given)
+        self._splits[node.name or ""].extend([split] * len(given))
 
     def epoch(self, *, watermark: str | int | None = None, clock: str | int | None = None, final: bool = False) -> None:
         """Runs exactly one epoch over what is queued.
@@ -167,9 +172,17 @@ class Harness:
         self._epoch(final)
 
     def drain(self) -> None:
-        """Ends the input: the watermark goes to the end of time, and everything fires."""
+        """Ends the input: the watermark goes to the end of time, and everything fires.
+
+        Where there are loops, epochs go by until they are empty, before the end of time and behind it.
+        """
         self._reached = None
+        if self._program.loops:
+            self._epoch(final=False)
+            if self._empty_loops():
+                return
         self._epoch(final=True)
+        self._empty_loops()
 
     def take(self, stream: Stream[T]) -> list[T]:
         """The rows a stream gave since they were last taken, in published epochs."""
@@ -184,25 +197,11 @@ class Harness:
     def state(self, step: Stream[Any], of: StateDecl | Any = None, key: Any = None) -> Any:
         """What a state holds for a key in the newest published epoch: a value, a dict, a list, or None.
 
-        ``of`` is the declaration (``Fraud.seen``); without it the one state of reduce, latest or aggregate, whose
-        accumulators are a dict by name. An AggregatingState gives its accumulator, timers their times.
+        ``of`` is the declaration (``Fraud.seen``); without it the one state of reduce, latest, aggregate or a window,
+        as the row that the step gives out (of several windows the newest). An AggregatingState gives its accumulator,
+        timers their times. A broadcast state is a dict itself: without a key all of it is given.
         """
-        node = step.node
-        decl = _declared(node, of)
-        held = self._coordinator.state
-        names = [name for name in (node.name, node.was) if name and held is not None and held.runs.get(name)]
-        if not names:
-            return None
-        table, was = (VALUE_TABLE, None) if decl is None else (decl.name, decl.was)
-        clock = None if decl is None or decl.ttl is None else decl.ttl.clock
-        store = StoreView(self._store.url)
-        try:
-            view = store.state(f"{names[0]}.{table}", _value_type(node, decl), was=was, clock=clock)
-        except StoreError as error:
-            if type(error) is not StoreError:
-                raise
-            return None  # It is declared, and nothing was ever written to it.
-        return view.get(key)
+        return held_state(self._store.url, self._coordinator.state, step.node, of, key)
 
     def counters(self, step: Stream[Any]) -> Mapping[str, int]:
         """A step's counters since the beginning; ``late`` is one of them."""
@@ -214,8 +213,9 @@ class Harness:
     ) -> None:
         """Runs an epoch that dies at a named point, then starts again from what is in the store.
 
-        If the epoch was published, it is true and released; otherwise its rows are queued again. An epoch that never
-        comes to the point (there is no second sink to die between) is an error, because it would prove nothing.
+        If the epoch was published, it is true and released; otherwise its rows are queued again. The points of folding
+        and sweeping lie behind the epoch, in `maintain`. An epoch that never comes to the point (there is no second
+        sink to die between) is an error, because it would prove nothing.
         """
         if at not in crash.POINTS:
             raise ProgramError("there is no such crash point", where="Harness.crash", found=at,
@@ -228,6 +228,8 @@ class Harness:
         try:
             with crash.planned(strike):
                 self.epoch(watermark=watermark, clock=clock, final=at == "final_published")
+                if at in crash.BESIDE:
+                    self.maintain()
         except crash.Crash:
             self.restart()
             return
@@ -239,9 +241,19 @@ class Harness:
             next_move="give the program what leads there (rows, a second output, a large state), or take another point",
         )
 
+    def maintain(self) -> None:
+        """Folds and sweeps now; in production a thread of the driver does, beside the epochs.
+
+        What was folded is listed from the next epoch on. The two newest epochs stay readable, and what they need.
+        """
+        if (state := self._coordinator.state) is not None:
+            self._upkeep.fold(state)
+            self._upkeep.sweep(state)
+
     def restart(self) -> None:
         """Starts again from the store, as a new process would: only what was pushed is kept."""
         self._played.close()
+        self._coordinator.releaser.close()
         if self._fence is not None:
             self._fence.drop()
         self._begin()
@@ -254,13 +266,13 @@ class Harness:
 
     @property
     def store(self) -> str:
-        """The folder of the store."""
+        """The folder or URL of the store."""
         return self._store.url
 
     # -- how it works -------------------------------------------------------------------------------------------
 
     def _compile(self, app: App, parallelism: int, feed_sinks: bool) -> Any:
-        nodes = [node for node in app.nodes if not isinstance(node, WriteNode)]
+        nodes = [node for node in app.nodes if not isinstance(node, (WriteNode, FeedNode))]
         if self._spark is not None:
             # Taking from the middle of a chain of expressions would cut it, and Spark could not evaluate the rest.
             inner = {before for node in nodes if isinstance(node, ExprNode) for before in node.inputs}
@@ -286,14 +298,18 @@ class Harness:
     def _begin(self) -> None:
         self._reached = None
         self._failed = False
-        self._played = PlayedSpark(self._program, self._spark)
+        # A copy for each start, as workers have their own: what functions keep in themselves must not outlive them.
+        self._played = PlayedSpark(copy_program(self._program), self._spark)
         self._fence = take_fence(self._store)
         releaser = Releaser(self._store, {output.name: output.sink for output in self._program.outputs})
         job = self._program.facts
         recovered = recover(self._store, job, self._fence, releaser)
         self._run = recovered.run
+        self._upkeep = Upkeep(
+            self._store, job, self._fence.number, retain=RETAIN_AT_LEAST, inline_bytes=self._limits.inline_run_bytes
+        )
         self._coordinator = Coordinator(
-            self._store, job, self._fence, releaser, NoMaintenance(), recovered.state, timeline=recovered.timeline,
+            self._store, job, self._fence, releaser, self._upkeep, recovered.state, timeline=recovered.timeline,
             retired=recovered.retired, adopted=recovered.adopted,
         )  # fmt: skip
 
@@ -306,6 +322,17 @@ class Harness:
         self._run_epoch(final)
         self._failed = False
 
+    def _empty_loops(self) -> bool:
+        """Runs epochs until no row is in a loop; tells whether the last of them was the last of all."""
+        for _ in range(ENDLESS_EPOCHS):
+            assert self._coordinator.state is not None
+            manifest = self._coordinator.state.manifest
+            circling = waiting(manifest.loops, self._program.facts.loops)
+            if not circling:
+                return manifest.final
+            self._epoch(final=manifest.ending)
+        raise endless_loop(circling, self._store.url)
+
     def _run_epoch(self, final: bool) -> None:
         epoch, offsets = self._plan(final)
         coordinator = self._coordinator
@@ -314,75 +341,46 @@ class Harness:
         )
         if order is not None:
             queued = self._between(coordinator.state.manifest.offsets if coordinator.state else "", offsets)
-            env = TaskEnv(self._program, self._store, order, self._limits, coordinator.state)
+            env = TaskEnv(self._played.program, self._store, order, self._limits, coordinator.state)
             reports = self._played.run(env, queued)
             failures = [failure for report in reports for failure in report.failures]
             if failures:
                 raise failure_error(self._program, failures[0])
             coordinator.complete(order, reports, offsets=offsets, inputs={}, took_us={})
-        self._store.write(layout.spark_commit(self._run, epoch), b"v1\n{}")
+        self._store.scratch().write(layout.spark_commit(self._run, epoch), b"v1\n{}")
 
     def _plan(self, final: bool) -> tuple[int, str]:
         """Fixes what the epoch reads. Other than with Spark, an epoch that was planned before is planned again."""
         epoch = self.published + 1
         path = layout.spark_offset(self._run, epoch)
         counts = {source: self._read_before.get(source, 0) + len(rows) for source, rows in self._pushed.items()}
+        if not final:
+            counts.update(self._waiting(counts))
         offsets = offsets_text(self.clock_us, counts, final)
-        self._store.write(path, offsets.encode())
+        self._store.scratch().write(path, offsets.encode())
         return epoch, offsets
+
+    def _waiting(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Aligned sources that are too far ahead as a whole: their rows stay queued."""
+        state = self._coordinator.state
+        if state is None:
+            return {}
+        read = read_counts(state.manifest.offsets)
+        order = derive_waiting(state.manifest.time, self._program.timed, state.manifest.clock_us)
+        return {name: read.get(name, 0) for name, hold in order.paced.items() if hold.whole and name in counts}
 
     def _between(self, before: str, after: str) -> dict[str, list[Any]]:
         start, end = read_counts(before), read_counts(after)
         rows: dict[str, list[Any]] = {}
         for source, stop in end.items():
             skipped = self._read_before.get(source, 0)
-            rows[source] = self._pushed[source][start.get(source, skipped) - skipped : stop - skipped]
+            mine = slice(start.get(source, skipped) - skipped, stop - skipped)
+            rows[source] = self._pushed[source][mine]
+            self._played.splits[source] = self._splits[source][mine]
         return rows
 
     def _time(self, text: str | int) -> int:
-        if isinstance(text, int):
-            return text
-        if "-" in text or "T" in text:
-            return parse_time(text)
-        found = _TIME_OF_DAY.fullmatch(text)
-        if found is None:
-            raise ProgramError(
-                "this is no time of day",
-                where="Harness",
-                expected='"12:00", "12:00:30", "12:00:30.250", or a whole timestamp',
-                found=repr(text),
-            )
-        hours, minutes, seconds = (float(part or 0) for part in found.groups())
-        midnight = parse_time(self._start) // _DAY_US * _DAY_US
-        return midnight + round((hours * 3600 + minutes * 60 + seconds) * 1_000_000)
-
-
-def _declared(node: Node, of: Any) -> StateDecl | None:
-    """The declaration of a state that a test asks for; None for the one state of a rolling step."""
-    decls = node.decls if isinstance(node, KeyedNode) else ()
-    if of is None and node.stateful and not decls:
-        return None
-    found = next((decl for decl in decls if of is not None and decl.name == of.name), None)
-    if found is None or found.kind in ("side", "counter"):
-        stored = [decl.name for decl in decls if decl.kind not in ("side", "counter")]
-        raise ProgramError(
-            f"{node.label} keeps no such state",
-            where="Harness.state",
-            expected=f"one of {', '.join(stored)}" if stored else "a keyed step",
-            found="none was named" if of is None else str(of.name),
-            next_move="name it by its class: h.state(step, Fraud.seen, key)" if stored else "",
-        )
-    return found
-
-
-def _value_type(node: Node, decl: StateDecl | None) -> Any:
-    """The type that a reader of the state wants; None for plain Python."""
-    if decl is None:
-        return node.codec.type if isinstance(node, KeyedNode) and node.op != "aggregate" else None
-    if decl.kind in ("timer", "wall_timer", "timers"):
-        return None
-    generic: Any = {"map": dict, "list": list}.get(decl.kind)
-    return decl.value_type if generic is None else generic[decl.args]
+        return read_time(text, self._start)
 
 
 __all__ = ["Harness", "HeadraceError"]

@@ -17,13 +17,16 @@ import pyarrow as pa
 
 from headrace.model.batch import Int64s, Rows
 from headrace.model.keys import hash_encoded, key_groups, shard_of
+from headrace.model.loops import count_tasks, share_parts
 from headrace.model.report import TaskReport
 from headrace.model.tick import SOURCE
-from headrace.model.wire import EDGE, HASH
+from headrace.model.wire import EDGE, HASH, ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME
 from headrace.operators.expressions import compile_exprs, compile_predicate
 from headrace.plan.physical import Program, SourcePlan
 from headrace.runtime.fragment import LiveFragment
-from headrace.runtime.task import TaskEnv, run_chain, run_level
+from headrace.runtime.task import TaskEnv, run_chain, run_level, run_loop
+
+_TEXT = pa.string()
 
 
 class PlayedSpark:
@@ -33,7 +36,10 @@ class PlayedSpark:
         """With a Spark session, expressions right behind a source are evaluated there, as in production."""
         self.program = program
         self.session = session
+        self.splits: dict[str, list[str]] = {}
+        """Source → the split of each row that the next epoch reads."""
         self.chains = [LiveFragment(source.fragment) for source in program.sources]
+        self.loops = [LiveFragment(loop.fragment) for loop in program.loops]
         self.levels = [LiveFragment(level) for level in program.levels]
 
     def run(self, env: TaskEnv, queued: dict[str, list[Any]]) -> list[TaskReport]:
@@ -43,14 +49,27 @@ class PlayedSpark:
             rows = queued.get(source.name)
             if rows:
                 batches += self._chain(env, index, source, rows)
+        batches += self._read_loops(env)
         for level in range(1, len(self.levels) + 1):
             batches = self._level(env, level, batches)
         contents = [content for batch in batches for content in batch.column("report").to_pylist()]
         return [msgspec.msgpack.decode(content, type=TaskReport) for content in contents]
 
     def _chain(self, env: TaskEnv, index: int, source: SourcePlan, rows: list[Any]) -> list[pa.RecordBatch]:
-        batch = source_batch(source, rows) if self.session is None else self._ask_spark(source, rows)
+        splits = self.splits.get(source.name, ())
+        batch = source_batch(source, rows, splits) if self.session is None else self._ask_spark(source, rows)
         return list(run_chain(env, source, self.chains[index], [batch], shard=index, attempt=uuid.uuid4().hex))
+
+    def _read_loops(self, env: TaskEnv) -> list[pa.RecordBatch]:
+        program, batches = self.program, list[pa.RecordBatch]()
+        loops = {} if env.parent is None else env.parent.manifest.loops
+        count = count_tasks(loops, [loop.name for loop in program.loops], program.parallelism)
+        for index in range(count):
+            for loop, live in zip(program.loops, self.loops, strict=True):
+                parts = share_parts(loops.get(loop.name, ()), index, count)
+                shard = len(program.sources) + index
+                batches += run_loop(env, loop, live, parts, shard=shard, attempt=uuid.uuid4().hex)
+        return batches
 
     def _ask_spark(self, source: SourcePlan, rows: list[Any]) -> pa.RecordBatch:
         from headrace.spark.frames import evaluate_prefix
@@ -67,25 +86,30 @@ class PlayedSpark:
         return out
 
     def close(self) -> None:
-        for live in (*self.chains, *self.levels):
+        for live in (*self.chains, *self.loops, *self.levels):
             live.close()
 
 
-def source_batch(source: SourcePlan, rows: list[Any]) -> pa.RecordBatch:
-    """Rows as a source's chain gets them: fields after the expressions, then time, split and bad-row text."""
+def source_batch(source: SourcePlan, rows: list[Any], splits: Sequence[str] = ()) -> pa.RecordBatch:
+    """Rows as a source's chain gets them: fields after the expressions, then what stands beside them.
+
+    ``splits``: where each row came from; none: all from one nameless split.
+    """
     read = Rows.of_objects(source.codec, rows)
-    times = _event_times(source, read.record_batch)
     batch = read.record_batch
+    beside = [_event_times(source, batch), pa.array([split or None for split in splits] or [None] * len(rows), _TEXT)]
     for verb, pairs in source.prefix:
         if verb == "where":
-            keep = compile_predicate(pairs[0][1], batch.schema)(batch)
-            batch = batch.filter(pa.array(keep))
-            times = times.filter(pa.array(keep))
+            keep = pa.array(compile_predicate(pairs[0][1], batch.schema)(batch))
+            batch = batch.filter(keep)
+            beside = [column.filter(keep) for column in beside]
         else:
             batch = compile_exprs(dict(pairs), batch.schema, _out_schema(source, verb, pairs))(batch)
-    count = batch.num_rows
-    columns = [*batch.columns, times, pa.nulls(count, pa.string()), pa.nulls(count, pa.string())]
-    return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, "__time", "__split", "__bad"])
+    beside.append(pa.nulls(batch.num_rows, _TEXT))
+    if source.mark is not None:
+        beside.append(_times_of(source.mark, read.record_batch))
+    names = [*batch.schema.names, *(ROW_TIME, ROW_SPLIT, ROW_BAD, ROW_MARK)[: len(beside)]]
+    return pa.RecordBatch.from_arrays([*batch.columns, *beside], names=names)
 
 
 def _out_schema(source: SourcePlan, verb: str, pairs: Sequence[tuple[str, str]]) -> pa.Schema | None:
@@ -94,13 +118,15 @@ def _out_schema(source: SourcePlan, verb: str, pairs: Sequence[tuple[str, str]])
 
 
 def _event_times(source: SourcePlan, batch: pa.RecordBatch) -> pa.Array:
-    if source.time is None:
-        return pa.nulls(batch.num_rows, pa.int64())
-    if source.time in batch.schema.names:
-        column = batch.column(source.time)
+    return pa.nulls(batch.num_rows, pa.int64()) if source.time is None else _times_of(source.time, batch)
+
+
+def _times_of(text: str, batch: pa.RecordBatch) -> pa.Array:
+    if text in batch.schema.names:
+        column = batch.column(text)
     else:
         kind = pa.timestamp("us", "UTC")
-        column = compile_exprs({"t": source.time}, batch.schema, pa.schema([("t", kind)]))(batch).column(0)
+        column = compile_exprs({"t": text}, batch.schema, pa.schema([("t", kind)]))(batch).column(0)
     return column.cast(pa.int64())
 
 
@@ -123,8 +149,8 @@ def _owners(program: Program, batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
     computed = hash_encoded(batch.column("k"))
     groups = key_groups(computed, program.key_groups)
     by_key = np.array([shard_of(int(group), program.parallelism, program.key_groups) for group in groups], np.int64)
-    control = edges < 0
-    return np.where(control, given, computed.view(np.int64)), np.where(control, given, by_key)
+    told = (edges < 0) | np.isin(edges, program.edges_by_shard)
+    return np.where(told, given, computed.view(np.int64)), np.where(told, given, by_key)
 
 
 def offsets_text(clock_us: int, counts: dict[str, int], final: bool) -> str:

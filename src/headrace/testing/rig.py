@@ -30,7 +30,9 @@ from headrace.model.ids import MIN_TIME
 from headrace.model.keys import encode_key, group_range, hash_key, key_groups
 from headrace.model.report import RunRef, StepReport
 from headrace.model.rows import RowCodec, codec_of
+from headrace.model.wire import order_keys
 from headrace.operators.contract import MAIN, Operator, Outlet, TaskInfo
+from headrace.state.broadcast import SharedState
 from headrace.state.fold import fold_runs
 from headrace.state.format import TableData
 from headrace.state.lookup import Layers
@@ -42,6 +44,25 @@ GROUPS: Final = 16
 NO_LIMIT: Final = 1 << 40
 
 OpenedRun = tuple[RunRef, Run]
+
+
+Key = Callable[[Any], Any]
+Time = Callable[[Any], int]
+Batch = Sequence[Any]
+"""Rows; of a step with several inputs (port, rows)."""
+
+
+def everywhere(row: Any) -> Any:
+    """Stands for the key of a broadcast input: its rows go to every shard, in the order in which they are given."""
+    raise AssertionError("rows of a broadcast input have no key")
+
+
+class Port(NamedTuple):
+    """One input of an operator."""
+
+    taken: RowCodec
+    key: Key | None
+    time: Time | None
 
 
 class Emitted(NamedTuple):
@@ -58,6 +79,8 @@ class _Written(NamedTuple):
     """Newest first."""
     report: StepReport
     spills: int
+    shared: Sequence[OpenedRun] = ()
+    """What changed in broadcast states; the same on all shards."""
 
 
 def row_time(row: Any) -> int:
@@ -77,9 +100,9 @@ class OperatorRig:
         self,
         operator: Operator,
         taken: Any,
-        key: Callable[[Any], Any] | None = None,
+        key: Key | tuple[Key, ...] | None = None,
         *,
-        time: Callable[[Any], int] | None = row_time,
+        time: Time | tuple[Time | None, ...] | None = row_time,
         outlets: Sequence[str] = (),
         overlay_limit_bytes: int = NO_LIMIT,
         hash_of: Callable[[bytes], int] = hash_key,
@@ -89,13 +112,15 @@ class OperatorRig:
     ) -> None:
         """``taken``: type (or codec) of the rows that go in. ``key``: of a row; None for a step without state.
 
+        A step with several inputs has a tuple of types and one of keys (and of times, where they differ); then each
+        batch of an epoch is (port, rows).
+
         ``time``: event time of a row in µs; None for a stream without time. ``outlets``: those that somebody reads
         beside ``main``. ``overlay_limit_bytes``: 1 writes and reads state back after every batch. ``ttl``: table →
         ``event`` or ``wall``, for folds that purge. ``as_objects``: rows go in as objects instead of columns.
         """
-        self.taken = taken if isinstance(taken, RowCodec) else codec_of(taken)
-        self.key = key
-        self.time = time
+        self.ports = _ports(taken, key, time)
+        self.taken, self.key, self.time = self.ports[0]
         self.overlay_limit_bytes = overlay_limit_bytes
         self.hash_of = hash_of
         self.ttl = dict(ttl or {})
@@ -107,6 +132,8 @@ class OperatorRig:
         """Of the last epoch or attempt, all shards together."""
         self.runs: list[OpenedRun] = []
         """The state as past epochs left it, newest first."""
+        self.shared_runs: list[OpenedRun] = []
+        """Broadcast states as past epochs left them, newest first."""
         self.epoch_number = 0
         self.watermark = MIN_TIME
         self.clock = 0
@@ -123,7 +150,7 @@ class OperatorRig:
 
     def epoch(
         self,
-        *batches: Sequence[Any],
+        *batches: Batch,
         watermark: int | None = None,
         clock: int | None = None,
         final: bool = False,
@@ -134,6 +161,7 @@ class OperatorRig:
         """
         written = self._play(batches, self._info(clock, final), self._reached(watermark))
         self.runs = [run for task in written for run in task.runs] + self.runs
+        self.shared_runs = [*written[0].shared, *self.shared_runs]
         self.spills += sum(task.spills for task in written)
         self.epoch_number += 1
         self.watermark = self._reached(watermark)
@@ -142,7 +170,7 @@ class OperatorRig:
 
     def attempt(
         self,
-        *batches: Sequence[Any],
+        *batches: Batch,
         watermark: int | None = None,
         clock: int | None = None,
         final: bool = False,
@@ -156,32 +184,39 @@ class OperatorRig:
 
     def fold(self, newest: int | None = None) -> None:
         """Folds the newest runs (all, if no number is given) into one, purging what has expired or fired."""
-        count = len(self.runs) if newest is None else min(newest, len(self.runs))
+        self._fold(self.runs, newest)
+        self._fold(self.shared_runs, newest)
+
+    def _fold(self, runs: list[OpenedRun], newest: int | None) -> None:
+        count = len(runs) if newest is None else min(newest, len(runs))
         if not count:
             return
         now = {"event": self.watermark, "wall": self.clock}
         folded = fold_runs(
-            self.runs[:count],
+            runs[:count],
             lo=0,
             hi=GROUPS,
             groups=GROUPS,
-            drop_tombstones=count == len(self.runs),
+            drop_tombstones=count == len(runs),
             clocks={table: now[clock] for table, clock in self.ttl.items()},
             fired={EVENT_DUE: self.watermark, WALL_DUE: self.clock},
         )
         data = folded.to_buffer()
-        self.runs[:count] = [self._opened(data, range(GROUPS))] if folded.rows else []
+        runs[:count] = [self._opened(data, range(GROUPS))] if folded.rows else []
 
     def rows(self, batch: Sequence[Any]) -> tuple[Rows, Keys | None]:
         """A batch as the operator gets it."""
-        stamps = None if self.time is None else np.array([self.time(row) for row in batch], dtype=np.int64)
+        return self._rows_of(batch, Port(self.taken, self.key, self.time))
+
+    def _rows_of(self, batch: Sequence[Any], port: Port) -> tuple[Rows, Keys | None]:
+        stamps = None if port.time is None else np.array([port.time(row) for row in batch], dtype=np.int64)
         if self.as_objects:
-            rows = Rows.of_objects(self.taken, list(batch), stamps)
+            rows = Rows.of_objects(port.taken, list(batch), stamps)
         else:
-            rows = Rows.of_columns(self.taken, self.taken.to_arrays(batch), stamps)
-        if self.key is None:
+            rows = Rows.of_columns(port.taken, port.taken.to_arrays(batch), stamps)
+        if port.key is None or port.key is everywhere:
             return rows, None
-        encoded = [encode_key(self.key(row)) for row in batch]
+        encoded = [encode_key(port.key(row)) for row in batch]
         hashes = np.array([self.hash_of(key) for key in encoded], dtype=np.uint64)
         return rows, Keys(hashes, pa.array(encoded, pa.binary()))
 
@@ -210,7 +245,7 @@ class OperatorRig:
             last_clock_us=self.clock if self.epoch_number else MIN_TIME,
         )
 
-    def _play(self, batches: Sequence[Sequence[Any]], info: TaskInfo, reached: int | None) -> list[_Written]:
+    def _play(self, batches: Sequence[Batch], info: TaskInfo, reached: int | None) -> list[_Written]:
         """The tasks of an epoch, one after the other, as one worker may run them."""
         self.out.clear()
         written = []
@@ -220,19 +255,28 @@ class OperatorRig:
             groups = group_range(shard, self.parallelism, GROUPS)
             written.append(self._task(self._cut(batches, groups), info, reached, groups))
         self.report = _merged([task.report for task in written])
+        told = [task.report.broadcast for task in written]
+        assert all(each == told[0] for each in told), f"shards came to different broadcast states: {told}"
         return written
 
-    def _cut(self, batches: Sequence[Sequence[Any]], groups: range) -> Iterator[tuple[Rows, Keys | None]]:
+    def _cut(self, batches: Sequence[Batch], groups: range) -> Iterator[tuple[int, Rows, Keys | None]]:
+        sent = 0
         for batch in batches:
-            rows, keys = self.rows(batch)
-            if keys is not None and self.parallelism > 1:
+            port = 0
+            if len(self.ports) > 1:
+                port, batch = batch
+            rows, keys = self.rows(batch) if port == 0 else self._rows_of(batch, self.ports[port])
+            if self.ports[port].key is everywhere:
+                keys = Keys(np.zeros(len(rows), np.uint64), order_keys(0, 0, sent, len(rows)))
+                sent += len(rows)
+            elif keys is not None and self.parallelism > 1:
                 owned = key_groups(keys.hashes, GROUPS)
                 mine = np.flatnonzero((owned >= groups.start) & (owned < groups.stop))
                 rows, keys = rows.take(mine), keys.take(mine)
-            yield rows, keys
+            yield port, rows, keys
 
     def _task(
-        self, batches: Iterator[tuple[Rows, Keys | None]], info: TaskInfo, reached: int | None, groups: range
+        self, batches: Iterator[tuple[int, Rows, Keys | None]], info: TaskInfo, reached: int | None, groups: range
     ) -> _Written:
         operator = self.operator
         layers = Layers(self.runs, lo=groups.start, hi=groups.stop, groups=GROUPS)
@@ -252,21 +296,36 @@ class OperatorRig:
                 layers, lo=groups.start, hi=groups.stop, groups=GROUPS, spill=spill,
                 overlay_limit_bytes=self.overlay_limit_bytes,
             )  # fmt: skip
+            shared = Layers(self.shared_runs, lo=0, hi=GROUPS, groups=GROUPS)
+            state.shared = SharedState(shared, tuple(run for _, run in self.shared_runs))
         operator.begin(info, state)
-        for rows, keys in batches:
-            operator.process(0, rows, keys)
+        for port, rows, keys in batches:
+            operator.process(port, rows, keys)
         if reached is None:
             return _Written([], operator.report, 0)
         info.end_watermark[operator.step] = reached
-        operator.finish()
+        for _ in operator.finish() or ():
+            pass
         report = operator.end()
-        if state is not None and (tables := state.flush()):
+        if state is None:
+            return _Written(runs, report, 0)
+        if tables := state.flush():
             write(tables)
-        return _Written(runs, report, 0 if state is None else state.spills)
+        changed, digests = state.shared.flush()
+        report.broadcast.update(digests)
+        data = [encode_run(changed, lo=0, hi=GROUPS, groups=GROUPS)] if changed else []
+        return _Written(runs, report, state.spills, [self._opened(each, range(GROUPS)) for each in data])
 
     def _opened(self, data: pa.Buffer, groups: range) -> OpenedRun:
         lo, hi = groups.start, groups.stop
         return RunRef(epoch=self.epoch_number, lo=lo, hi=hi, rows=0, size_bytes=len(data), crc=0), open_run(data)
+
+
+def _ports(taken: Any, key: Any, time: Any) -> tuple[Port, ...]:
+    if not isinstance(taken, tuple):
+        return (Port(taken if isinstance(taken, RowCodec) else codec_of(taken), key, time),)
+    times = time if isinstance(time, tuple) else (time,) * len(taken)
+    return tuple(_ports(*each)[0] for each in zip(taken, key, times, strict=True))
 
 
 def _merged(reports: Sequence[StepReport]) -> StepReport:

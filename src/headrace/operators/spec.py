@@ -1,0 +1,85 @@
+"""What a kind of step says of itself: the bridge between a verb of the user and the operator that runs it.
+
+A spec is frozen data that a verb puts into the graph. The planner asks it what the step needs of the engine and how its
+operator is made; nothing else in the planner knows windows from joins. It travels to the workers inside the operator's
+builder, so it holds no open file, no session and no operator.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from headrace.model.job import DeclaredState
+    from headrace.model.rows import RowCodec
+    from headrace.operators.contract import Operator
+    from headrace.state.handles import StateDecl
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """Where a spec is used: what the graph knows and the spec does not."""
+
+    step: str
+    taken: tuple[RowCodec, ...]
+    """Types of the rows that come in, one per input; their positions are the ports of `Operator.process`."""
+    codec: RowCodec
+    """Type of the rows that come out of the main outlet."""
+    key_type: Any
+    key_fields: tuple[str, ...]
+    """Columns of the first input that make the key, part by part; ``key`` where a function makes it; empty where the
+    step is over the whole stream."""
+    decls: tuple[StateDecl, ...] = ()
+    """What the step's function declares."""
+
+
+COMBINED_PORT: Final = 1
+"""Where a step of one input takes rows that were combined before the exchange."""
+
+
+@dataclass(frozen=True)
+class Combined:
+    """What stands before the exchange of a step, and what travels in place of its rows."""
+
+    codec: RowCodec
+    build: Callable[[], Operator]
+    """Makes the operator. What it emits has the columns of the codec and, last, the encoded key."""
+
+
+class StepSpec(ABC):
+    """One kind of stateful step. Subclasses are frozen dataclasses beside their operator."""
+
+    @property
+    def uses_watermark(self) -> bool:
+        """Whether the step must know the watermark of its own epoch: whatever fires on event time does."""
+        return False
+
+    @abstractmethod
+    def build(self, info: StepInfo) -> Operator:
+        """Makes the operator, once per worker."""
+
+    def combined(self, info: StepInfo) -> Combined | None:
+        """How rows are combined before the exchange; None: they travel as they are.
+
+        Not asked where somebody reads late rows, or where another step shares the exchange: both want the rows.
+        """
+        return None
+
+    def states(self) -> Mapping[str, str]:
+        """State name → kind, beyond what the function declares; for people and for queries."""
+        return {}
+
+    def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
+        """States that a reader without the program must know more of than their kind."""
+        return {}
+
+    def expiring(self) -> Mapping[str, str]:
+        """State → the clock by which its entries expire, ``event`` or ``wall``, beyond what the function declares."""
+        return {}
+
+    def tell(self) -> tuple[str, ...]:
+        """What ``app.explain()`` says of the step, a note each."""
+        return ()

@@ -1,0 +1,88 @@
+"""Which state of a step a test asks for, and the type in which it is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headrace.dataflow.graph import KeyedNode, Node
+from headrace.errors import ProgramError, StoreError
+from headrace.model.keyspec import ANYWHERE
+from headrace.operators.aggregates import Aggregator
+from headrace.operators.rolling import VALUE_TABLE
+from headrace.plan.build import declared_states
+from headrace.query.results import AggregateView
+from headrace.query.store import Store, runs_of
+
+if TYPE_CHECKING:
+    from headrace.state.handles import StateDecl
+    from headrace.state.manifest import JobState
+
+
+def declared_state(node: Node, of: Any) -> StateDecl | None:
+    """The declaration of a state that a test asks for; None for the one state of a rolling step."""
+    decls = node.decls if isinstance(node, KeyedNode) else ()
+    if of is None and node.stateful and not decls:
+        return None
+    found = next((decl for decl in decls if of is not None and decl.name == of.name), None)
+    if found is None or found.kind in ("side", "counter"):
+        stored = [decl.name for decl in decls if decl.kind not in ("side", "counter")]
+        raise ProgramError(
+            f"{node.label} keeps no such state",
+            where="Harness.state",
+            expected=f"one of {', '.join(stored)}" if stored else "a keyed step",
+            found="none was named" if of is None else str(of.name),
+            next_move="name it by its class: h.state(step, Fraud.seen, key)" if stored else "",
+        )
+    return found
+
+
+def held_state(store: str, held: JobState | None, node: Node, of: Any, key: Any) -> Any:
+    """What a state holds for a key in the newest published epoch, which is ``held``; None for nothing."""
+    decl = declared_state(node, of)
+    names = [name for name in (node.name, node.was) if name and held is not None and runs_of(held, name)]
+    shared = decl is not None and decl.kind == "broadcast"
+    if not names:
+        return {} if shared and key is None else None
+    table, was = (VALUE_TABLE, None) if decl is None else (decl.name, decl.was)
+    clock = None if decl is None or decl.ttl is None else decl.ttl.clock
+    key_type = decl.args[0] if decl is not None and shared else getattr(node, "key", ANYWHERE).type
+    try:
+        view = Store(store).state(f"{names[0]}.{table}", value_type(node, decl), key=key_type, was=was, clock=clock)
+    except StoreError as error:
+        if type(error) is not StoreError:
+            raise
+        return {} if shared and key is None else None  # It is declared, and nothing was ever written to it.
+    if shared and key is None:
+        return dict(view.items())
+    if isinstance(view, AggregateView) and isinstance(node, KeyedNode):
+        view.tells_pane = "pane" in node.codec.names
+        return _finished(view.get(key), node)
+    return view.get(key)
+
+
+def _finished(result: Any, node: KeyedNode) -> Any:
+    """A result in the type of the step's rows; what only the program can finish is finished by it."""
+    if result is None or (node.spec is not None and node.fn is not None):
+        # What the rows of a window come to before its function sees them has no type of its own.
+        return result
+    aggs = node.aggs or getattr(node.spec, "aggs", {})
+    for name, agg in aggs.items():
+        if isinstance(agg, Aggregator):
+            held = result[name]
+            acc = agg.zero() if held is None else msgspec.convert(held, agg.accumulator_type())
+            result[name] = agg.result(acc)
+    return msgspec.convert(result, node.codec.type)
+
+
+def value_type(node: Node, decl: StateDecl | None) -> Any:
+    """The type that a reader of the state wants; None for plain Python."""
+    if decl is None:
+        # Aggregates are finished and given their type behind the view.
+        finished = isinstance(node, KeyedNode) and VALUE_TABLE in declared_states(node)
+        return node.codec.type if isinstance(node, KeyedNode) and not finished else None
+    if decl.kind in ("timer", "wall_timer", "timers"):
+        return None
+    generic: Any = {"map": dict, "list": list}.get(decl.kind)
+    return decl.value_type if generic is None else generic[decl.args]
