@@ -30,6 +30,7 @@ from headrace.model.time import format_time
 from headrace.progress import EpochWatch, delta_bytes, human_bytes, rows_in, rows_out
 from headrace.query.store import Store
 from headrace.sinks.console import ConsoleSink
+from headrace.standstill import Standstill
 
 if TYPE_CHECKING:
     from typing import Self
@@ -54,6 +55,8 @@ class Screen(Protocol):
     def __call__(self, manifest: Manifest) -> None: ...
     def say(self, text: str) -> None: ...
     def summary(self) -> str: ...
+    def left(self) -> list[str]:
+        """What waits for event time at the end, and why; a line each."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,13 @@ def run_visibly(app: App, settings: Settings, until: Until, session: Any = None)
     with screen:
         screen.say(str(opening))
         stopped = play(app, settings, until, screen, session=session)
-    screen.say(f"{'stopped' if stopped else 'done'}: {screen.summary()}")
+    say_end(screen, stopped)
+
+
+def say_end(screen: Screen, stopped: bool) -> None:
+    """The last lines: what was done, and what has not come out and why."""
+    for line in (f"{'stopped' if stopped else 'done'}: {screen.summary()}", *screen.left()):
+        screen.say(line)
 
 
 def play(
@@ -167,9 +176,11 @@ class TablesScreen:
         self._console = console
         self._makers = dict(tables or {})
         self._count = EpochCount()
+        self._standstill = Standstill()
         self._tables: dict[str, RenderableType] = {}
         self._status: RenderableType = Spinner("dots", Text("starting Spark …", "dim"))
-        self._live = Live(self._status, console=console, refresh_per_second=4)
+        # Drawn anew also between epochs: where no row comes none is run, and time that stands still should show.
+        self._live = Live(get_renderable=self._group, console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -187,6 +198,7 @@ class TablesScreen:
 
     def __call__(self, manifest: Manifest) -> None:
         self._count(manifest)
+        self._standstill(manifest)
         self._tables.update({name: make() for name, make in self._makers.items()})
         self._status = Text.assemble((status_line(manifest), "cyan"), "\n", (self.summary(), "dim"))
         self._draw()
@@ -197,8 +209,15 @@ class TablesScreen:
     def summary(self) -> str:
         return self._count.summary()
 
+    def left(self) -> list[str]:
+        return self._standstill.left()
+
+    def _group(self) -> Group:
+        waiting = [Text(line, "yellow") for line in self._standstill.now()]
+        return Group(*list(self._tables.values()), self._status, *waiting)
+
     def _draw(self) -> None:
-        self._live.update(Group(*self._tables.values(), self._status), refresh=True)
+        self._live.refresh()
 
 
 class EpochCount:

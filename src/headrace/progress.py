@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.time import format_time
+from headrace.standstill import Standstill, WallClock, wall_clock_us
 from headrace.state.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -66,12 +66,15 @@ class EpochWatch:
         plain: bool = False,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: WallClock = wall_clock_us,
     ) -> None:
         self._app = app
+        self._standstill = Standstill(wall)
         self._console = console or Console()
         self._plain = plain or not self._console.is_terminal
         self._clock = clock
-        self._recent: deque[tuple[Manifest, float]] = deque(maxlen=SHOWN_EPOCHS)
+        self._recent: list[tuple[Manifest, float]] = []
+        """The newest epochs; replaced, never changed, because the display is drawn by another thread."""
         self._live: Live | None = None
         self.epochs = 0
         self.rows = 0
@@ -81,7 +84,10 @@ class EpochWatch:
 
     def __enter__(self) -> Self:
         if not self._plain:
-            self._live = Live(self._table(), console=self._console, refresh_per_second=4, transient=False)
+            # Drawn anew also between epochs: where no row comes none is run, and time that stands still should show.
+            self._live = Live(
+                get_renderable=self._screen, console=self._console, refresh_per_second=4, transient=False
+            )
             self._live.__enter__()
         return self
 
@@ -89,7 +95,7 @@ class EpochWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._live.update(self._table(), refresh=True)
+            self._live.refresh()
             self._live.__exit__(kind, error, trace)
 
     def say(self, text: str) -> None:
@@ -105,11 +111,17 @@ class EpochWatch:
         self.epochs += 1
         self.rows += rows_in(manifest)
         self.out += rows_out(manifest)
-        self._recent.append((manifest, took_s))
+        self._recent = [*self._recent[1 - SHOWN_EPOCHS :], (manifest, took_s)]
+        self._standstill(manifest)
         if self._live is not None:
-            self._live.update(self._table())
+            self._live.refresh()
         elif self._plain:
-            self._console.print(_line(manifest, took_s), highlight=False, soft_wrap=True)
+            for line in (_line(manifest, took_s), *self._standstill.news()):
+                self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    def left(self) -> list[str]:
+        """What waits for event time at the end, and why; a line each."""
+        return self._standstill.left()
 
     def summary(self) -> str:
         """One line for the end."""
@@ -118,6 +130,9 @@ class EpochWatch:
             f"{self.epochs:,} epochs, {self.rows:,} rows in, {self.out:,} rows out in {seconds:.1f} s "
             f"({self.rows / seconds:,.0f} rows/s)"
         )
+
+    def _screen(self) -> Group:
+        return Group(self._table(), *(Text(line, "yellow") for line in self._standstill.now()))
 
     def _table(self) -> Table:
         table = Table(

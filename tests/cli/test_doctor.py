@@ -34,3 +34,14 @@ def test_a_machine_without_java_is_told_what_to_install(monkeypatch: pytest.Monk
     result = call("doctor", "--store", tmp_path)
     assert result.exit_code == 3
     assert "apt-get install java" in result.stdout
+
+
+def test_an_object_store_is_tried_out_in_place_and_left_as_it_was(bucket: str) -> None:
+    from headrace.state.store import open_store
+
+    url = f"s3://{bucket}/store"
+    assert check_store(url).ok
+    assert open_store(url).list() == []
+    finding = check_store("s3://no-such-bucket-anywhere/store")
+    assert not finding.ok
+    assert "bucket" in finding.found and "make the bucket" in finding.next_move

@@ -37,6 +37,7 @@ def test_the_list_for_machines_has_numbers_and_iso_times(made: MadeStore) -> Non
         "took_ms": 112.0,
         "delta_bytes": 4096,
         "watermark": "2024-01-01T11:59:55Z",
+        "held_back": [],
         "final": False,
     }
 

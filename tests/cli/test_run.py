@@ -98,7 +98,14 @@ def test_a_run_for_machines_is_a_line_per_event(store_path: Path, capsys: pytest
     assert [line["event"] for line in lines] == ["says", "epoch", "end"]
     assert lines[0]["resumes_at"] == 42
     assert lines[1]["rows_in"] == 1200
-    assert lines[2] == {"event": "end", "stopped": True, "epochs": 1, "rows_in": 1200, "rows_out": 14}
+    assert lines[2] == {
+        "event": "end",
+        "stopped": True,
+        "epochs": 1,
+        "rows_in": 1200,
+        "rows_out": 14,
+        "waiting": [],
+    }
 
 
 # --- with one

@@ -114,6 +114,9 @@ class BoardLines:
     def summary(self) -> str:
         return self._count.summary()
 
+    def left(self) -> list[str]:
+        return []
+
 
 def _goodbye(board: Board, screen: Screen, store: str) -> None:
     """What happened, and commands that work now."""

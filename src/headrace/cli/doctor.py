@@ -24,7 +24,7 @@ class Finding(NamedTuple):
 
 
 def doctor(
-    store: Annotated[str, typer.Option("--store", help="Folder in which stores would be made.")] = ".",
+    store: Annotated[str, typer.Option("--store", help="Folder or URL in which stores would be made.")] = ".",
     as_json: Json = False,
     trace: Trace = False,
 ) -> None:
@@ -80,6 +80,8 @@ def check_store(folder: str) -> Finding:
     """Tries out what a store needs: a folder that can be made, and files that are created only if absent."""
     from headrace.state.store import LocalStore
 
+    if "://" in folder and not folder.startswith("file://"):
+        return check_remote_store(folder)
     path = Path(folder).absolute()
     try:
         with tempfile.TemporaryDirectory(prefix=".headrace-doctor-", dir=path) as made:
@@ -90,6 +92,21 @@ def check_store(folder: str) -> Finding:
     except (OSError, HeadraceError) as error:
         found = error.what if isinstance(error, HeadraceError) else str(error)
         return Finding("store", False, found, "choose another folder: --store, or HEADRACE_STORE for every run")
+
+
+def check_remote_store(url: str) -> Finding:
+    """The same where files are objects; opening a store there makes nothing, so one may be tried out in place."""
+    from headrace.state import layout
+    from headrace.state.store import open_store
+
+    probe = layout.probe(os.urandom(8).hex())
+    try:
+        trial = open_store(url)
+        trial.create(probe, b"x")
+        trial.delete(probe)
+        return Finding("store", True, f"{url} can be written to, and creates objects only if absent")
+    except HeadraceError as error:
+        return Finding("store", False, f"{error.what}: {error.found}", error.next_move)
 
 
 def _free_gb(path: Path) -> float:

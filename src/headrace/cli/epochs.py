@@ -1,4 +1,4 @@
-"""``headrace epochs``: what was published, and where an epoch's time and bytes went."""
+"""``headrace epochs``: what was published, where an epoch's time and bytes went, and what holds event time back."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from headrace.cli.exits import Json, Trace, told
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from headrace.model.report import StagedPart
+    from headrace.model.watermark_reasons import Reason
     from headrace.query.store import Store
     from headrace.state.manifest import JobState, Manifest, TaskStats
 
@@ -27,7 +29,7 @@ def epochs(
     as_json: Json = False,
     trace: Trace = False,
 ) -> None:
-    """Published epochs of a job, stopped or running.
+    """Published epochs of a job, stopped or running, and why event time stands where it stands.
 
     Example: headrace epochs ./.headrace/demo
 
@@ -64,6 +66,7 @@ def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> No
     from headrace.cli.show import make_table, ms_text, print_table
     from headrace.foreground import time_text, took_us, watermark_of
     from headrace.progress import delta_bytes, human_bytes, late_rows, rows_in, rows_out
+    from headrace.standstill import wall_clock_us
 
     table = make_table(
         "epoch", "time", "rows in", "rows out", "late", "took ms", "delta", "watermark",
@@ -81,6 +84,43 @@ def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> No
             time_text(watermark_of(manifest)),
         )
     print_table(console, f"{store.app}: epochs", table)
+    _print_reasons(console, manifests[-1], wall_clock_us())
+
+
+def _print_reasons(console: Console, manifest: Manifest, clock_us: int) -> None:
+    """Why is there no output: what holds each step's watermark back."""
+    from rich.text import Text
+
+    from headrace.model.watermark_reasons import next_move, tell_reason
+    from headrace.standstill import reasons_of
+
+    reasons = reasons_of(manifest)
+    if reasons:
+        console.print(Text("event time", "bold"))
+    for reason in reasons:
+        console.print(Text(f"  {tell_reason(reason, clock_us)}"))
+        if move := next_move(reason, clock_us):
+            console.print(Text(f"    {move}", "dim"))
+
+
+def reason_data(reason: Reason, clock_us: int) -> dict[str, Any]:
+    """What holds a watermark back, for machines."""
+    from headrace.cli.show import json_time
+    from headrace.model.watermark_reasons import next_move
+
+    return {
+        "steps": list(reason.steps),
+        "kind": reason.kind,
+        "watermark": json_time(reason.watermark),
+        "source": reason.source or None,
+        "split": reason.split or None,
+        "at": json_time(reason.at_us),
+        "since": json_time(reason.since_us),
+        "silent": reason.silent,
+        "waits_for": json_time(reason.waits_for_us),
+        "aligned_waiting": list(reason.held),
+        "next_move": next_move(reason, clock_us) or None,
+    }
 
 
 def summary(manifest: Manifest) -> dict[str, Any]:
@@ -88,6 +128,7 @@ def summary(manifest: Manifest) -> dict[str, Any]:
     from headrace.cli.show import json_time
     from headrace.foreground import took_us, watermark_of
     from headrace.progress import delta_bytes, late_rows, rows_in, rows_out
+    from headrace.standstill import reasons_of
 
     return {
         "epoch": manifest.epoch,
@@ -98,6 +139,9 @@ def summary(manifest: Manifest) -> dict[str, Any]:
         "took_ms": took_us(manifest) / 1000,
         "delta_bytes": delta_bytes(manifest),
         "watermark": json_time(watermark_of(manifest)),
+        "held_back": [
+            reason_data(reason, manifest.clock_us) for reason in reasons_of(manifest) if reason.kind != "no_time"
+        ],
         "final": manifest.final,
     }
 
@@ -114,18 +158,24 @@ def _detail(store: Store, epoch: int, as_json: bool) -> None:
         return
     console = make_console()
     _print_head(console, state.manifest)
+    console.print()
+    _print_reasons(console, state.manifest, state.manifest.clock_us)
+    _print_splits(console, state.manifest)
     _print_tasks(console, state.manifest)
     _print_steps(console, state)
-    _print_outputs(console, state.manifest)
+    _print_parts(console, "output", state.manifest.outputs)
+    _print_parts(console, "loop", state.manifest.loops)
 
 
 def detail(state: JobState) -> dict[str, Any]:
     """One epoch with everything that is known of it, for machines."""
     from headrace.cli.show import json_time
+    from headrace.standstill import reasons_of
 
     manifest = state.manifest
     return {
         **summary(manifest),
+        "held_back": [reason_data(reason, manifest.clock_us) for reason in reasons_of(manifest)],
         "app": manifest.app,
         "parallelism": manifest.parallelism,
         "fence": manifest.fence,
@@ -133,6 +183,13 @@ def detail(state: JobState) -> dict[str, Any]:
         "watermarks": {
             "sources": {name: json_time(each.watermark) for name, each in manifest.time.sources.items()},
             "steps": {name: json_time(each) for name, each in manifest.time.steps.items()},
+            "splits": {
+                name: {
+                    split: {"at": json_time(time.max_us), "seen": json_time(time.seen_us)}
+                    for split, time in each.splits.items()
+                }
+                for name, each in manifest.time.sources.items()
+            },
         },
         "next_due": json_time(manifest.next_due_us),
         "tasks": [
@@ -148,6 +205,7 @@ def detail(state: JobState) -> dict[str, Any]:
             for task in manifest.tasks
         ],
         "state": {step: {"runs": len(runs), "bytes": _size(runs)} for step, runs in sorted(state.runs.items())},
+        "loops": {name: sum(part.rows for part in parts) for name, parts in manifest.loops.items()},
         "outputs": {
             name: {"rows": sum(part.rows for part in parts), "bytes": _size(parts), "parts": len(parts)}
             for name, parts in manifest.outputs.items()
@@ -182,6 +240,21 @@ def _print_head(console: Console, manifest: Manifest) -> None:
     for name, text in lines:
         if text:
             console.print(Text.assemble((f"  {name:<{width}}  ", "cyan"), text))
+
+
+def _print_splits(console: Console, manifest: Manifest) -> None:
+    """Where each part of a source stands; a source that is one whole has been told of already."""
+    from headrace.cli.show import make_table, print_table
+    from headrace.foreground import time_text
+
+    table = make_table("source", "split", "event time", "last row", left=("source", "split", "event time", "last row"))
+    for name, source in manifest.time.sources.items():
+        if len(source.splits) > 1:
+            for split, time in sorted(source.splits.items(), key=lambda item: item[1].max_us):
+                table.add_row(name, split, time_text(time.max_us), time_text(time.seen_us))
+    if table.row_count:
+        console.print()
+        print_table(console, "splits, the slowest first", table)
 
 
 def _laps(tasks: list[TaskStats]) -> list[str]:
@@ -229,15 +302,16 @@ def _runs_of_shard(state: JobState, step: str, shard: int) -> list[Any]:
     return [run for run in state.runs.get(step, ()) if run.lo < groups.stop and groups.start < run.hi]
 
 
-def _print_outputs(console: Console, manifest: Manifest) -> None:
+def _print_parts(console: Console, what: str, staged: dict[str, list[StagedPart]]) -> None:
+    """Rows that the epoch wrote to outputs, or left in loops for the next one."""
     from headrace.cli.show import make_table, print_table
     from headrace.progress import human_bytes
 
-    if not manifest.outputs:
+    if not staged:
         return
-    table = make_table("output", "rows", "bytes", "parts", left=("output",))
-    for name, parts in manifest.outputs.items():
+    table = make_table(what, "rows", "bytes", "parts", left=(what,))
+    for name, parts in staged.items():
         rows = sum(part.rows for part in parts)
         table.add_row(name, f"{rows:,}", human_bytes(_size(parts)), str(len(parts)))
     console.print()
-    print_table(console, "outputs", table)
+    print_table(console, f"{what}s", table)

@@ -91,11 +91,13 @@ def aborting(screen: Screen) -> Iterator[None]:
 
 
 def _close(screen: Screen, stopped: bool) -> None:
-    """The last line."""
+    """The last lines."""
+    from headrace.foreground import say_end
+
     if isinstance(screen, JsonLines):
         screen.end(stopped)
     else:
-        screen.say(f"{'stopped' if stopped else 'done'}: {screen.summary()}")
+        say_end(screen, stopped)
 
 
 class JsonLines:
@@ -103,6 +105,9 @@ class JsonLines:
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
+        from headrace.standstill import Standstill
+
+        self._standstill = Standstill()
         self._epochs = 0
         self._rows_in = 0
         self._rows_out = 0
@@ -127,6 +132,7 @@ class JsonLines:
         from headrace.cli.show import print_json_line
 
         told_of = summary(manifest)
+        self._standstill(manifest)
         self._epochs += 1
         self._rows_in += told_of["rows_in"]
         self._rows_out += told_of["rows_out"]
@@ -135,8 +141,11 @@ class JsonLines:
     def summary(self) -> str:
         return f"{self._epochs:,} epochs, {self._rows_in:,} rows in, {self._rows_out:,} rows out"
 
+    def left(self) -> list[str]:
+        return self._standstill.left()
+
     def end(self, stopped: bool) -> None:
         from headrace.cli.show import print_json_line
 
         totals = {"epochs": self._epochs, "rows_in": self._rows_in, "rows_out": self._rows_out}
-        print_json_line({"event": "end", "stopped": stopped, **totals})
+        print_json_line({"event": "end", "stopped": stopped, **totals, "waiting": self.left()})

@@ -1,36 +1,63 @@
 """How time moves: pure arithmetic over what sources have seen.
 
-The watermark of a source is the minimum over its active splits of (largest event time − out-of-orderness − 1 µs); a
-step's is the minimum over the sources above it. It moves once per epoch, after the epoch's data and before its
-timers, and never goes back. Every task of an epoch and the driver call `derive_time` with the same inputs and must
-get the same answer: nothing here reads a clock or a file.
+The watermark of a source is the minimum over its active splits of (mark − out-of-orderness − 1 µs), where a split's
+mark is the largest event time seen, or what its rows or a generator said; a step's is the minimum over the sources
+above it. It moves once per epoch, after the epoch's data and before its timers, and never goes back. Every task of an
+epoch and the driver call `derive_time` with the same inputs and must get the same answer: nothing here reads a clock or
+a file. Why time stands where it stands is told by `headrace.model.watermark_reasons`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from headrace.model.ids import MAX_TIME, MIN_TIME
 
 Marks = Mapping[str, Mapping[str, int]]
-"""Source → split → largest event time seen in this epoch."""
+"""Source → split → its mark in this epoch: no row before this time is expected, but for the source's disorder."""
+Kept = Mapping[str, Mapping[str, str]]
+"""Source → split → what its watermark generator keeps, as JSON text."""
+Holds = dict[str, frozenset[str]]
+"""Source → splits that are too far ahead of their group and wait."""
 
 
-class TimedSource(msgspec.Struct, frozen=True):
+class TimedSource(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the arithmetic needs to know of a source."""
 
     name: str
     out_of_order_us: int = 0
     idle_us: int | None = None
+    said_by: str = ""
+    """Who says how far time has come, where it is not the largest time seen: a condition, a column, a generator."""
+    align: str = ""
+    """The group of sources that wait for each other; empty: none."""
+    max_drift_us: int = 0
+    """How far a split may be ahead of its group's slowest source."""
 
 
 class SplitTime(msgspec.Struct, frozen=True, array_like=True):
     max_us: int
-    """Largest event time seen."""
+    """Its mark: largest event time seen, or the largest that was said."""
     seen_us: int
     """Wall clock of the epoch that last brought a row."""
+    moved_us: int | None = None
+    """Wall clock of the epoch that last moved the mark; absent in manifests of older programs."""
+    kept: str = ""
+    """What its watermark generator keeps, as JSON text."""
+    waited_us: int | None = None
+    """Wall clock of the last epoch in which it was told to wait."""
+
+    @property
+    def heard_us(self) -> int:
+        """Wall clock since which its silence counts: one that was told to wait is not idle."""
+        return self.seen_us if self.waited_us is None else max(self.seen_us, self.waited_us)
+
+    @property
+    def still_since_us(self) -> int:
+        """Wall clock since which the mark stands."""
+        return self.seen_us if self.moved_us is None else self.moved_us
 
 
 class SourceTime(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,6 +68,14 @@ class SourceTime(msgspec.Struct, frozen=True, omit_defaults=True):
     idle: bool = False
     since_us: int | None = None
     """Wall clock of the first epoch that knew this source."""
+    said_by: str = ""
+    """Who said the marks of its splits; empty: they are the largest times seen."""
+
+    def active(self, idle_us: int | None, clock_us: int) -> dict[str, SplitTime]:
+        """The splits that have spoken within the time in which silence means nothing."""
+        if idle_us is None:
+            return self.splits
+        return {split: time for split, time in self.splits.items() if clock_us - time.heard_us < idle_us}
 
 
 class TimeState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,17 +96,22 @@ def derive_time(
     final: bool,
     was: Mapping[str, str] | None = None,
     reached_us: int | None = None,
+    kept: Kept | None = None,
 ) -> TimeState:
     """The time after an epoch that saw ``marks``. ``steps`` maps each step to the timed sources above it.
 
     ``was`` maps a renamed step to its former name. What left the program keeps its time, in case it comes back.
-    ``reached_us`` sets every watermark by hand, for tests.
+    ``reached_us`` sets every watermark by hand, for tests. ``kept`` moves no time, so only the driver gives it.
     """
+    sources = list(sources)
+    held = derive_holds(before, sources)
     after = dict(before.sources)
     for source in sources:
-        after[source.name] = _advance(
-            source, before.sources.get(source.name, SourceTime()), marks.get(source.name, {}), clock_us
-        )
+        name = source.name
+        after[name] = _advance(
+            source, before.sources.get(name, SourceTime()), marks.get(name, {}), clock_us,
+            held=held.get(name, frozenset()), kept=(kept or {}).get(name, {}),
+        )  # fmt: skip
     watermarks = dict(before.steps)
     for step, above in steps.items():
         old = (was or {}).get(step)
@@ -85,31 +125,105 @@ def derive_time(
     return TimeState(sources=after, steps=watermarks)
 
 
-def _advance(source: TimedSource, before: SourceTime, seen: Mapping[str, int], clock_us: int) -> SourceTime:
+def _advance(
+    source: TimedSource,
+    before: SourceTime,
+    seen: Mapping[str, int],
+    clock_us: int,
+    *,
+    held: frozenset[str],
+    kept: Mapping[str, str],
+) -> SourceTime:
     since_us = clock_us if before.since_us is None else before.since_us
     splits = dict(before.splits)
+    if before.said_by != source.said_by:
+        # Marks that were made another way mean something else; what was reached by them stays reached.
+        splits = {split: _begun_anew(each, before.watermark) for split, each in splits.items()}
+    for split in held & splits.keys():
+        # It is silent because it was told to wait. Called idle, it would be overtaken and its next rows late.
+        splits[split] = msgspec.structs.replace(splits[split], waited_us=clock_us)
     if seen:
         # A source is one nameless split or several named ones; a changed program may turn one into the other.
         named = any(seen)
         splits = {split: time for split, time in splits.items() if bool(split) == named}
-    for split, max_us in seen.items():
-        old = splits.get(split)
-        splits[split] = SplitTime(max_us if old is None else max(old.max_us, max_us), clock_us)
-    idle_us = source.idle_us
-    active = [split.max_us for split in splits.values() if idle_us is None or clock_us - split.seen_us < idle_us]
+    for split, mark in seen.items():
+        splits[split] = _moved(splits.get(split), mark, clock_us, kept.get(split))
+    after = SourceTime(splits=splits, since_us=since_us, said_by=source.said_by)
+    active = after.active(source.idle_us, clock_us)
     # A source that has not spoken yet is active and holds time at its beginning, until idleness lets it go.
-    idle = not active and idle_us is not None and (bool(splits) or clock_us - since_us >= idle_us)
-    reached = min(active) - source.out_of_order_us - 1 if active else before.watermark
-    return SourceTime(splits=splits, watermark=max(before.watermark, reached), idle=idle, since_us=since_us)
+    idle = not active and source.idle_us is not None and (bool(splits) or clock_us - since_us >= source.idle_us)
+    reached = min(split_watermark(source, each) for each in active.values()) if active else MIN_TIME
+    return msgspec.structs.replace(after, watermark=max(before.watermark, reached), idle=idle)
+
+
+def _begun_anew(split: SplitTime, watermark: int) -> SplitTime:
+    mark = watermark + 1 if watermark > MIN_TIME else MIN_TIME
+    return msgspec.structs.replace(split, max_us=min(split.max_us, mark), kept="")
+
+
+def _moved(before: SplitTime | None, mark: int, clock_us: int, kept: str | None) -> SplitTime:
+    if before is None:
+        return SplitTime(mark, clock_us, clock_us, kept or "")
+    moved_us = clock_us if mark > before.max_us else before.still_since_us
+    return SplitTime(max(before.max_us, mark), clock_us, moved_us, before.kept if kept is None else kept)
+
+
+def split_watermark(source: TimedSource, split: SplitTime) -> int:
+    """How far time has come in one split. The beginning of time, where its rows have not said anything yet."""
+    return split.max_us - source.out_of_order_us - 1 if split.max_us > MIN_TIME else MIN_TIME
 
 
 def merge_marks(into: dict[str, dict[str, int]], marks: Marks) -> None:
     """Keep the larger time of each split."""
     for source, splits in marks.items():
-        kept = into.setdefault(source, {})
-        for split, max_us in splits.items():
-            if max_us > kept.get(split, MIN_TIME - 1):
-                kept[split] = max_us
+        found = into.setdefault(source, {})
+        for split, mark in splits.items():
+            if mark > found.get(split, MIN_TIME - 1):
+                found[split] = mark
+
+
+def choose_kept(reported: Iterable[tuple[Marks, Kept]]) -> dict[str, dict[str, str]]:
+    """What each split's generator keeps, from what the tasks say that read it in one epoch.
+
+    Several tasks may have read slices of one split, each with a copy of its generator. The copy that got furthest is
+    kept, as its time counts; between two that are equal the text decides, so that the order of the tasks does not.
+    """
+    best: dict[tuple[str, str], tuple[int, str]] = {}
+    for marks, kept in reported:
+        for source, splits in kept.items():
+            for split, text in splits.items():
+                found = (marks.get(source, {}).get(split, MIN_TIME), text)
+                best[source, split] = max(best.get((source, split), found), found)
+    chosen: dict[str, dict[str, str]] = {}
+    for (source, split), (_, text) in best.items():
+        chosen.setdefault(source, {})[split] = text
+    return chosen
+
+
+def derive_holds(time: TimeState, sources: Sequence[TimedSource], *, spoke_at_us: int | None = None) -> Holds:
+    """Which splits wait in the next epoch because they are too far ahead of their group.
+
+    The group's minimum is over the sources that have spoken and are not idle. With ``spoke_at_us``, the wall clock of
+    an epoch, only those that brought rows in it count: where input ends, one that is silent has reached its end or
+    waits itself, and nobody should wait for it.
+    """
+    reached: dict[str, int] = {}
+    for source in sources:
+        state = time.sources.get(source.name, SourceTime())
+        if not source.align or state.idle or state.watermark <= MIN_TIME:
+            continue
+        if spoke_at_us is None or any(split.seen_us == spoke_at_us for split in state.splits.values()):
+            reached[source.align] = min(reached.get(source.align, MAX_TIME), state.watermark)
+    holds: Holds = {}
+    for source in sources:
+        if source.align not in reached:
+            continue
+        limit = reached[source.align] + source.max_drift_us
+        splits = time.sources.get(source.name, SourceTime()).splits
+        ahead = frozenset(split for split, each in splits.items() if split_watermark(source, each) > limit)
+        if ahead:
+            holds[source.name] = ahead
+    return holds
 
 
 def derive_next_idle_us(time: TimeState, sources: Iterable[TimedSource], clock_us: int) -> int | None:
@@ -119,6 +233,6 @@ def derive_next_idle_us(time: TimeState, sources: Iterable[TimedSource], clock_u
         state = time.sources.get(source.name)
         if source.idle_us is None or state is None or state.idle:
             continue
-        seen = [split.seen_us for split in state.splits.values()] or [state.since_us or 0]
+        seen = [split.heard_us for split in state.splits.values()] or [state.since_us or 0]
         due += [at + source.idle_us for at in seen if at + source.idle_us > clock_us]
     return min(due, default=None)

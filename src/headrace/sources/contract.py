@@ -12,8 +12,8 @@ Who calls what, in order:
 1. ``app.read`` calls `Source.bind` once, while the program is built. Nothing outside the process is touched.
 2. At start the driver calls `Source.spark` or `Source.reader`, exactly one of them, once per run. This is where a
    missing folder or an unreadable header is found.
-3. A `SplitReader` is then pickled. One copy lives beside the driver and plans: `initial`, `available_now`, `latest`,
-   `splits`. Short-lived copies live in tasks and only `read`. `close` is called on the planning copy alone.
+3. A `SplitReader` is then pickled. One copy lives beside the driver and plans: `initial`, `available_now`, `hold`,
+   `latest`, `splits`. Short-lived copies live in tasks and only `read`. `close` is called on the planning copy alone.
 4. For a row that could not be decoded, and only when it stops the job, `Source.explain_bad` is called once.
 
 This module deliberately knows nothing of Spark's classes: it is the part of a source that can be tested without a JVM.
@@ -99,6 +99,15 @@ class SplitReader(ABC):
         (``until="caught_up"`` or ``"drained"``). A reader of bounded input need not do anything. One whose `latest`
         paces itself must stop doing so: the run ends at the first `latest` that returns its `start`.
         """
+
+    def hold(self, splits: frozenset[str]) -> bool:
+        """From now on `latest` leaves the splits with these ids where they are, and only those; False: it cannot.
+
+        Called on the planning copy before each `latest` of a source that is read with ``align=``, with the splits that
+        are too far ahead of their group, and with none to let them go again. A source that cannot hold single splits
+        waits as a whole, once all of them are too far ahead; then `latest` is not called.
+        """
+        return False
 
     def close(self) -> None:  # noqa: B027 - a hook that most readers need not override
         """Called once on the planning copy when the run ends; never in tasks, and not at all when the process dies."""

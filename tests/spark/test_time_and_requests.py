@@ -1,0 +1,142 @@
+"""On real Spark: how far time has come as rows or generators say, sources that wait for each other, and requests."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+
+pytestmark = pytest.mark.spark
+
+SECOND = 1_000_000
+
+
+class Beat(hr.Record):
+    n: int
+    at: hr.Timestamp
+    kind: str = "row"
+
+
+class Keep(hr.Process[Beat, Beat, str]):
+    due: hr.Timer
+
+    def on_event(self, event: Beat, ctx: hr.Context[str]) -> None:
+        self.due.set(event.at)
+
+    def on_timer(self, timer: hr.Timer, ctx: hr.Context[str]) -> Any:
+        yield Beat(0, ctx.timestamp, ctx.key)
+
+
+class SecondLargest(hr.WatermarkGenerator[Beat]):
+    """Needs all rows of the split in one task: slices would each have a second largest of their own."""
+
+    largest: list[int] = []
+
+    def on_row(self, row: Beat, at: hr.Timestamp) -> None:
+        self.largest = sorted([*self.largest, int(at)])[-2:]
+
+    def on_epoch(self) -> hr.Timestamp | None:
+        return hr.Timestamp(self.largest[0])
+
+
+def beats(count: int, **fields: Any) -> list[Beat]:
+    return [Beat(n, hr.Timestamp(n * SECOND), **fields) for n in range(count)]
+
+
+def run(app: hr.App, spark: Any, store: Path, until: Any = "caught_up") -> None:
+    app.start(until=until, spark=spark, store=str(store), parallelism=2, epoch="100ms").wait()
+
+
+def watermark(store: Path, step: str = "keep") -> int:
+    return hr.Store(str(store)).manifest().time.steps[step]
+
+
+@pytest.mark.parametrize("said", ["kind = 'flush'", "CASE WHEN kind = 'flush' THEN at END"])
+def test_rows_say_how_far_time_is_in_the_jvm(spark: Any, store_path: Path, said: str) -> None:
+    rows = [*beats(10), Beat(10, hr.Timestamp(5 * SECOND), "flush"), *beats(3)]
+    app = hr.App("beats")
+    source = hr.source.items(rows, per_epoch=7)
+    stream = app.read("beats", source, Beat, time=Beat.at, watermark=hr.watermarks.punctuated(said))
+    stream.where("n >= 0").select(Beat, n="n + 1").key_by(Beat.kind).process(Keep()).write(hr.sink.collect())
+    run(app, spark, store_path)
+    assert watermark(store_path) == 5 * SECOND - 1
+
+
+def test_a_generator_sees_all_rows_of_a_split_and_goes_on_after_a_restart(spark: Any, store_path: Path) -> None:
+    def program(rows: list[Beat]) -> hr.App:
+        app = hr.App("beats")
+        source = hr.source.items(rows, per_epoch=6, partitions=3)
+        stream = app.read("beats", source, Beat, time=Beat.at, watermark=SecondLargest())
+        stream.key_by(Beat.kind).process(Keep()).write(hr.sink.collect())
+        return app
+
+    run(program(beats(12)), spark, store_path)
+    assert watermark(store_path) == 10 * SECOND - 1
+    run(program([*beats(12), Beat(12, hr.Timestamp(99 * SECOND))]), spark, store_path)
+    assert watermark(store_path) == 11 * SECOND - 1, "it remembers the largest of the run before"
+
+
+def test_sources_wait_for_each_other_and_everything_is_read(spark: Any, store_path: Path) -> None:
+    app = hr.App("two")
+    fast = [Beat(n, hr.Timestamp(n * 20 * SECOND), "fast") for n in range(20)]
+    slow = [Beat(n, hr.Timestamp(n * SECOND), "slow") for n in range(100)]
+    streams = [
+        app.read(name, hr.source.items(rows, per_epoch=size), Beat, time=Beat.at, align="g", max_drift="30s")
+        for name, rows, size in (("fast", fast, 1), ("slow", slow, 10))
+    ]
+    sink = hr.sink.collect()
+    streams[0].union(*streams[1:]).key_by(Beat.kind).process(Keep()).named("keep").write(hr.sink.collect())
+    streams[0].union(*streams[1:]).map(lambda beat: beat, output=Beat).write(sink)
+    run(app, spark, store_path)
+    assert sorted(row.n for row in sink.rows if row.kind == "fast") == list(range(20))
+    assert sorted(row.n for row in sink.rows if row.kind == "slow") == list(range(100))
+    ahead = []
+    for manifest in hr.Store(str(store_path)).manifests():
+        sources = manifest.time.sources
+        if sources["slow"].watermark < 99 * SECOND - 1:
+            ahead.append(sources["fast"].watermark - sources["slow"].watermark)
+    assert max(ahead, default=0) <= 50 * SECOND, "30 s, and what one epoch brings"
+
+
+class Answer(hr.Record):
+    n: int
+    twice: int
+
+
+class Twice(hr.AsyncFunction[Beat, Answer]):
+    async def open(self) -> None:
+        self.factor = 2
+
+    async def call(self, row: Beat) -> Answer:
+        await asyncio.sleep(0.001 * (row.n % 7))
+        return Answer(row.n, row.n * self.factor)
+
+
+@pytest.mark.parametrize("wait", ["epoch", "carry"])
+def test_requests_in_workers_answer_every_row_once(spark: Any, store_path: Path, wait: Any) -> None:
+    app = hr.App("ask")
+    sink = hr.sink.collect()
+    stream = app.read("beats", hr.source.items(beats(200), per_epoch=60, partitions=2), Beat, time=Beat.at)
+    stream.map_async(Twice(), ordered=False, wait=wait, capacity=20).write(sink)
+    run(app, spark, store_path, "drained")
+    assert sorted((row.n, row.twice) for row in sink.rows) == [(n, n * 2) for n in range(200)]
+
+
+async def find(kind: str) -> Answer | None:
+    return Answer(len(kind), 0) if kind == "row" else None
+
+
+def test_lookups_in_workers_find_each_value(spark: Any, store_path: Path) -> None:
+    app = hr.App("find")
+    sink = hr.sink.collect()
+    rows = [*beats(50), *beats(50, kind="other")]
+    stream = app.read("beats", hr.source.items(rows, per_epoch=40), Beat)
+    found = stream.lookup(find, by=Beat.kind, cache="10m")
+    found.select(n="left.n", size="right.n").write(sink)
+    run(app, spark, store_path)
+    assert sorted((row.n, row.size) for row in sink.rows if row.size is not None) == [(n, 3) for n in range(50)]
+    assert len(sink.rows) == 100
