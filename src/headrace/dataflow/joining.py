@@ -1,0 +1,314 @@
+"""The verbs that bring two keyed streams together: ``join``, ``join_asof`` and ``co_group``, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
+
+from headrace.dataflow import checks
+from headrace.dataflow.clocks import has_event_time
+from headrace.dataflow.cogrouped import CoGrouped
+from headrace.dataflow.graph import KeyedNode, Node
+from headrace.dataflow.joined import Joined
+from headrace.dataflow.site import Site, call_site
+from headrace.errors import ProgramError
+from headrace.model.keyspec import KeySpec
+from headrace.model.pairs import PairCodec
+from headrace.model.rows import RowCodec
+from headrace.model.shapes import column_of, split_optional
+from headrace.model.time import Span, format_span, span_us
+from headrace.model.values import type_name
+from headrace.operators.joins.spec import AsOfJoin, How, IntervalJoin, Keep, UnboundedJoin, WindowJoin
+from headrace.operators.spec import StepSpec
+from headrace.operators.windows.assigners import Assigner, Session
+from headrace.state.handles import TTL, as_ttl
+
+if TYPE_CHECKING:
+    from headrace.dataflow.keyed import KeyedStream
+    from headrace.dataflow.stream import Stream
+
+T = TypeVar("T")
+U = TypeVar("U")
+K = TypeVar("K")
+Bounds = Literal["[]", "[)", "(]", "()"]
+Within = tuple[Span, Span] | Assigner
+
+
+class JoinVerbs(Generic[T, K]):
+    """The joins of a keyed stream."""
+
+    _stream: Stream[T]
+    _key: KeySpec
+
+    @overload
+    def join(
+        self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["inner"] = "inner",
+        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
+    ) -> Joined[T, U]: ...  # fmt: skip
+    @overload
+    def join(
+        self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["left"],
+        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
+    ) -> Joined[T, U | None]: ...  # fmt: skip
+    @overload
+    def join(
+        self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["right"],
+        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
+    ) -> Joined[T | None, U]: ...  # fmt: skip
+    @overload
+    def join(
+        self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["full"],
+        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
+    ) -> Joined[T | None, U | None]: ...  # fmt: skip
+    def join(
+        self, other: Any, *, within: Any, how: How = "inner", bounds: Bounds = "[]", keep: Keep | None = None,
+        ttl: Span | TTL | None = None,
+    ) -> Joined[Any, Any]:  # fmt: skip
+        """Rows of two streams that have the same key and belong together in time.
+
+        ``within=("0s", "1h")``: the right row comes at most an hour after the left one, by event time; negative spans
+        look back, ``bounds="[)"`` leaves out the upper bound. ``within=hr.tumbling("1h")``: both lie in the same
+        window, of any kind that has an end. ``within=None``: no limit; both sides are kept for ever, or for ``ttl``,
+        all rows of them or with ``keep="latest"`` the newest of each key. ``how``: ``inner``, ``left``, ``right`` or
+        ``full``, whose rows without a partner come out too. Null keys have no partners.
+        """
+        at = call_site()
+        nodes = self._check(other, "join", at)
+        _check_choice(how, How, "how", at)
+        spec: StepSpec
+        if within is None:
+            _check_unused("within=None", at, bounds=None if bounds == "[]" else bounds)
+            spec = UnboundedJoin(how, _keep_of(keep, nodes, at), _ttl_of(ttl, nodes, at))
+        elif isinstance(within, Assigner):
+            _check_unused("a window", at, keep=keep, ttl=ttl, bounds=None if bounds == "[]" else bounds)
+            _check_window("a join within windows", within, nodes, at)
+            spec = WindowJoin(within, how)
+        else:
+            _check_unused("within=(…)", at, keep=keep, ttl=ttl)
+            _check_timed("a join within a stretch of time", nodes, at)
+            _check_appends("a join within a stretch of time", nodes, at)
+            spec = IntervalJoin(*_bounds(within, bounds, at), how)
+        return self._joined(other, spec, at, updates=isinstance(spec, UnboundedJoin) and spec.updates)
+
+    def join_asof(self, other: KeyedStream[U, K], *, tolerance: Span | None = None) -> Joined[T, U | None]:
+        """Each row beside the row of the other stream that held at its time: the newest that is not after it.
+
+        ``tolerance``: how old that may be at most. A row waits until the watermark has come to its time; then the
+        answer is exact.
+        """
+        at = call_site()
+        nodes = self._check(other, "join_asof", at)
+        _check_timed("join_asof", nodes, at)
+        limit = None if tolerance is None else _positive(span_us(tolerance, what="tolerance", where=str(at)), at)
+        return self._joined(other, AsOfJoin(limit), at)
+
+    def co_group(self, other: KeyedStream[U, K], window: Assigner, /) -> CoGrouped[T, U, K]:
+        """The rows that both streams have for a key in each window, together; ``map`` or ``process`` takes them.
+
+        ``orders.key_by(Order.id).co_group(payments.key_by(Payment.order), hr.tumbling("1h")).map(settle)``
+        """
+        at = call_site()
+        nodes = self._check(other, "co_group", at)
+        _check_window("co_group", window, nodes, at)
+        return CoGrouped(self._stream, self._key, other._stream, other._key, window)
+
+    def _check(self, other: Any, verb: str, at: Site) -> tuple[Node, Node]:
+        from headrace.dataflow.keyed import KeyedStream
+
+        if not isinstance(other, KeyedStream):
+            raise ProgramError(
+                f"{verb} takes a keyed stream",
+                where=str(at),
+                expected=f"stream.key_by(…).{verb}(other.key_by(…))",
+                found=repr(other),
+                next_move="key the other stream by what both have in common",
+            )
+        checks.check_same_app(self._stream, [other._stream], at)
+        left, right = self._stream.node, other._stream.node
+        _check_keys(left.codec, self._key, right.codec, other._key, at)
+        return left, right
+
+    def _joined(
+        self, other: KeyedStream[Any, Any], spec: StepSpec, at: Site, updates: bool = False
+    ) -> Joined[Any, Any]:
+        left, right = self._stream.node, other._stream.node
+        node = self._stream.app._add(
+            KeyedNode, at, PairCodec(left.codec, right.codec), inputs=(left, right), op="join", key=self._key,
+            other_keys=(other._key,), spec=spec, updates=updates,
+        )  # fmt: skip
+        return Joined(self._stream.app, node)
+
+
+# -- what the arguments mean ------------------------------------------------------------------------------------------
+
+
+def _bounds(within: Any, bounds: Any, at: Site) -> tuple[int, int]:
+    """Both bounds in microseconds, included."""
+    if not isinstance(within, tuple) or len(within) != 2:
+        raise ProgramError(
+            "within= says how far apart the rows may be",
+            where=str(at),
+            expected='two spans, right − left: within=("0s", "1h"), within=("-5m", "5m"); a window; or None',
+            found=repr(within),
+        )
+    _check_choice(bounds, Bounds, "bounds", at)
+    low, high = (_signed_us(span, at) for span in within)
+    inside = low + (bounds[0] == "("), high - (bounds[1] == ")")
+    if inside[0] > inside[1]:
+        raise ProgramError(
+            "nothing lies between these bounds",
+            where=str(at),
+            expected="the lower bound first: right − left is at least the one and at most the other",
+            found=f"within=({format_span(low)!r}, {format_span(high)!r}), bounds={bounds!r}",
+            next_move=f"write within=({format_span(high)!r}, {format_span(low)!r})" if low > high else "",
+        )
+    return inside
+
+
+def _signed_us(span: Any, at: Site) -> int:
+    if isinstance(span, str) and span.strip().startswith("-"):
+        return -span_us(span.strip()[1:], what="a bound of within", where=str(at))
+    return span_us(span, what="a bound of within", where=str(at))
+
+
+def _positive(span: int, at: Site) -> int:
+    if span < 0:
+        raise ProgramError(
+            "a tolerance is not negative", where=str(at), expected="a span of time", found=format_span(span)
+        )
+    return span
+
+
+def _keep_of(keep: Any, nodes: tuple[Node, Node], at: Site) -> Keep:
+    """All rows, or the newest: told, or told by what the streams are."""
+    if keep is not None:
+        _check_choice(keep, Keep, "keep", at)
+        if keep == "all":
+            _check_appends('a join with keep="all"', nodes, at)
+        kept: Keep = keep
+        return kept
+    if nodes[0].updates != nodes[1].updates:
+        replaces = nodes[0] if nodes[0].updates else nodes[1]
+        raise ProgramError(
+            "one side of this join replaces earlier rows, the other does not",
+            where=str(at),
+            expected='keep="latest", to join the newest rows of both; or .changes() of the one, to join every version',
+            found=f"{replaces.label} gives the row of a key anew whenever it changes",
+            next_move="for each row what held at its time: join_asof",
+        )
+    return "latest" if nodes[0].updates else "all"
+
+
+def _ttl_of(ttl: Any, nodes: tuple[Node, Node], at: Site) -> TTL | None:
+    given = as_ttl(ttl)
+    if given is None:
+        return None
+    if given.refresh != "write" or given.expired != "hide":
+        raise ProgramError(
+            "rows of a join live for a span from when they came",
+            where=str(at),
+            expected='a span, or hr.ttl("7d", clock="event")',
+            found=f"refresh={given.refresh!r}, expired={given.expired!r}",
+        )
+    if given.clock == "event":
+        _check_timed('a time to live with clock="event"', nodes, at)
+    return given
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+def _check_choice(given: Any, choices: Any, name: str, at: Site) -> None:
+    if given not in get_args(choices):
+        listed = ", ".join(repr(choice) for choice in get_args(choices))
+        raise ProgramError(
+            f"there is no {name}={given!r}", where=str(at), expected=f"one of {listed}", found=repr(given)
+        )
+
+
+def _check_unused(beside: str, at: Site, **given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise ProgramError(
+                f"{name}= says nothing beside {beside}",
+                where=str(at),
+                expected="bounds= with within=(…); keep= and ttl= with within=None",
+                found=f"{name}={value!r}",
+                next_move=f"leave {name}= out",
+            )
+
+
+def _check_timed(what: str, nodes: tuple[Node, Node], at: Site) -> None:
+    for side, node in zip(("left", "right"), nodes, strict=True):
+        if not has_event_time(node):
+            raise ProgramError(
+                f"{what} needs event time on both sides",
+                where=str(at),
+                expected=f"a source of {node.label} with time=",
+                found=f"the {side} side has none",
+                next_move="say it where the source is read: app.read(…, time=Tx.at); or join without a limit",
+            )
+
+
+def _check_window(what: str, window: Any, nodes: tuple[Node, Node], at: Site) -> None:
+    if not isinstance(window, Assigner) or not window.timed:
+        raise ProgramError(
+            f"{what} needs windows that end",
+            where=str(at),
+            expected='hr.tumbling("1h"), hr.sliding("1h", every="5m"), hr.cumulating(…) or hr.session("30m")',
+            found=repr(window),
+        )
+    if isinstance(window, Session) and window.gap_us is None:
+        raise ProgramError(
+            f"{what} takes sessions of one gap",
+            where=str(at),
+            expected='hr.session("30m")',
+            found=f"a gap that is told by {window.gap_sql}, a column of one side",
+        )
+    if window.clock == "event":
+        _check_timed(what, nodes, at)
+    _check_appends(what, nodes, at)
+
+
+def _check_appends(what: str, nodes: tuple[Node, Node], at: Site) -> None:
+    for side, node in zip(("left", "right"), nodes, strict=True):
+        if node.updates:
+            raise ProgramError(
+                f"{what} takes rows that stand for themselves",
+                where=str(at),
+                expected="streams whose rows do not replace earlier ones",
+                found=f"the {side} side, {node.label}, gives the row of a key anew whenever it changes",
+                next_move="join every version: stream.changes(); or what held at a time: join_asof",
+            )
+
+
+def _check_keys(left: RowCodec, left_key: KeySpec, right: RowCodec, right_key: KeySpec, at: Site) -> None:
+    """Keys of different types are never equal; where the types are known, that is a mistake."""
+    mine, others = _key_columns(left, left_key), _key_columns(right, right_key)
+    if mine is None or others is None or mine == others:
+        return
+    raise ProgramError(
+        "the keys of the two sides are never equal",
+        where=str(at),
+        expected=f"a key like the left one: {left_key}, which is {type_name(left_key.type)}",
+        found=f"{right_key}, which is {type_name(right_key.type)}",
+        next_move="key both sides by columns of one type; select or map can convert one before key_by",
+    )
+
+
+def _key_columns(codec: RowCodec, key: KeySpec) -> list[Any] | None:
+    """The column type of each part of a key; None where a function's type is not known."""
+    if key.columns is not None:
+        return [_plain(codec.schema.field(name).type) for name in key.columns]
+    bare, _ = split_optional(key.type)
+    if bare is Any or bare is None:
+        return None
+    parts = get_args(bare) if getattr(bare, "__origin__", None) is tuple else (bare,)
+    if any(part is Any or part is ... for part in parts):
+        return None
+    return [_plain(column_of(part).arrow) for part in parts]
+
+
+def _plain(kind: Any) -> str:
+    """Column types whose keys have the same bytes have one name."""
+    text = str(kind)
+    return "int64" if text.startswith(("timestamp", "int", "uint", "duration")) else text

@@ -1,0 +1,168 @@
+"""The interval join: rows of one key whose times lie in a stretch around each other.
+
+A pair belongs together if ``low ≤ right.time − left.time ≤ high``. A left row is kept until the watermark has come to
+``time + high``, a right row until ``time − low``: from then on no partner can come that is not late itself. A row that
+had none by then comes out alone, with that time (or its own, if that is later), so that steps behind it take it for a
+row in time.
+
+A row behind the watermark is joined with what is still kept; only when nothing can be kept for it any more is it late:
+a left row at ``time + high + max(0, −low)``, a right row at ``time − low + max(0, high)``.
+
+Which rows had a partner is remembered where somebody wants to know of the others: a column ``open`` says that a row had
+none when its epoch ended, an index by time says when to look at it again, and the tables ``!paired_left`` and
+``!paired_right`` name the open rows that found one since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.batch import Int64s, UInt64s
+from headrace.model.ids import MIN_TIME
+from headrace.operators.joins.buffered import TABLES, How
+from headrace.operators.joins.fresh import Fresh
+from headrace.operators.joins.matching import Mask, shifted, shifted_us, without
+from headrace.operators.joins.pairing import Met, PairingOperator
+from headrace.state.rows import RowTable
+from headrace.state.rows_find import Gathered, Wanted, whole_array
+from headrace.state.shard import CHUNK_KEYS, EVENT_DUE, distinct_keys
+
+if TYPE_CHECKING:
+    from headrace.model.rows import RowCodec
+    from headrace.operators.contract import TaskInfo
+    from headrace.state.rows import HintTable
+    from headrace.state.shard import ShardState
+
+PAIRED: Final = ("!paired_left", "!paired_right")
+_OPEN: Final = "open"
+
+
+class IntervalJoinOperator(PairingOperator):
+    """Joins by key and a stretch of time, both bounds included."""
+
+    paired: tuple[RowTable, RowTable]
+    hints: HintTable
+
+    def __init__(self, step: str, left: RowCodec, right: RowCodec, low_us: int, high_us: int, how: How) -> None:
+        super().__init__(step, left, right, how)
+        self._around_us = ((low_us, high_us), (-high_us, -low_us))
+        """By port: where partners lie, from a row's own time."""
+        self._lasts_us = (high_us, -low_us)
+        """By port: how long after its time a row may still meet one that is in time."""
+        self._hopes_us = (high_us + max(0, -low_us), -low_us + max(0, high_us))
+        """By port: how long after its time there may be anything left to meet."""
+
+    def begin(self, task: TaskInfo, state: ShardState | None) -> None:
+        super().begin(task, state)
+        self.paired = (self._open_paired(0), self._open_paired(1))
+        self.hints = self.state.hints(EVENT_DUE)
+
+    def open_tables(self) -> tuple[RowTable, RowTable]:
+        return self._open(0), self._open(1)
+
+    def _open(self, port: int) -> RowTable:
+        extra = [pa.field(_OPEN, pa.bool_())]
+        return self.state.rows(TABLES[port], self.codecs[port], extra, epoch=self.task.epoch, clock=EVENT_DUE)
+
+    def _open_paired(self, port: int) -> RowTable:
+        return self.state.rows(PAIRED[port], None, epoch=self.task.epoch, clock=EVENT_DUE)
+
+    def reach(self, port: int, at: Int64s) -> tuple[Int64s, Int64s]:
+        low_us, high_us = self._around_us[port]
+        low, high = shifted(at, low_us), shifted(at, high_us)
+        return low, high
+
+    def are_late(self, port: int, at: Int64s) -> Mask | None:
+        if self.watermark <= MIN_TIME:
+            return None
+        late: Mask = shifted(at, self._hopes_us[port]) <= self.watermark
+        return late
+
+    def expires(self, port: int, at: Int64s) -> Int64s:
+        return shifted(at, self._lasts_us[port])
+
+    def alone_at(self, port: int, at: Int64s) -> Int64s:
+        return np.maximum(at, self.expires(port, at))
+
+    def extra(self, port: int, count: int) -> list[pa.Array]:
+        # Written as open in case they are spilled: then the table of paired rows tells which are not.
+        return [pa.array(np.full(count, self.tells_alone(port)))]
+
+    def since(self, port: int) -> int:
+        """The earliest time of a row that was not forgotten when the epoch began, wherever it may still lie."""
+        if self.watermark <= MIN_TIME:
+            return MIN_TIME
+        return shifted_us(self.watermark, -self._lasts_us[port]) + 1
+
+    def kept(self, port: int, fresh: Fresh) -> Gathered:
+        low, high = self.reach(1 - port, fresh.sides[1 - port].at)
+        wanted = fresh.wanted(1 - port, np.maximum(low, self.since(port)), high)
+        return self.tables[port].find(wanted).recoded(fresh.present(1 - port))
+
+    # --- what becomes of new rows
+
+    def settle(self, port: int, fresh: Fresh, met: Met) -> None:
+        """Keeps new rows as long as partners may come, and knows which rows wait for their first."""
+        new = fresh.sides[port]
+        stays = self.expires(port, new.at) > self.reached
+        tells = self.tells_alone(port)
+        if tells:
+            self._tell(port, fresh, stays, met.new_met)
+            found = np.flatnonzero(met.old_met & met.old.flags(_OPEN))
+            self._mark_paired(port, fresh, met.old.codes[found], met.old.at[found], met.old.seq[found])
+        if not self.spilled:
+            kept = np.flatnonzero(stays)
+            batch = new.batch if len(kept) == len(new) else new.batch.take(pa.array(kept))
+            self.tables[port].put_back(batch, **{_OPEN: ~met.new_met[kept] & tells})
+
+    def _tell(self, port: int, fresh: Fresh, stays: Mask, met: Mask) -> None:
+        new = fresh.sides[port]
+        over = np.flatnonzero(~stays & ~met)
+        self.give_alone(port, self.side(port, new.gathered(self.codecs[port])), over, new.at[over])
+        waits = np.flatnonzero(stays & ~met)
+        codes = new.codes[waits]
+        expires = self.expires(port, new.at[waits])
+        self.hints.add(expires, fresh.hashes[codes], fresh.keys.take(pa.array(codes)), port)
+        if self.spilled:
+            found = np.flatnonzero(stays & met)
+            seq = new.batch.column("seq").to_numpy()
+            self._mark_paired(port, fresh, new.codes[found], new.at[found], seq[found])
+
+    def _mark_paired(self, port: int, fresh: Fresh, codes: Int64s, at: Int64s, seq: Int64s) -> None:
+        if len(codes):
+            keys = fresh.keys.take(pa.array(codes))
+            expires = self.expires(port, at)
+            self.paired[port].add(fresh.hashes[codes], keys, at, (), expires=expires, seq=seq)
+
+    # --- rows whose time is over
+
+    def expire(self) -> Iterator[None]:
+        if self.reached <= self.watermark:
+            return
+        due = self.state.layers.due(EVENT_DUE, self.watermark, self.reached)
+        timers = due.column("timer").to_numpy()
+        for port in (0, 1):
+            mine = np.flatnonzero(timers == port)
+            if len(mine) and self.tells_alone(port):
+                some = due.take(pa.array(mine))
+                yield from self._expire_keys(port, some.column("hash").to_numpy(), whole_array(some.column("key")))
+
+    def _expire_keys(self, port: int, hashes: UInt64s, keys: pa.BinaryArray) -> Iterator[None]:
+        distinct = distinct_keys(hashes, keys)
+        low, high = self.since(port), shifted_us(self.reached, -self._lasts_us[port])
+        for start in range(0, len(distinct.keys), CHUNK_KEYS):
+            some = distinct.hashes[start : start + CHUNK_KEYS]
+            wanted = Wanted(
+                some, distinct.keys[start : start + CHUNK_KEYS], np.full(len(some), low), np.full(len(some), high)
+            )
+            rows = self.tables[port].find(wanted)
+            paired = self.paired[port].find(wanted, buffered=True)
+            unpaired = without(rows.codes, rows.seq, paired.codes, paired.seq, len(some))
+            alone = np.flatnonzero(rows.flags(_OPEN) & unpaired)
+            alone = alone[np.lexsort((rows.seq[alone], rows.at[alone], rows.codes[alone]))]
+            self.give_alone(port, self.side(port, rows), alone, rows.at[alone])
+            yield
