@@ -84,6 +84,11 @@ class Rows:
     def record_batch(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(list(self.columns), schema=self.codec.schema)
 
+    @property
+    def batch(self) -> Any:
+        """The columns as expressions read them: a record batch, or what makes its columns when they are asked for."""
+        return self.record_batch
+
     def take(self, indices: Int64s) -> Rows:
         """The rows at these positions, in this order; keeps whatever form is already there."""
         times = None if self.times is None else self.times[indices]
@@ -92,6 +97,10 @@ class Rows:
             return Rows(self.codec, [column.take(positions) for column in self._columns], None, times)
         objects = self.objects
         return Rows(self.codec, None, [objects[i] for i in indices.tolist()], times)
+
+    def with_times(self, times: Int64s | None) -> Rows:
+        """The same rows with other times; whatever form is there is shared."""
+        return Rows(self.codec, self._columns, self._objects, times)
 
     def __len__(self) -> int:
         return self.length

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,10 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
     """``wall`` or ``event`` where entries expire."""
     was: tuple[str, ...] = ()
     """The names it had before, the newest first: runs written then hold it under those."""
+    results: dict[str, list[Any]] = {}
+    """Of aggregates: result → its kind and what else is needed to finish its accumulator (`headrace.query.finishing`)."""
+    key: tuple[str, ...] = ()
+    """With results: names of the columns that hold the key, part by part."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class JobFacts:
     """Step → state → what the program declares."""
     sources: tuple[str, ...] = ()
     """All sources, by name."""
+    loops: tuple[str, ...] = ()
+    """All loops, by name."""
     was: Mapping[str, str] = field(default_factory=dict)
     """Step → its former name."""
 

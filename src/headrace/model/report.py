@@ -36,6 +36,8 @@ class StagedPart(msgspec.Struct, frozen=True, omit_defaults=True):
     file: str = ""
     inline: bytes = b""
     extra: dict[str, str] = {}
+    crc: int | None = None
+    """Of the file's content."""
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,6 +54,8 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
     row: str = ""
     trace: str = ""
+    way_out: str = ""
+    """What can be done besides mending the function, as reading the step's ``errors``; not every step has them."""
     parts: dict[str, str] = {}
     """Of an ``error``: the name of its class, and what, where, expected, found, next_move."""
 
@@ -67,8 +71,14 @@ class StepReport(msgspec.Struct, omit_defaults=True):
     counters: dict[str, int] = {}
     next_due_us: int | None = None
     """Earliest wall-clock timer that is still to come."""
+    waits_for_us: int | None = None
+    """Event time at which the next thing is due, for people who wonder why nothing comes; a hint, maybe too early."""
     runs: list[RunRef] = []
     """The delta, newest first."""
+    broadcast_runs: list[RunRef] = []
+    """What changed in broadcast states; from one shard, the same for all of them."""
+    broadcast: dict[str, str] = {}
+    """Broadcast state (or ``!rows``, for what on_broadcast gave) → digest; every shard must report the same."""
 
 
 class TaskReport(msgspec.Struct, omit_defaults=True):
@@ -84,10 +94,16 @@ class TaskReport(msgspec.Struct, omit_defaults=True):
     steps: list[StepReport] = []
     staged: dict[str, list[StagedPart]] = {}
     """Output id → its parts."""
+    fed: dict[str, list[StagedPart]] = {}
+    """Loop → rows that go into it, for the next epoch."""
+    looped: dict[str, int] = {}
+    """Loop → how many rows of the epoch before this task took out of it."""
     watermarks: dict[str, int] = {}
     """Source → watermark this task computed at the end of its input."""
     marks: dict[str, dict[str, int]] = {}
-    """Source → split → largest event time seen; only from level 0."""
+    """Source → split → largest event time seen, or what was said; only from level 0."""
+    kept: dict[str, dict[str, str]] = {}
+    """Source → split → what its watermark generator keeps, as text; only from level 0."""
     upstream: list[str] = []
     """Attempts of the level before whose end-of-input markers this task read."""
     rows_in: int = 0

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 
 class Block:
-    """The columns of one batch; ``sort`` is the first sort column (hash, or time in a due table)."""
+    """The columns of one batch; ``sort`` is the first sort column: the hash, a timer's time, or a slice."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         names = batch.schema.names
@@ -23,14 +23,19 @@ class Block:
         self.rows: int = batch.num_rows
         self.key: pa.BinaryArray = batch.column("key")
         self.hash: npt.NDArray[np.uint64] = batch.column("hash").to_numpy()
-        self.sort: npt.NDArray[Any] = batch.column("time").to_numpy() if "time" in names else self.hash
+        first = next((name for name in ("time", "pane") if name in names), "hash")
+        self.sort: npt.NDArray[Any] = batch.column(first).to_numpy()
         self.value: pa.BinaryArray | None = batch.column("value") if "value" in names else None
         self.sub: pa.BinaryArray | None = batch.column("sub") if "sub" in names else None
         self.expires: pa.Int64Array | None = batch.column("expires") if "expires" in names else None
 
     def sorted_from(self, first: int) -> bool:
         sort = self.sort
-        return self.rows > 0 and int(sort[0]) == first and bool(np.all(sort[1:] >= sort[:-1]))
+        if not (self.rows > 0 and int(sort[0]) == first and bool(np.all(sort[1:] >= sort[:-1]))):
+            return False
+        if "pane" not in self.batch.schema.names:
+            return True
+        return not np.any((sort[1:] == sort[:-1]) & (self.hash[1:] < self.hash[:-1]))
 
     @cached_property
     def hashes(self) -> memoryview:
@@ -101,6 +106,11 @@ class Cells:
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
+
+    @property
+    def parts(self) -> tuple[memoryview, memoryview, memoryview | None]:
+        """Offsets, bytes, and a bit for each row whether it is there (None: all are); for readers of single rows."""
+        return self._offsets, self._data, self._valid
 
     def __getitem__(self, row: int) -> bytes:
         offsets = self._offsets

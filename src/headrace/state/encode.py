@@ -23,9 +23,12 @@ from headrace.errors import StoreError
 from headrace.model.report import RunRef
 from headrace.state.format import (
     ALIGNMENT,
+    BY_TIME,
     DUE,
     END_OF_STREAM,
     MAGIC,
+    PANES,
+    ROWS,
     SORT_COLUMNS,
     VALUE,
     VERSION,
@@ -36,6 +39,8 @@ from headrace.state.format import (
     hash_bounds,
     table_schema,
 )
+from headrace.state.panes import PANE_COLUMNS, merge_rows
+from headrace.state.rows_format import sort_kept
 
 BATCH_ROWS: Final = 50_000
 BATCH_BYTES: Final = 64 * 2**20
@@ -51,7 +56,9 @@ def encode_run(tables: Sequence[TableData], *, lo: int, hi: int, groups: int) ->
     for table in sorted(tables, key=lambda data: data.name):
         rows = sort_rows(table.kind, table.batch, where=f"table {table.name}")
         if rows.num_rows:
-            pieces.extend(encoder.table(table.name, table.kind, [rows], expires="expires" in rows.schema.names))
+            schema = rows.schema if table.kind in (PANES, ROWS) else None
+            expires = "expires" in rows.schema.names
+            pieces.extend(encoder.table(table.name, table.kind, [rows], expires=expires, schema=schema))
     pieces.extend(encoder.finish())
     return pa.py_buffer(b"".join(pieces))
 
@@ -70,11 +77,16 @@ class RunEncoder:
         self._bounds = hash_bounds(lo, hi, groups)
         self._tables: list[TableEntry] = []
 
-    def table(self, name: str, kind: str, batches: Iterable[pa.RecordBatch], *, expires: bool) -> Iterator[Piece]:
-        """Sorted, clean batches (see :func:`sort_rows`) that continue each other; they are cut to size here."""
+    def table(
+        self, name: str, kind: str, batches: Iterable[pa.RecordBatch], *, expires: bool, schema: pa.Schema | None = None
+    ) -> Iterator[Piece]:
+        """Sorted, clean batches (see :func:`sort_rows`) that continue each other; they are cut to size here.
+
+        ``schema``: of a panes table, the only kind whose columns differ from table to table.
+        """
         if any(table.name == name for table in self._tables):
             raise ValueError(f"two tables named {name!r} in one run")
-        schema = table_schema(kind, expires=expires)
+        schema = table_schema(kind, expires=expires) if schema is None else schema
         entries: list[BatchEntry] = []
         head: pa.Buffer = schema.serialize()
         start = 0
@@ -88,7 +100,8 @@ class RunEncoder:
                     yield self._count(head)
                 first, last = self._check(name, kind, batch, last)
                 data = batch.serialize()
-                entries.append(BatchEntry(self.size_bytes, data.size, batch.num_rows, zlib.crc32(data), first))
+                more = {"first_hash": batch.column("hash")[0].as_py(), "last": last} if kind == PANES else {}
+                entries.append(BatchEntry(self.size_bytes, data.size, batch.num_rows, zlib.crc32(data), first, **more))
                 yield self._count(data)
         if not entries:
             return
@@ -115,10 +128,10 @@ class RunEncoder:
         return piece
 
     def _check(self, name: str, kind: str, batch: pa.RecordBatch, last: int | None) -> tuple[int, int]:
-        """Range and order of a batch; answers its first and last hash (time in a due table)."""
+        """Range and order of a batch; answers its first and last hash (time in a due table, slice in a panes table)."""
         hashes = batch.column("hash").to_numpy()
-        sort = batch.column("time").to_numpy() if kind == DUE else hashes
-        low, high = (int(hashes.min()), int(hashes.max())) if kind == DUE else (int(hashes[0]), int(hashes[-1]))
+        sort = batch.column(SORT_COLUMNS[kind][0]).to_numpy()
+        low, high = (int(hashes.min()), int(hashes.max())) if kind in BY_TIME else (int(hashes[0]), int(hashes[-1]))
         if low < self._bounds[0] or high > self._bounds[1]:
             raise StoreError(
                 f"a row of table {name} does not belong to this shard",
@@ -129,14 +142,20 @@ class RunEncoder:
         first = int(sort[0])
         if (last is not None and (first < last or (kind == VALUE and first == last))) or np.any(sort[1:] < sort[:-1]):
             raise StoreError(f"rows of table {name} are not sorted", next_move="this is a defect; please report it")
+        if kind == PANES and np.any((sort[1:] == sort[:-1]) & (hashes[1:] < hashes[:-1])):
+            raise StoreError(f"rows of table {name} are not sorted", next_move="this is a defect; please report it")
         return first, int(sort[-1])
 
 
 def sort_rows(kind: str, rows: pa.Table | pa.RecordBatch, *, where: str = "") -> pa.RecordBatch:
     """One sorted batch with the columns of its kind; refuses two rows of one sort key, but drops such due rows.
 
-    The common case, distinct hashes, is one argsort and a take per column.
+    The common case, distinct hashes, is one argsort and a take per column. Rows of a panes table are merged.
     """
+    if kind == ROWS:
+        return sort_kept(rows, where)
+    if kind == PANES:
+        return merge_rows(_as_batch(kind, rows, _panes_schema(rows.schema)))
     batch = _as_batch(kind, rows)
     order = _order(kind, batch, where)
     if order is not None:
@@ -182,10 +201,16 @@ def run_crc(data: pa.Buffer | bytes) -> int:
     return zlib.crc32(data)
 
 
-def _as_batch(kind: str, rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+def _panes_schema(schema: pa.Schema) -> pa.Schema:
+    if schema.names[:3] != list(PANE_COLUMNS):
+        raise StoreError(f"a panes table begins with {', '.join(PANE_COLUMNS)}", found=", ".join(schema.names))
+    return schema
+
+
+def _as_batch(kind: str, rows: pa.Table | pa.RecordBatch, schema: pa.Schema | None = None) -> pa.RecordBatch:
     names = rows.schema.names
     expires = "expires" in names and rows.column("expires").null_count < rows.num_rows
-    schema = table_schema(kind, expires=expires)
+    schema = table_schema(kind, expires=expires) if schema is None else schema
     columns = []
     for field in schema:
         column = rows.column(field.name)

@@ -4,7 +4,8 @@ A fold never changes what a reader sees, so anyone may do it at any time; it tak
 the new run in place of its inputs. What may be left out on the way:
 - tombstones and clear markers, only when the oldest run of the range is among the inputs: else they hide something;
 - expired rows, by each table's own clock; where older runs remain a tombstone takes their place;
-- rows of a timer index that a watermark has fired already.
+- rows of a timer index that a watermark has fired already;
+- slices of partial aggregates that no window needs any more, and rows that no join does, as their tables say.
 
 What this module deliberately does not do: decide what to fold (see `headrace.state.folding`).
 """
@@ -12,6 +13,7 @@ What this module deliberately does not do: decide what to fold (see `headrace.st
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,13 +22,19 @@ from headrace.model import crash
 from headrace.model.report import RunRef
 from headrace.state.encode import BATCH_BYTES, BATCH_ROWS, Piece, RunEncoder
 from headrace.state.folding import Fold, apply_fold, plan_folds
-from headrace.state.format import DUE
+from headrace.state.format import DUE, PANES, ROWS
 from headrace.state.lookup import Layers
-from headrace.state.merge import drop_dead, drop_expired, merge_views
+from headrace.state.merge import drop_dead, drop_expired, merge_views, merged_schema
+from headrace.state.panes import drop_over
+from headrace.state.rows_format import drop_unwanted
 from headrace.state.run import Run, open_ref
+from headrace.state.shard import EVENT_DUE, WALL_DUE
 from headrace.state.store import Store
 
 __all__ = ["Fold", "FoldedRun", "apply_fold", "fold_runs", "plan_folds", "write_fold"]
+
+
+_CLOCKS: Final = {"event": EVENT_DUE, "wall": WALL_DUE}
 
 
 class FoldedRun:
@@ -70,7 +78,8 @@ def fold_runs(
     """One run of the key groups [lo, hi) of several, newest first given.
 
     ``clocks``: table → time at or before which its rows have expired; tables without an entry keep all rows.
-    ``fired``: timer index → watermark up to which its timers have fired. ``renamed``: table → its former names.
+    ``fired``: timer index → watermark up to which its timers have fired; slices end by the same two clocks.
+    ``renamed``: table → its former names.
     """
     layers = Layers(runs, lo=lo, hi=hi, groups=groups, renamed=renamed)
     encoder = RunEncoder(lo, hi, groups)
@@ -78,13 +87,18 @@ def fold_runs(
     def pieces() -> Iterator[Piece]:
         for name, kind in sorted(layers.tables.items()):
             views = layers.views(name)
+            schema = merged_schema(views, kind)
             batches = merge_views(views, kind)
             if kind == DUE:
                 batches = _drop_fired(batches, (fired or {}).get(name))
+            elif kind == PANES:
+                batches = _drop_over(batches, fired or {})
+            elif kind == ROWS:
+                batches = drop_unwanted(batches, schema, fired or {})
             else:
                 batches = _drop_rows(batches, (clocks or {}).get(name), drop_tombstones)
             expires = any(view.table.has_expires for view in views)
-            yield from encoder.table(name, kind, _rebatch(batches), expires=expires)
+            yield from encoder.table(name, kind, _rebatch(batches), expires=expires, schema=schema)
         yield from encoder.finish()
 
     return FoldedRun(encoder, pieces())
@@ -154,6 +168,14 @@ def _drop_rows(batches: Iterable[pa.RecordBatch], now_us: int | None, dead: bool
 def _drop_fired(batches: Iterable[pa.RecordBatch], watermark_us: int | None) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield batch if watermark_us is None else batch.filter(pc.greater(batch.column("time"), watermark_us))
+
+
+def _drop_over(batches: Iterable[pa.RecordBatch], fired: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
+    clocks = {clock: fired[table] for clock, table in _CLOCKS.items() if table in fired}
+    for batch in batches:
+        batch = drop_over(batch, clocks)
+        if batch.num_rows:
+            yield batch
 
 
 def _rebatch(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

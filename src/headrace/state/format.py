@@ -6,7 +6,8 @@ touches and verifies only the batches it needs.
 
 Invariants, checked by the writer and again by the reader:
 - rows of a table are sorted: value by (hash, key), entries by (hash, key, sub) with the clear marker first, due by
-  (time, hash, key, timer); no table holds two rows of one sort key;
+  (time, hash, key, timer), panes by (pane, hash, key), rows by (hash, key, at, seq); no table holds two rows of one
+  sort key;
 - every hash lies in the key groups [lo, hi) of the file;
 - in a value table all rows of one hash lie in one record batch.
 
@@ -29,6 +30,14 @@ VERSION: Final = 1
 VALUE: Final = "value"
 ENTRIES: Final = "entries"
 DUE: Final = "due"
+PANES: Final = "panes"
+"""Partial aggregates: rows of several runs are merged, not replaced (`headrace.state.panes`)."""
+
+ROWS: Final = "rows"
+"""Whole rows by key and time: rows of several runs stand beside each other (`headrace.state.rows_format`)."""
+
+BY_TIME: Final = frozenset({DUE, PANES})
+"""Kinds that are sorted by a time before the hash."""
 
 END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """How an Arrow IPC stream ends."""
@@ -49,6 +58,8 @@ SORT_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     VALUE: ("hash", "key"),
     ENTRIES: ("hash", "key", "sub"),
     DUE: ("time", "hash", "key", "timer"),
+    PANES: ("pane", "hash", "key"),
+    ROWS: ("hash", "key", "at", "seq"),
 }
 
 _MAY_BE_NULL: Final = frozenset({"sub", "value", "expires"})
@@ -60,11 +71,11 @@ class TableData:
 
     name: str
     kind: str
-    """One of ``VALUE``, ``ENTRIES``, ``DUE``."""
+    """One of ``VALUE``, ``ENTRIES``, ``DUE``, ``PANES``, ``ROWS``."""
     batch: pa.Table | pa.RecordBatch
 
 
-class BatchEntry(msgspec.Struct, frozen=True):
+class BatchEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where one record batch lies, counted from the start of the file."""
 
     offset: int
@@ -72,7 +83,11 @@ class BatchEntry(msgspec.Struct, frozen=True):
     rows: int
     crc: int
     first: int
-    """Hash of its first row, or the time of it in a due table."""
+    """Hash of its first row; in a due table the time of it, in a panes table its slice."""
+    first_hash: int | None = None
+    """In a panes table: hash of its first row …"""
+    last: int | None = None
+    """… and the slice of its last row."""
 
 
 class TableEntry(msgspec.Struct, frozen=True):
@@ -96,7 +111,7 @@ class Footer(msgspec.Struct, frozen=True):
 
 
 def table_schema(kind: str, *, expires: bool) -> pa.Schema:
-    """The columns of a table; ``expires`` is there only when a row has one."""
+    """The columns of a table; ``expires`` is there only when a row has one. A panes table brings its own schema."""
     columns = [(name, type_) for name, type_ in _COLUMNS[kind].items() if expires or name != "expires"]
     return pa.schema([pa.field(name, type_, nullable=name in _MAY_BE_NULL) for name, type_ in columns])
 

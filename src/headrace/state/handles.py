@@ -17,22 +17,25 @@ from typing_extensions import TypeVar
 
 from headrace.errors import ProgramError
 from headrace.model.time import Span, Timestamp
+from headrace.state.broadcast import BroadcastState
 from headrace.state.entry_handles import ListState, MapState
 from headrace.state.timer_handles import Timer, Timers, WallTimer
 from headrace.state.ttl import TTL, as_ttl, ttl
 from headrace.state.value_handles import AggregatingState, AggregatorLike, ReducingState, ValueState
 
 __all__ = [
-    "HANDLE_KINDS", "TTL", "AggregatingState", "AggregatorLike", "Context", "Counter", "ListState", "MapState",
-    "ReducingState", "Side", "StateDecl", "Timer", "Timers", "ValueState", "WallTimer", "state", "ttl",
+    "HANDLE_KINDS", "TTL", "AggregatingState", "AggregatorLike", "BroadcastContext", "BroadcastState", "Context",
+    "Counter", "ListState", "MapState", "ReducingState", "Side", "StateDecl", "Timer", "Timers", "ValueState",
+    "WallTimer", "as_ttl", "state", "ttl",
 ]  # fmt: skip
 
 T = TypeVar("T")
+S = TypeVar("S")
 K = TypeVar("K", default=Any)
 
 Scope = Literal["key", "window"]
 Kind = Literal[
-    "value", "list", "map", "reducing", "aggregating", "timer", "wall_timer", "timers", "side", "counter"
+    "value", "list", "map", "reducing", "aggregating", "timer", "wall_timer", "timers", "broadcast", "side", "counter"
 ]  # fmt: skip
 
 
@@ -57,7 +60,7 @@ class StateDecl:
             return self._needs(self.aggregator, "aggregator", "MyAggregator()").accumulator_type()
         if self.kind == "reducing":
             self._needs(self.reduce, "reduce", "lambda a, b: …")
-        if self.kind == "map":
+        if self.kind in ("map", "broadcast"):
             return self.args[1]
         return {"timer": int, "wall_timer": int, "timers": None}.get(self.kind, self.args[0] if self.args else Any)
 
@@ -136,6 +139,29 @@ class Context(Generic[K]):
         self._key = NO_KEY
 
 
+class BroadcastContext(Context[K]):
+    """What ``on_broadcast`` may ask. It is called for no key, so ``key`` is not among it."""
+
+    __slots__ = ("_visit",)
+
+    def __init__(self, visit: Callable[[Any, Callable[[Any, Any], object]], None]) -> None:
+        super().__init__(lambda encoded: None)
+        self._visit = visit
+
+    @property
+    def key(self) -> K:
+        """Not known here: on_broadcast is called once for all keys."""
+        raise RuntimeError("on_broadcast has no key: it is called for all of them; ctx.for_each_key goes over them")
+
+    def for_each_key(self, state: S, fn: Callable[[Any, S], object]) -> None:
+        """Calls ``fn(key, state)`` for every key that has something in a state of this function, which it may change.
+
+        ``ctx.for_each_key(self.seen, lambda key, seen: seen.clear())``. What ``fn`` yields (or returns as a list) are
+        rows that come out of the step, with the time of the broadcast row. Each shard goes over the keys it owns.
+        """
+        self._visit(state, fn)
+
+
 class Side(Generic[T]):
     """A second way out: ``odd: hr.Side[Tx]``, ``self.odd.emit(tx)``; read it with ``stream.side(Fraud.odd)``."""
 
@@ -177,6 +203,7 @@ HANDLE_KINDS: Final[dict[Any, Kind]] = {
     Timer: "timer",
     WallTimer: "wall_timer",
     Timers: "timers",
+    BroadcastState: "broadcast",
     Side: "side",
     Counter: "counter",
 }

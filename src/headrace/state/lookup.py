@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.errors import StoreError
 from headrace.model.report import RunRef
 from headrace.state import bulk, due, entries, merge
-from headrace.state.format import DUE, hash_bounds
+from headrace.state.format import BY_TIME, ROWS, hash_bounds
 from headrace.state.run import Run, open_ref
 from headrace.state.store import Store
 from headrace.state.view import TableView
@@ -60,6 +60,11 @@ class Layers:
             )
         self._runs = ((ref, run), *self._runs)
         self._views = {}
+
+    @property
+    def renamed(self) -> Mapping[str, Sequence[str]]:
+        """Table → its former names, newest first."""
+        return self._renamed
 
     @property
     def tables(self) -> dict[str, str]:
@@ -138,14 +143,14 @@ class Layers:
     def scan(self, table: str, now_us: int | None = None) -> Iterator[pa.RecordBatch]:
         """The live rows of a value or entries table in (hash, key, sub) order, without expired ones if told the time.
 
-        Rows of a timer index come in time order, dead ones included.
+        Rows of a timer index come in time order, dead ones included; partial aggregates by slice, merged.
         """
         views = self.views(table)
         if not views:
             return
         kind = views[0].table.kind
         for batch in merge.merge_views(views, kind):
-            if kind != DUE:
+            if kind not in BY_TIME and kind != ROWS:
                 batch = merge.drop_dead(batch if now_us is None else merge.drop_expired(batch, now_us))
             if batch.num_rows:
                 yield batch

@@ -20,7 +20,7 @@ import msgspec
 from headrace.errors import CorruptFile, MissingFile, StoreError
 from headrace.model.job import DeclaredState
 from headrace.model.report import RunRef, StagedPart
-from headrace.model.watermarks import TimeState
+from headrace.model.watermarks import TimedSource, TimeState
 from headrace.state import layout
 from headrace.state.store import Store
 
@@ -76,15 +76,25 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     retired: dict[str, str] = {}
     """Sources that the program no longer has → their last offset, in case they come back."""
     time: TimeState = TimeState()
+    timed: list[TimedSource] = []
+    """The sources with event time, as the program reads them; with ``reads`` they explain the watermarks."""
+    reads: dict[str, list[str]] = {}
+    """Step → the sources with event time above it."""
+    waits_for: dict[str, int] = {}
+    """Step → event time at which the next thing is due there; a hint."""
     full: bool = False
     steps: dict[str, StepRuns] = {}
     states: dict[str, dict[str, DeclaredState]] = {}
     """Step → state → what the program declared."""
     outputs: dict[str, list[StagedPart]] = {}
+    loops: dict[str, list[StagedPart]] = {}
+    """Loop → rows that the next epoch reads; also those of loops that the program no longer has, as they were left."""
     next_due_us: int | None = None
     """Wall clock at which something is due with or without data."""
     final: bool = False
     """The last epoch of drained input."""
+    ending: bool = False
+    """Time has ended, but rows are still in loops: only epochs that take them out may follow."""
     counters: dict[str, dict[str, int]] = {}
     """Step → counter → total since the beginning."""
     tasks: list[TaskStats] = []

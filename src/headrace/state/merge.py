@@ -5,6 +5,7 @@ keys, merges them in numpy, and goes on behind them. So memory is bounded by one
 the runs and however many entries one key has.
 
 Tombstones and clear markers stay in the stream; `drop_dead` takes them out where nothing older can be hidden by them.
+Rows of a panes table are merged instead: all of them count.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ import pyarrow.compute as pc
 
 from headrace.state.block import Block
 from headrace.state.encode import sort_order
-from headrace.state.format import DUE, ENTRIES, SORT_COLUMNS, VALUE, table_schema
+from headrace.state.format import BY_TIME, ENTRIES, PANES, ROWS, SORT_COLUMNS, VALUE, table_schema
+from headrace.state.pane_results import spans_of
+from headrace.state.panes import concat_rows, merge_rows
+from headrace.state.rows_format import common_schema
 from headrace.state.view import TableView
 
 Mask = npt.NDArray[Any]
@@ -31,8 +35,10 @@ _NO_CLEAR = 2**30
 
 def merge_views(views: Sequence[TableView], kind: str) -> Iterator[pa.RecordBatch]:
     """The rows of a table over its runs, newest first given, in sort order, without those that newer ones replace."""
-    expires = any(view.table.has_expires for view in views)
-    schema = table_schema(kind, expires=expires)
+    schema = merged_schema(views, kind)
+    if kind == PANES:
+        # Slices of other windows were over before these began.
+        views = [view for view in views if spans_of(view.table.schema) == spans_of(schema)]
     cursors = [cursor for age, view in enumerate(views) if (cursor := _Cursor(age, view, kind)).block is not None]
     merge = _Merger(kind, schema)
     while cursors:
@@ -42,6 +48,15 @@ def merge_views(views: Sequence[TableView], kind: str) -> Iterator[pa.RecordBatc
         if merged.num_rows:
             yield merged
         cursors = [cursor for cursor in cursors if cursor.block is not None]
+
+
+def merged_schema(views: Sequence[TableView], kind: str) -> pa.Schema:
+    """The columns of what several runs come to. A panes table has those of the newest run, of the newest program."""
+    if kind == PANES:
+        return views[0].table.schema
+    if kind == ROWS:
+        return common_schema([view.table.schema for view in views])
+    return table_schema(kind, expires=any(view.table.has_expires for view in views))
 
 
 def drop_dead(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -97,7 +112,7 @@ class _Cursor:
 
 def _blocks_of(view: TableView, kind: str) -> Iterator[tuple[Block, int, int]]:
     for index in range(len(view.table)):
-        if kind == DUE:
+        if kind in BY_TIME:
             block = view.table.block(index)
             mine = view.in_range(block.hash)
             if not mine.all():
@@ -121,6 +136,11 @@ def _sort_key(kind: str, block: Block, row: int) -> SortKey:
     if kind == ENTRIES:
         sub = block.subs.at(row)
         return int(block.hash[row]), block.keys[row], sub is not None, sub or b""
+    if kind == PANES:
+        return int(block.sort[row]), int(block.hash[row]), block.keys[row]
+    if kind == ROWS:
+        at, seq = (block.batch.column(name)[row].as_py() for name in ("at", "seq"))
+        return int(block.hash[row]), block.keys[row], at, seq
     return int(block.sort[row]), int(block.hash[row]), block.keys[row], int(block.batch.column("timer")[row].as_py())
 
 
@@ -145,6 +165,8 @@ class _Merger:
 
     def step(self, parts: Sequence[tuple[int, pa.RecordBatch]]) -> pa.RecordBatch:
         """``parts`` are (age, sorted rows), newest (smallest age) first."""
+        if self._kind == PANES:
+            return merge_rows(concat_rows([batch for _, batch in reversed(parts)], self._schema))
         rows = _concat([batch for _, batch in parts], self._schema)
         ages = np.repeat([age for age, _ in parts], [batch.num_rows for _, batch in parts])
         if len(parts) > 1:
@@ -226,6 +248,8 @@ def _concat(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBa
             batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
             for batch in batches
         ]
+        # Fields of whole rows may have changed their type since an older run was written.
+        chunks = [chunk if chunk.type == field.type else chunk.cast(field.type) for chunk in chunks]
         columns.append(chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -26,7 +26,7 @@ from headrace.model.report import RunRef
 from headrace.state.block import Block
 from headrace.state.cache import LruCache
 from headrace.state.encode import describe_run, encode_run, run_crc
-from headrace.state.format import DUE, MAGIC, TRAILER_BYTES, VERSION, Footer, TableData, TableEntry
+from headrace.state.format import BY_TIME, MAGIC, TRAILER_BYTES, VERSION, BatchEntry, Footer, TableData, TableEntry
 from headrace.state.store import Store, map_file
 
 __all__ = [
@@ -103,8 +103,8 @@ class RunTable:
         self.kind = entry.kind
         self.rows = entry.rows
         self.firsts = [batch.first for batch in entry.batches]
-        """First hash (time in a due table) of each batch, ascending: for bisect …"""
-        self.first_array: npt.NDArray[Any] = np.array(self.firsts, np.int64 if entry.kind == DUE else np.uint64)
+        """First hash (time in a due table, slice in a panes table) of each batch, ascending: for bisect …"""
+        self.first_array: npt.NDArray[Any] = np.array(self.firsts, np.int64 if entry.kind in BY_TIME else np.uint64)
         """… and for searchsorted."""
         self._entry = entry
         self._data = data
@@ -114,6 +114,11 @@ class RunTable:
 
     def __len__(self) -> int:
         return len(self._blocks)
+
+    @property
+    def entries(self) -> list[BatchEntry]:
+        """Where each batch lies and what it begins with, without opening it."""
+        return self._entry.batches
 
     @cached_property
     def has_expires(self) -> bool:
@@ -189,7 +194,7 @@ def open_ref(store: Store, ref: RunRef) -> Run:
         store.forget(ref.file)
 
     def load() -> Run:
-        run = Run(f"{store.url}/{ref.file}", store.open_buffer(ref.file), on_corrupt=drop)
+        run = Run(f"{store.url}/{ref.file}", store.open_buffer(ref.file, ref.crc), on_corrupt=drop)
         if run.size_bytes != ref.size_bytes:
             raise run.corrupt(f"{ref.size_bytes} bytes", f"{run.size_bytes} bytes")
         return run

@@ -23,13 +23,18 @@ from headrace.errors import EpochFailed, FunctionFailed, StoreError
 from headrace.model.batch import Int64s, UInt64s
 from headrace.model.report import Failure
 from headrace.model.values import ValueCodec
+from headrace.state.broadcast import SharedState
 from headrace.state.cells import ABSENT, EntriesColumn
-from headrace.state.format import DUE, ENTRIES, VALUE, TableData, hash_bounds
+from headrace.state.format import DUE, ENTRIES, PANES, ROWS, VALUE, TableData, hash_bounds
 from headrace.state.overlay import UNLOADED, KeyTable, Misfit, ValueColumn, changed_slots
+from headrace.state.pane_column import PaneColumn
+from headrace.state.rows import HintTable, RowTable
+from headrace.state.rows_format import Keeps
 from headrace.state.subs import SubCodec
 from headrace.state.ttl import Expiry
 
 if TYPE_CHECKING:
+    from headrace.model.rows import RowCodec
     from headrace.state.lookup import Layers
 
 EVENT_DUE: Final = "!event"
@@ -85,7 +90,8 @@ class ShardState:
         self._keys = KeyTable(layers)
         self._low, self._high = hash_bounds(lo, hi, groups)
         self._spill = spill
-        self._limit_bytes = overlay_limit_bytes
+        self.limit_bytes = overlay_limit_bytes
+        """Memory that the changes of the epoch may take, estimated."""
         self._weigh_every = min(_WEIGH_EVERY_ROWS, overlay_limit_bytes // 1024)
         self._unweighed = self._weigh_every
         self._rows = 0
@@ -93,11 +99,17 @@ class ShardState:
         self.room_rows = _FIRST_ROOM_ROWS
         """How many rows may be handled before the overlay should be weighed again."""
         self._columns: dict[str, ValueColumn | EntriesColumn] = {}
+        self._panes: dict[str, PaneColumn] = {}
+        self._appended: dict[str, RowTable | HintTable] = {}
         self._timers: dict[str, list[ValueColumn | EntriesColumn]] = {}
         self._spilled_from: dict[str, int] = {}
         """Due table → earliest time that a spill of this epoch put there; it may lie behind the watermark."""
+        self._indexed: dict[str, int] = {}
+        """Due table → earliest time that was last put there."""
         self._tracked: dict[str, list[tuple[UInt64s, pa.BinaryArray]]] = {}
         self.spills = 0
+        self.shared = SharedState()
+        """What all shards of the step have alike; put here by whoever opens the runs."""
         self.step = ""
         """Name of the step, for messages."""
 
@@ -132,10 +144,36 @@ class ShardState:
         self._columns[table] = column
         return column
 
+    def panes(self, table: str, schema: pa.Schema) -> PaneColumn:
+        """A column of partial aggregates by slice of time and key; its keys need not be entered."""
+        self._check_kind(table, PANES)
+        column = self._panes[table] = PaneColumn(lambda: self.layers, table, schema)
+        return column
+
+    def rows(
+        self, table: str, codec: RowCodec | None, extra: Sequence[pa.Field] = (), *, epoch: int, clock: str = "",
+        keeps: Keeps = "all",
+    ) -> RowTable:  # fmt: skip
+        """Whole rows by key and time; their keys need not be entered. ``clock``: the timer index they expire by."""
+        self._check_kind(table, ROWS)
+        made = RowTable(lambda: self.layers, table, codec, extra, epoch=epoch, clock=clock, keeps=keeps)
+        self._appended[table] = made
+        return made
+
+    def hints(self, due_table: str) -> HintTable:
+        """An index by time that the caller fills himself; no timer may be indexed in the same one."""
+        made = self._appended[due_table] = HintTable(due_table)
+        return made
+
     def _check_kind(self, table: str, kind: str) -> None:
         stored = self.layers.tables.get(table, kind)
         if stored != kind:
-            words = {VALUE: "one value per key", ENTRIES: "entries per key, as a list or map"}
+            words = {
+                VALUE: "one value per key",
+                ENTRIES: "entries per key, as a list or map",
+                PANES: "aggregates per key and window",
+                ROWS: "whole rows by key and time",
+            }
             raise StoreError(
                 f"the state {table!r} was stored as another kind of state",
                 where=f"step {self.step}",
@@ -156,6 +194,21 @@ class ShardState:
         They must be handled in the order given, or with ``by_slot`` in that of their slots, which is faster: what
         belongs to them then lies in memory in that order.
         """
+        self.check_owned(hashes)
+        self._keys.by_slot = by_slot
+        new = self._keys.enter(hashes, keys)
+        if new:
+            for column in self._columns.values():
+                column.grow(new)
+        return self._keys.slots
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest hash of the shard's keys."""
+        return self._low, self._high
+
+    def check_owned(self, hashes: UInt64s) -> None:
+        """Refuses keys of other shards."""
         if len(hashes) and (int(hashes.min()) < self._low or int(hashes.max()) > self._high):
             raise EpochFailed(
                 "a row came to a shard that does not own its key",
@@ -164,16 +217,14 @@ class ShardState:
                 found=f"{int(hashes.min()):#018x} to {int(hashes.max()):#018x}",
                 next_move="restart the job; if it happens again, report it: rows and shards were cut differently",
             )
-        self._keys.by_slot = by_slot
-        new = self._keys.enter(hashes, keys)
-        if new:
-            for column in self._columns.values():
-                column.grow(new)
-        return self._keys.slots
 
     def name(self, slot: int) -> bytes:
         """The encoded key of a slot."""
         return self._keys.names[slot]
+
+    def pick(self, slots: Int64s) -> tuple[UInt64s, pa.BinaryArray]:
+        """Hashes and encoded keys of these slots."""
+        return self._keys.pick(slots)
 
     @property
     def names(self) -> list[bytes]:
@@ -188,15 +239,16 @@ class ShardState:
             return False
         self._unweighed = 0
         weight = self.weigh()
-        self.room_rows = self._limit_bytes * self._rows // (4 * max(weight, 1))
-        if weight <= self._limit_bytes:
+        self.room_rows = self.limit_bytes * self._rows // (4 * max(weight, 1))
+        if weight <= self.limit_bytes:
             return False
         self.spill()
         return True
 
     def weigh(self) -> int:
         """Estimated bytes of memory that the overlay takes."""
-        return self._keys.weigh() + sum(column.weigh() for column in self._columns.values())
+        tables = (*self._columns.values(), *self._panes.values(), *self._appended.values())
+        return self._keys.weigh() + sum(table.weigh() for table in tables)
 
     # --- what is due, what has changed
 
@@ -218,6 +270,15 @@ class ShardState:
         fresh = [time for time in self._fresh_times(due_table, None)[0] if time > after_us]
         stored = self._keys.layers.next_due(due_table, after_us)
         return min(fresh if stored is None else [*fresh, stored], default=None)
+
+    def waits_for(self, due_table: str, after_us: int) -> int | None:
+        """The same once everything is flushed, from what was written down anyway; a hint for people."""
+        stored = self._keys.layers.next_due(due_table, after_us)
+        fresh = self._indexed.get(due_table, after_us)
+        hints = self._appended.get(due_table)
+        if isinstance(hints, HintTable) and hints.earliest is not None:
+            fresh = hints.earliest
+        return min([time for time in (stored, fresh) if time is not None and time > after_us], default=None)
 
     def _fresh_times(self, due_table: str, upto_us: int | None) -> tuple[list[int], list[int]]:
         """Times set since the last spill, and their slots."""
@@ -247,6 +308,26 @@ class ShardState:
             # They were only read: what the next chunk needs is the room.
             self._forget()
 
+    def keys_with(self, column: ValueColumn | EntriesColumn) -> Iterator[tuple[UInt64s, pa.BinaryArray]]:
+        """Every key that may have something in a column, in the runs or since, each once and some at a time.
+
+        In between they may be entered and changed, and the overlay may be spilled.
+        """
+        hashes, keys = self._keys.pick(changed_slots(column.dirty))
+        fresh = dict(zip(keys.to_pylist(), hashes.tolist()))
+        last: bytes | None = None
+        for batch in self._keys.layers.scan(column.table):
+            distinct = distinct_keys(batch.column("hash").to_numpy(), batch.column("key"))
+            # The entries of a large key go on in the next batch.
+            start = 1 if distinct.keys[0].as_py() == last else 0
+            last = distinct.keys[-1].as_py()
+            for name in distinct.keys.to_pylist() if fresh else ():
+                fresh.pop(name, None)
+            if start < len(distinct.keys):
+                yield distinct.hashes[start:], distinct.keys[start:]
+        if fresh:
+            yield np.array(list(fresh.values()), np.uint64), pa.array(fresh, pa.binary())
+
     # --- leaving
 
     def spill(self) -> None:
@@ -263,6 +344,7 @@ class ShardState:
         except Misfit as error:
             raise self._refuse(error) from error
         found += [self._index(name) for name in self._timers]
+        found += [table.changes() for table in (*self._panes.values(), *self._appended.values())]
         tables = [table for table in found if table is not None]
         for name, kept in self._tracked.items():
             slots = changed_slots(self._columns[name].dirty)
@@ -282,7 +364,7 @@ class ShardState:
                 timers.append(number)
         if not times:
             return None
-        earliest = min(times)
+        earliest = self._indexed[due_table] = min(times)
         self._spilled_from[due_table] = min(earliest, self._spilled_from.get(due_table, earliest))
         hashes, keys = self._keys.pick(np.array(slots, dtype=np.int64))
         columns = [pa.array(times, pa.int64()), pa.array(hashes), keys, pa.array(timers, pa.uint8())]
@@ -296,7 +378,7 @@ class ShardState:
         return failed
 
     def _forget(self) -> None:
-        for column in self._columns.values():
+        for column in (*self._columns.values(), *self._panes.values(), *self._appended.values()):
             column.clear()
         self._keys.clear()
         self._rows = 0

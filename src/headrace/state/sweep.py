@@ -2,8 +2,9 @@
 
 A run goes only if all of this holds: it belongs to an epoch before the last published one; it was written under the
 sweeper's fence or an older one; no kept manifest and no savepoint names it; no fold in progress has written it. Staged
-rows go once a later epoch is published: by then they were released. Manifests that go, go first and newest first, so
-that whatever a killed sweep leaves behind is readable or unnamed.
+rows go once a later epoch is published: by then they were released; those of loops stay as long as a kept manifest
+names them, because whoever goes on from it reads them. Manifests that go, go first and newest first, so that whatever
+a killed sweep leaves behind is readable or unnamed.
 
 Never deleted: fences (a paused driver learns from them that it is out, also after the manifest it would have met is
 gone), the newest manifest of each timeline (its name is taken for good), and anything that is not known by its name.
@@ -38,7 +39,7 @@ class ManifestFact:
     parent: int | None = None
     """The epoch, in the same timeline, whose manifest it must be read with; ``None`` when it is complete in itself."""
     files: frozenset[str] = frozenset()
-    """The runs it names itself."""
+    """The runs, and the rows of loops, that it names itself."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,7 @@ class _Named(msgspec.Struct):
     parent_epoch: int = -1
     full: bool = False
     steps: dict[str, _Runs] = {}
+    loops: dict[str, list[_Ref]] = {}
 
 
 class _Savepoint(msgspec.Struct):
@@ -199,7 +201,8 @@ def _read_manifests(store: Store) -> tuple[ManifestFact, ...]:
 
 def _read_manifest(store: Store, path: str, name: layout.ManifestName) -> ManifestFact:
     named = _decode(store, path, _Named)
-    refs = (ref for step in named.steps.values() for ref in (*(step.runs or ()), *step.added))
+    refs = [ref for step in named.steps.values() for ref in (*(step.runs or ()), *step.added)]
+    refs += [part for parts in named.loops.values() for part in parts]
     complete = named.full or named.parent_epoch < 0
     return ManifestFact(
         name.timeline,

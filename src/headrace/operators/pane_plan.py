@@ -1,0 +1,165 @@
+"""What a windowed step keeps as partial aggregates: the columns of its table, and both ways between them and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.model.batch import Int64s, Keys, Rows
+from headrace.model.ids import MIN_TIME
+from headrace.model.key_columns import decode_columns
+from headrace.operators.keyed import decode_keys
+from headrace.operators.pane_aggregates import PaneAggregate, pane_aggregate
+from headrace.operators.slices import Slices
+from headrace.operators.windows.assigners import Cumulating, Sliding, Tumbling
+from headrace.operators.windows.triggers import PerEpoch, Periodic
+from headrace.state.pane_results import About, read_results
+from headrace.state.pane_rules import MAX, SINCE, merge_field
+from headrace.state.panes import pane_schema
+
+if TYPE_CHECKING:
+    from headrace.operators.spec import StepInfo
+    from headrace.operators.windows.spec import WindowSpec
+
+MARK: Final = "!mark.since"
+"""Since which firing a row has waited; only where windows fire early at fixed times."""
+SEEN: Final = "!seen.max"
+"""How far time had come when the newest row came, as its epoch began; only where rows may be late."""
+
+
+class Stamp(NamedTuple):
+    """What all rows of an epoch are marked with."""
+
+    mark: int = 0
+    seen: int = MIN_TIME
+
+
+def fits_panes(spec: WindowSpec, info: StepInfo) -> bool:
+    """Whether a windowed step can be kept as partial aggregates: windows cut into slices, all aggregates columnar."""
+    if type(spec.assigner) not in (Tumbling, Sliding, Cumulating) or not spec.aggs:
+        return False
+    if spec.fire is not None and type(spec.fire) not in (PerEpoch, Periodic):
+        return False
+    if spec.evict is not None or spec.reduce is not None or spec.function is not None:
+        return False
+    return _aggregates(spec, info) is not None
+
+
+def _aggregates(spec: WindowSpec, info: StepInfo) -> list[PaneAggregate] | None:
+    made = [pane_aggregate(name, agg, info.taken[0], f"step {info.step}") for name, agg in spec.aggs.items()]
+    found = [agg for agg in made if agg is not None]
+    return found if len(found) == len(made) else None
+
+
+class PanePlan:
+    """The table of one step."""
+
+    def __init__(self, spec: WindowSpec, info: StepInfo) -> None:
+        found = _aggregates(spec, info)
+        assert found is not None, "fits_panes was not asked"
+        assert isinstance(spec.assigner, Tumbling | Sliding | Cumulating)
+        self.aggs = found
+        self.codec = info.codec
+        self.spec = spec
+        self.slices = Slices(spec.assigner)
+        self.key_type = info.key_type
+        self.key_fields = info.key_fields
+        self.marked = isinstance(spec.fire, Periodic)
+        self.tells_late = spec.allow_late_us > 0
+        mark = [merge_field(MARK, pa.int64(), SINCE if spec.discard else MAX)] if self.marked else []
+        seen = [merge_field(SEEN, pa.int64(), MAX)] if self.tells_late else []
+        fields = [field for agg in found for field in agg.fields]
+        self.about = About(
+            type(spec.assigner).__name__.lower(),
+            spec.assigner.size_us,
+            getattr(spec.assigner, "every_us", 0),
+            spec.assigner.offset_us,
+            list(info.key_fields),
+            {agg.name: [agg.kind, *(field.name for field in agg.fields)] for agg in found},
+        )
+        lasts_us = spec.assigner.size_us - 1 + spec.allow_late_us + spec.keep_us
+        self.schema = pane_schema(
+            [*mark, *seen, *fields],
+            lasts_us=lasts_us,
+            clock=spec.assigner.clock,
+            about=msgspec.json.encode(self.about).decode(),
+        )
+
+    # --- in
+
+    def lift(self, rows: Rows) -> list[pa.Array]:
+        """Each row as a partial aggregate of its own: the cells of its accumulators."""
+        return [column for agg in self.aggs for column in agg.lift(rows)]
+
+    def table(self, panes: Int64s, keys: Keys, accs: Sequence[pa.Array], stamp: Stamp) -> pa.RecordBatch:
+        """Accumulators as rows of the table."""
+        encoded = keys.encoded
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        stamps = [stamp.mark] * self.marked + [stamp.seen] * self.tells_late
+        base = [pa.array(panes), pa.array(keys.hashes), encoded]
+        told = [pa.array(np.full(len(panes), each)) for each in stamps]
+        return pa.RecordBatch.from_arrays([*base, *told, *accs], schema=self.schema)
+
+    # --- out
+
+    def late(self, merged: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Of merged rows whose first column tells the end of the window, which of them had rows that came after it."""
+        if not self.tells_late:
+            return np.zeros(merged.num_rows, bool)
+        seen = merged.column(SEEN).fill_null(MIN_TIME).to_numpy(zero_copy_only=False)
+        late: npt.NDArray[np.bool_] = seen >= merged.column(0).to_numpy() - 1
+        return late
+
+    def rows(self, merged: pa.RecordBatch, label: pa.Array | str) -> Rows:
+        """Results of such rows; ``label``: whether they come early, on time or late."""
+        ends = merged.column(0).to_numpy()
+        spec = self.spec
+        made: dict[str, pa.Array] = {
+            spec.start_column: pa.array(self.slices.starts(ends)),
+            spec.end_column: pa.array(ends),
+            spec.pane_column: pa.repeat(label, merged.num_rows) if isinstance(label, str) else label,
+        }
+        made.update(zip(self.key_fields, self._keys(merged.column(2))))
+        made.update(read_results(merged, self.about.results))
+        columns = [
+            _fit(made[name], column.arrow) if name in made else self._default(name, merged.num_rows)
+            for name, column in self.codec.columns.items()
+        ]
+        return Rows.of_columns(self.codec, columns, ends - 1)
+
+    def _keys(self, encoded: pa.BinaryArray) -> list[pa.Array]:
+        columns = [self.codec.columns.get(name) for name in self.key_fields]
+        if not columns or any(column is None for column in columns):
+            # A key of which nothing (or not all) is shown: each part that is shown is decoded for itself.
+            return self._keys_one_by_one(encoded) if any(columns) else []
+        if not any(column.packed for column in columns if column is not None):
+            found = decode_columns(encoded, [column.arrow for column in columns if column is not None])
+            if found is not None:
+                return found
+        return self._keys_one_by_one(encoded)
+
+    def _keys_one_by_one(self, encoded: pa.BinaryArray) -> list[pa.Array]:
+        keys = decode_keys(encoded.to_pylist(), self.key_type)
+        parts: list[Any] = [keys] if len(self.key_fields) == 1 else [list(part) for part in zip(*keys)]
+        columns = [self.codec.columns.get(name) for name in self.key_fields]
+        return [
+            pa.nulls(len(encoded)) if column is None else column.encode(part) for column, part in zip(columns, parts)
+        ]
+
+    def _default(self, name: str, count: int) -> pa.Array:
+        return self.codec.columns[name].encode([self.codec.defaults.get(name)] * count)
+
+
+def _fit(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A result in the type of its column: a time from its microseconds, a float from a whole number."""
+    if array.type == kind:
+        return array
+    if pa.types.is_timestamp(kind) and array.type == pa.int64():
+        return array.view(kind)
+    return array.cast(kind)

@@ -1,0 +1,284 @@
+"""Windows of declared aggregates, columnar: rows become partial aggregates of slices, windows are merged from them.
+
+Nothing happens per row or per key in Python. A batch is lifted into columns and added to the state, which merges now
+and then; no run is read on the way in. At the end of the epoch the windows that fire are merged from what runs and this
+epoch hold of their slices, and their results leave as columns.
+
+When windows fire: at their end; again in an epoch whose rows came late but were allowed; early at times that are
+multiples of a span, or at the end of every epoch, for keys that changed since. A row is late when the last window that
+holds its slice is over, lateness included, by the watermark as the epoch began.
+
+Windows that this operator does not do (sessions, own triggers, functions over rows) are done by
+`headrace.operators.windows.operator`, row by row, with the same results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import FunctionFailed, StoreError
+from headrace.model.batch import Int64s, Keys, Rows
+from headrace.model.ids import MAX_TIME, MIN_TIME
+from headrace.model.report import StepReport
+from headrace.operators.contract import LATE, Operator, TaskInfo
+from headrace.operators.pane_firing import Firing, Part, WindowMerger
+from headrace.operators.pane_plan import PanePlan, Stamp, fits_panes
+from headrace.operators.spec import COMBINED_PORT
+from headrace.operators.windows.spec import FINALS
+from headrace.operators.windows.triggers import PerEpoch, Periodic
+from headrace.state.pane_results import spans_of
+from headrace.state.panes import first_live_pane
+
+if TYPE_CHECKING:
+    from headrace.operators.spec import StepInfo
+    from headrace.operators.windows.spec import WindowSpec
+    from headrace.state.pane_column import PaneColumn
+    from headrace.state.shard import ShardState
+
+__all__ = ["PaneOperator", "fits_panes"]
+
+PANES_TABLE: Final = "value"
+EMIT_ROWS: Final = 65_536
+EARLY: Final = "early"
+ON_TIME: Final = "on_time"
+LATE_PANE: Final = "late"
+
+Mask = npt.NDArray[np.bool_]
+
+
+class PaneOperator(Operator):
+    """One windowed step whose windows can be cut into slices and whose aggregates merge."""
+
+    column: PaneColumn
+    state: ShardState
+
+    def __init__(self, spec: WindowSpec, info: StepInfo) -> None:
+        super().__init__(info.step)
+        self.spec = spec
+        self.plan = PanePlan(spec, info)
+        self.slices = self.plan.slices
+        self.late_us = spec.allow_late_us
+        self._by_wall = self.slices.clock == "wall"
+        self.task = TaskInfo(0, 0, 0)
+        self.before_us = MIN_TIME
+        """The windows' clock as the epoch began."""
+        self._stamp = Stamp()
+
+    def begin(self, task: TaskInfo, state: ShardState | None) -> None:
+        super().begin(task, state)
+        assert state is not None, f"step {self.step} keeps state and was given none"
+        state.step = self.step
+        self.state = state
+        self.task = task
+        self.column = state.panes(PANES_TABLE, self.plan.schema)
+        self.before_us = task.last_clock_us if self._by_wall else task.starts_at(self.step)
+        self._check_slices()
+        self._stamp = Stamp(self._bucket(ended=False), self.before_us)
+
+    def _check_slices(self) -> None:
+        """Refuses slices that were cut in another way and are still needed: windows of both kinds would be wrong."""
+        for view in self.state.layers.views(PANES_TABLE):
+            schema, newest = view.table.schema, view.table.entries[-1].last
+            if spans_of(schema) == self.plan.about.spans:
+                continue
+            if newest is None or newest >= first_live_pane(schema, self.before_us):
+                raise StoreError(
+                    "the windows of this step were others, and some are still open",
+                    where=f"step {self.step}",
+                    expected=f"{spans_of(schema)}, as stored",
+                    found=self.plan.about.spans,
+                    next_move="give the step another name; its windows begin anew then",
+                )
+
+    # --- rows
+
+    def process(self, port: int, rows: Rows, keys: Keys | None) -> None:
+        if not len(rows):
+            return
+        assert keys is not None, f"step {self.step} is keyed and was given rows without keys"
+        self.state.check_owned(keys.hashes)
+        try:
+            if port == COMBINED_PORT:
+                self._add_partials(rows, keys)
+            else:
+                self._add_rows(rows, keys)
+            self.state.relieve(len(rows))
+        except FunctionFailed as error:
+            raise self._placed(error) from error
+
+    def _add_rows(self, rows: Rows, keys: Keys) -> None:
+        self.report.rows_in += len(rows)
+        panes = self._panes_of(rows)
+        late = self._late(panes, rows.times)
+        if late is not None:
+            self.report.late += int(np.count_nonzero(late))
+            outlet = self.outlets.get(LATE)
+            if outlet is not None:
+                outlet(rows.take(np.flatnonzero(late)))
+        kept = self._kept(panes, late)
+        if kept is not None:
+            rows, keys, panes = rows.take(kept), keys.take(kept), panes[kept]
+        if len(rows):
+            self.column.add(self.plan.table(panes, keys, self.plan.lift(rows), self._stamp))
+
+    def _add_partials(self, rows: Rows, keys: Keys) -> None:
+        """Rows that were combined before the exchange: the slice is in the place of their time."""
+        assert rows.times is not None
+        panes, counts = rows.times, rows.columns[0].to_numpy(zero_copy_only=False)
+        self.report.rows_in += int(counts.sum())
+        late = self._late(panes, panes)
+        if late is not None:
+            self.report.late += int(counts[late].sum())
+        kept = self._kept(panes, late)
+        if kept is not None:
+            rows, keys, panes = rows.take(kept), keys.take(kept), panes[kept]
+        if len(rows):
+            self.column.add(self.plan.table(panes, keys, rows.columns[1:], self._stamp))
+
+    def _panes_of(self, rows: Rows) -> Int64s:
+        if not self._by_wall:
+            return np.full(len(rows), MIN_TIME) if rows.times is None else self.slices.of(rows.times)
+        return np.full(len(rows), self.slices.of(np.array([self._now()], np.int64))[0])
+
+    def _late(self, panes: Int64s, times: Int64s | None) -> Mask | None:
+        """Rows whose last window is over, lateness included, or that no window can be computed for; None: no one."""
+        late = panes == MIN_TIME
+        if self.before_us > MIN_TIME and not self._by_wall:
+            over = self.slices.last_ends(panes) - 1 <= self.before_us - self.late_us
+            if self.slices.has_gaps and times is not None:
+                # Between windows there is none that could be over: there a row is late by its own time.
+                over = np.where(self.slices.in_window(panes), over, times <= self.before_us - self.late_us)
+            late |= over
+        return late if bool(late.any()) else None
+
+    def _kept(self, panes: Int64s, late: Mask | None) -> Int64s | None:
+        """Rows that count for some window; None: all."""
+        if not self.slices.has_gaps:
+            return None if late is None else np.flatnonzero(~late)
+        kept = self.slices.in_window(panes)
+        return np.flatnonzero(kept if late is None else kept & ~late)
+
+    def _placed(self, error: FunctionFailed) -> FunctionFailed:
+        error.where = error.where or f"step {self.step}"
+        return error
+
+    # --- results
+
+    def finish(self) -> Iterator[None]:
+        reached = self._reached()
+        try:
+            for firing in self._firings(reached):
+                for merged in self._merged(firing):
+                    rows = self.plan.rows(merged, firing.label)
+                    self.report.fired += len(rows)
+                    self.emit(rows)
+                    if firing.label == ON_TIME and self._ends_for_good:
+                        self._give_final(rows)
+                    yield
+            # A window that was emptied whenever it fired has nothing left when it goes.
+            if not self._ends_for_good and not self.spec.discard and FINALS in self.outlets:
+                for merged in self._merged(self._dropped(reached)):
+                    late = pa.array(self.plan.late(merged))
+                    self._give_final(self.plan.rows(merged, pc.if_else(late, LATE_PANE, ON_TIME)))
+                    yield
+            self.column.forget_before(first_live_pane(self.plan.schema, reached))
+        except FunctionFailed as error:
+            raise self._placed(error) from error
+
+    def _merged(self, firing: Firing) -> Iterator[pa.RecordBatch]:
+        """What fires, in pieces that are not too large."""
+        for merged in self._merger().merge(firing):
+            for start in range(0, merged.num_rows, EMIT_ROWS):
+                yield merged.slice(start, EMIT_ROWS)
+
+    def _merger(self) -> WindowMerger:
+        return WindowMerger(self.plan, self.column, self.state.bounds, self._stamp.mark)
+
+    def _firings(self, reached: int) -> Iterator[Firing]:
+        """What fires in this epoch, windows that end earlier first."""
+        before, late_us, discard = self.before_us, self.late_us, self.spec.discard
+        fresh: Part = "added" if discard else "all"
+        if self._by_wall:
+            # The clock may stand still where a window has just ended: rows that come then begin it anew.
+            yield Firing(MIN_TIME, before + 1, ON_TIME, rows="added")
+        elif late_us and before > MIN_TIME:
+            yield Firing(before - late_us + 2, before + 1, LATE_PANE, rows=fresh, asked="added")
+        if isinstance(self.spec.fire, PerEpoch):
+            yield Firing(before + 2, reached + 1, ON_TIME, rows=fresh, asked="added")
+            yield Firing(reached + 2, MAX_TIME, EARLY, rows=fresh, asked="added")
+            return
+        waiting: Part = "waiting" if discard and self.plan.marked else "all"
+        yield Firing(before + 2, reached + 1, ON_TIME, rows=waiting)
+        if self._fires_early():
+            yield Firing(reached + 2, MAX_TIME, EARLY, rows=waiting, asked="waiting")
+
+    # --- results of windows that are gone for good
+
+    @property
+    def _ends_for_good(self) -> bool:
+        """Whether what windows give at their end is the last of them: then it is final too."""
+        return self.late_us == 0 and (self.spec.discard or not isinstance(self.spec.fire, PerEpoch))
+
+    def _dropped(self, reached: int) -> Firing:
+        """Windows that go with this epoch."""
+        last_end = MAX_TIME if reached == MAX_TIME else reached - self.late_us + 1
+        return Firing(self.before_us - self.late_us + 2, last_end, ON_TIME)
+
+    def _give_final(self, rows: Rows) -> None:
+        outlet = self.outlets.get(FINALS)
+        if outlet is not None:
+            outlet(rows)
+
+    # --- clocks
+
+    def _now(self) -> int:
+        """The wall clock of this epoch; it never goes back."""
+        return max(self.task.clock_us, self.task.last_clock_us)
+
+    def _reached(self) -> int:
+        """The windows' clock at the end of the epoch."""
+        return self._now() if self._by_wall else max(self.task.ends_at(self.step), self.before_us)
+
+    def _bucket(self, *, ended: bool) -> int:
+        """How many times the early trigger's span has passed, as the epoch began or as it ends."""
+        fire, task = self.spec.fire, self.task
+        if not isinstance(fire, Periodic):
+            return 0
+        if fire.clock == "event":
+            return (task.ends_at(self.step) if ended else task.starts_at(self.step)) // fire.every_us
+        if ended or task.last_clock_us == MIN_TIME:
+            return self._now() // fire.every_us
+        return task.last_clock_us // fire.every_us
+
+    def _fires_early(self) -> bool:
+        return self.plan.marked and self._bucket(ended=True) > self._stamp.mark
+
+    def end(self) -> StepReport:
+        dues = [due for due in (self._next_window_us(), self._next_early_us()) if due is not None]
+        self.report.next_due_us = min(dues, default=None)
+        return super().end()
+
+    def _next_window_us(self) -> int | None:
+        """When the next window ends, where the wall clock ends it."""
+        if not self._by_wall:
+            return None
+        now = self._now()
+        panes = self.column.panes(self.slices.range(now + 2, MAX_TIME))
+        ends = self.slices.windows(panes).ends
+        ends = ends[ends - 1 > now]
+        return int(ends.min()) - 1 if len(ends) else None
+
+    def _next_early_us(self) -> int | None:
+        """When results come early next, where the wall clock says so and something waits for it."""
+        fire = self.spec.fire
+        if not isinstance(fire, Periodic) or fire.clock != "wall" or self._fires_early():
+            return None
+        if not self._merger().has_waiting(Firing(self._reached() + 2, MAX_TIME, EARLY)):
+            return None
+        return (self._now() // fire.every_us + 1) * fire.every_us

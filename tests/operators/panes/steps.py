@@ -1,0 +1,108 @@
+"""Windowed steps made by hand, and what they must give, computed from all rows one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import headrace as hr
+from headrace.model.record import row_type
+from headrace.model.rows import codec_of
+from headrace.operators.aggregates import Agg, avg, count, first, last, max, min, sum
+from headrace.operators.spec import StepInfo
+from headrace.operators.windows.assigners import Assigner
+from headrace.operators.windows.spec import WindowSpec
+from headrace.testing.rig import OperatorRig
+
+Timestamp = hr.Timestamp
+
+
+class Sale(hr.Record):
+    shop: str
+    at: hr.Timestamp
+    cents: int = 1
+    weight: float | None = None
+    what: str | None = None
+
+
+AGGS: Mapping[str, Agg[Any]] = {
+    "rows": count(),
+    "large": count(where="cents > 3"),
+    "total": sum("cents"),
+    "least": min("cents"),
+    "heaviest": max("weight"),
+    "mean": avg("weight"),
+    "newest": last("what"),
+    "oldest": first("cents"),
+    "best": max("what", by="cents"),
+    "name": min("what"),
+}
+
+
+def info_of(aggs: Mapping[str, Agg[Any]], *, key_type: Any = str, key_fields: tuple[str, ...] = ("shop",)) -> StepInfo:
+    taken = codec_of(Sale)
+    fields: dict[str, Any] = {name: taken.annotations[name] for name in key_fields}
+    fields |= {"window_start": Timestamp, "window_end": Timestamp, "pane": str}
+    fields |= {name: agg.result_type(taken) | None for name, agg in aggs.items()}
+    return StepInfo("sales", (taken,), codec_of(row_type("Result", fields)), key_type, key_fields)
+
+
+def spec_of(assigner: Assigner, aggs: Mapping[str, Agg[Any]] = AGGS, **more: Any) -> WindowSpec:
+    return replace(WindowSpec(assigner, aggs=aggs), **more)
+
+
+def text(value: Any) -> Any:
+    """A field, without the digits of a float that depend on the order of adding."""
+    return f"{value:.12g}" if isinstance(value, float) else value
+
+
+def told(rig: OperatorRig, outlet: str) -> Counter[tuple[Any, ...]]:
+    """What an outlet gave in the last epoch, as rows that can be compared."""
+    return Counter(
+        (row.at, *(text(getattr(row.value, name)) for name in row.value.__struct_fields__))
+        for row in rig.out.get(outlet, [])
+    )
+
+
+def results(rig: OperatorRig, *names: str, outlet: str = "main") -> list[tuple[Any, ...]]:
+    """Some columns of what an outlet gave in the last epoch, sorted."""
+    return sorted(tuple(getattr(row.value, name) for name in names) for row in rig.out.get(outlet, []))
+
+
+def naive(rows: Sequence[Sale]) -> tuple[Any, ...]:
+    """What the aggregates of `AGGS` come to over rows in the order they came."""
+    weights = [row.weight for row in rows if row.weight is not None]
+    named = [row for row in rows if row.what is not None]
+    cents = [row.cents for row in rows]
+    by_time = sorted(range(len(rows)), key=lambda i: (rows[i].at, i))
+    newest = sorted(range(len(named)), key=lambda i: (named[i].at, i))
+    best = None if not named else next(row for row in named if row.cents == builtin_max(row.cents for row in named))
+    return (
+        len(rows),
+        len([each for each in cents if each > 3]),
+        builtin_sum(cents),
+        builtin_min(cents),
+        text(builtin_max(weights)) if weights else None,
+        text(builtin_sum(weights) / len(weights)) if weights else None,
+        named[newest[-1]].what if named else None,
+        rows[by_time[0]].cents,
+        None if best is None else best.what,
+        builtin_min(row.what for row in named) if named else None,
+    )
+
+
+def builtin_sum(values: Any) -> Any:
+    total = 0
+    for value in values:
+        total = total + value
+    return total
+
+
+def builtin_min(values: Any) -> Any:
+    return sorted(values)[0]
+
+
+def builtin_max(values: Any) -> Any:
+    return sorted(values)[-1]
