@@ -20,6 +20,15 @@ _SECTIONS = {
         "A Python process function keeps a count and a sum per key and emits a row per event. Every peer proves by a "
         "checksum over its results that each row was handled exactly once.",
     ),
+    "windows": (
+        "Windows",
+        "Count, sum and maximum per key in tumbling windows of 10 seconds of event time, as declared aggregates: no "
+        "Python function runs per row.",
+    ),
+    "joins": (
+        "Interval join",
+        "Two streams joined by key where the right row comes within 10 seconds behind the left one.",
+    ),
     "epoch_floor": (
         "The floor of an epoch",
         "How long a whole epoch takes, from one published manifest to the next, when there is hardly anything to do.",

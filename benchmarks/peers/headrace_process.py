@@ -9,49 +9,15 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import sys
-import threading
 import time
 from pathlib import Path
 
 LAUNCHED_AT = time.time()
 
 from headrace_program import counting  # noqa: E402
+from published import Published  # noqa: E402
 
 import headrace as hr  # noqa: E402
-
-POLL_S = 0.02
-
-
-class Published(threading.Thread):
-    """Writes down when each manifest appeared, before a sweep takes it away."""
-
-    def __init__(self, store: Path, expected: int) -> None:
-        super().__init__(daemon=True)
-        self.folder = store / "manifests"
-        self.expected = expected
-        self.before = {manifest.name for manifest in self.folder.glob("*/*.json")}
-        self.times: dict[int, float] = {}
-        self.over = threading.Event()
-
-    def run(self) -> None:
-        while not self.over.wait(POLL_S):
-            self.look()
-
-    def look(self) -> None:
-        for manifest in self.folder.glob("*/*.json"):
-            epoch = int(manifest.stem)
-            if epoch not in self.times and manifest.name not in self.before:
-                self.times[epoch] = manifest.stat().st_mtime
-                # One write, line end included: the job prints its own lines from another thread.
-                sys.stdout.write(f"progress: epoch {epoch} of {self.expected}\n")
-                sys.stdout.flush()
-
-    def finish(self) -> list[float]:
-        self.over.set()
-        self.join()
-        self.look()
-        return [self.times[epoch] for epoch in sorted(self.times)]
 
 
 def run(options: argparse.Namespace) -> dict:

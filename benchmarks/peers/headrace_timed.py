@@ -1,0 +1,107 @@
+"""Headrace over the same rows with event time: window aggregates, the same with early results, or an interval join.
+
+One epoch takes `--files-per-epoch` files; its time is from one published manifest to the next. Results go to the
+discarding sink.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from pathlib import Path
+
+LAUNCHED_AT = time.time()
+
+from published import Published  # noqa: E402
+
+import headrace as hr  # noqa: E402
+
+
+class Event(hr.Record):
+    key: str
+    at: hr.Timestamp
+    value: int
+
+
+class Pair(hr.Record):
+    key: str
+    left_at: hr.Timestamp
+    right_at: hr.Timestamp
+    value: int
+
+
+def read(app: hr.App, options: argparse.Namespace, stream: str) -> hr.Stream[Event]:
+    source = hr.source.files(
+        options.input / stream / "parquet", format="parquet", max_files_per_epoch=options.files_per_epoch
+    )
+    return app.read(stream, source, Event, time=Event.at, out_of_order="1s")
+
+
+def windows(options: argparse.Namespace, sink: hr.Sink) -> hr.App:
+    app = hr.App("windows")
+    fire = hr.early("1s") if options.program == "windows-early" else None
+    made = (
+        read(app, options, "events")
+        .key_by(Event.key)
+        .window(hr.tumbling("10s"), fire=fire)
+        .aggregate(n=hr.count(), total=hr.sum(Event.value), most=hr.max(Event.value))
+        .named("per_key")
+    )
+    made.write(sink)
+    return app
+
+
+def join(options: argparse.Namespace, sink: hr.Sink) -> hr.App:
+    app = hr.App("join")
+    left, right = read(app, options, "left"), read(app, options, "right")
+    pairs = left.key_by(Event.key).join(right.key_by(Event.key), within=("0s", "10s"))
+    made = pairs.select(Pair, key="left.key", left_at="left.at", right_at="right.at", value="right.value")
+    made.named("pairs").write(sink)
+    return app
+
+
+def run(options: argparse.Namespace) -> dict:
+    epochs = json.loads((options.input / "events.json").read_text())["epochs"]
+    sink = hr.sink.discard()
+    app = join(options, sink) if options.program == "join" else windows(options, sink)
+    store = options.work / "store"
+    published = Published(store, len(epochs))
+    published.start()
+    app.run(
+        until="caught_up",
+        store=str(store),
+        parallelism=options.parallelism,
+        master=f"local[{options.parallelism}]",
+        plain=True,
+    )
+    times = published.finish()
+    if len(times) < len(epochs):
+        raise SystemExit(f"{len(epochs)} epochs were to be published, {len(times)} were")
+    first = next(n for n, epoch in enumerate(epochs) if epoch["phase"] == "steady")
+    steady = times[first - 1 : len(epochs)]
+    return {
+        "version": f"headrace {hr.__version__}",
+        "startup_s": times[0] - LAUNCHED_AT,
+        "steady_rows": sum(epoch["rows"] for epoch in epochs[first:]),
+        "steady_s": steady[-1] - steady[0],
+        "steady_epoch_s": [later - earlier for earlier, later in itertools.pairwise(steady)],
+        "rows_out": sink.count,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--program", choices=["windows", "windows-early", "join"], required=True)
+    parser.add_argument("--input", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True, help="an empty folder")
+    parser.add_argument("--result", type=Path, required=True)
+    parser.add_argument("--parallelism", type=int, default=2)
+    parser.add_argument("--files-per-epoch", type=int, default=2)
+    options = parser.parse_args()
+    options.result.write_text(json.dumps(run(options)))
+
+
+if __name__ == "__main__":
+    main()
