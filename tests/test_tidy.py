@@ -35,7 +35,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sinks": {"model"},
     "cep": {"model"},
     "operators": {"model", "state"},
-    "dataflow": {"model", "state.handles", "operators.aggregates", "sources.contract", "sinks.contract"},
+    "dataflow": {
+        "model",
+        "state.handles",
+        "operators.aggregates",
+        "operators.windows.assigners",
+        "operators.windows.context",
+        "operators.windows.evictors",
+        "operators.windows.spec",
+        "operators.windows.triggers",
+        "operators.broadcast",
+        "operators.horizons.spec",
+        "operators.joins.spec",
+        "operators.spec",
+        "sources.contract",
+        "sinks.contract",
+    },
     "plan": {"model", "dataflow", "operators", "sources.contract", "sinks.contract"},
     "runtime": {"model", "state", "operators", "plan", "sinks"},
     "checkpoint": {"model", "state", "sinks.contract"},
@@ -55,8 +70,9 @@ DOORS: dict[str, set[str]] = {
 
 ONLY_IN_SPARK = {"pyspark", "py4j"}
 
-STORE_PATH = re.compile(r"(^|/)(manifests|runs|staged|fences|savepoints)/|(^|/)(store|tick)\.json$")
-STORE_FOLDERS = {"manifests", "runs", "staged", "fences", "savepoints", "store.json", "tick.json"}
+STORE_PATH = re.compile(r"(^|/)(manifests|runs|staged|fences|savepoints)/|(^|/)(store|tick|waiting)\.json$")
+STORE_FILES = {"store.json", "tick.json", "waiting.json"}
+STORE_FOLDERS = {"manifests", "runs", "staged", "fences", "savepoints", *STORE_FILES}
 STORE_SPELLER = "state.layout"
 
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
@@ -211,7 +227,7 @@ def spelled_store_paths(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, node.value
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             part = node.right
-            if isinstance(part, ast.Constant) and part.value in STORE_FOLDERS - {"store.json", "tick.json"}:
+            if isinstance(part, ast.Constant) and part.value in STORE_FOLDERS - STORE_FILES:
                 yield part.lineno, str(part.value)
 
 

@@ -93,5 +93,17 @@ class EpochFailed(HeadraceError):
     """An epoch could not be completed; replaying it may succeed."""
 
 
+class EndlessLoop(HeadraceError):
+    """Rows go round in a loop, in a run that is to end when it is empty."""
+
+
 class SinkFailed(HeadraceError):
     """A sink refused its rows; they stay staged in the store and are released at the next start."""
+
+
+class Unreachable(HeadraceError):
+    """No server of published state answered in time; trying again may help."""
+
+
+class Forbidden(HeadraceError):
+    """A server of published state does not let this client read what it asked for."""

@@ -54,7 +54,7 @@ def test_the_text_is_a_tree_of_steps_state_exchanges_and_guarantees(app: hr.App)
 tx: read files tx/ (json) → Tx
 │    event time at, out of order by 5s, idle after 1m
 ├─ errors → Failed
-│  └─ tx_errors_files: write files dead/ (json) [exactly once]
+│  └─ tx_errors_files_dead: write files dead/ (json) [exactly once]
 └─ where cents > 0 [in the JVM]
    └─ with_columns cents = cents * 2 → Tx [in the JVM]
       ├─ ⇄ exchange 1 by card, shared by 2 steps
@@ -64,7 +64,7 @@ tx: read files tx/ (json) → Tx
       │  │  │    quiet: timer
       │  │  │    odd: side of Tx
       │  │  ├─ side odd → Tx
-      │  │  │  └─ fraud_odd_files: write files odd/ (parquet) [exactly once]
+      │  │  │  └─ fraud_odd_files_odd: write files odd/ (parquet) [exactly once]
       │  │  ├─ where cents > 5 [in the worker]
       │  │  │  └─ union of 2 → Tx
       │  │  │     └─ fraud_console: write console (20 rows) [at least once]

@@ -43,6 +43,23 @@ class Everything(hr.Process[Tx, Tx, str]):
     def on_timer(self, timer: hr.Timer, ctx: hr.Context[str]) -> None: ...
 
 
+UNHASHED = [list[str], dict[str, int], set[int], frozenset[int], bytearray, Tx, tuple[str, list[int]], list[str] | None]
+
+
+@pytest.mark.parametrize("kind", UNHASHED, ids=str)
+def test_entries_of_a_map_are_named_by_what_can_be_a_key(kind: Any) -> None:
+    class Wrong(hr.Process[Tx, Tx, str]):
+        seen: hr.MapState[kind, int]
+
+        def on_event(self, event: Tx, ctx: hr.Context[str]) -> None: ...
+
+    tx = hr.App("shop").read("tx", hr.source.items([]), Tx)
+    with pytest.raises(ProgramError, match=r"in Wrong\.seen cannot be a key") as caught:
+        tx.key_by("card").process(Wrong())
+    assert "test_functions.py:" in caught.value.where
+    assert "tuple" in caught.value.next_move
+
+
 def test_every_kind_of_state_is_declared_by_its_annotation() -> None:
     decls = {decl.name: decl for decl in declarations(Everything)}
     assert {name: decl.kind for name, decl in decls.items()} == {
@@ -161,7 +178,7 @@ def declare(body: dict[str, Any], **annotations: Any) -> Any:
         ({"x": hr.state(ttl="1h")}, hr.Timer, "states only"),
         ({"x": hr.state(was="y")}, hr.Counter, "states and timers only"),
         ({"x": hr.state(reduce=max)}, hr.ValueState[int], "a ReducingState only"),
-        ({"x": hr.state(scope="window")}, hr.ValueState[int], "windows only"),
+        ({"x": hr.state(scope="window")}, hr.ValueState[int], "states of a WindowProcess only"),
         ({}, hr.ReducingState[int], "how to combine"),
         ({}, hr.AggregatingState[int, int], "how to combine"),
         ({"x": hr.state()}, int, "not declared as one"),

@@ -203,6 +203,31 @@ def test_process_checks_what_goes_in_and_the_key(tx: hr.Stream[Tx]) -> None:
     mistake(lambda: tx.key_by("cents").process(Fraud()), "another type of key", "int")
 
 
+def test_rows_can_be_put_in_the_order_of_event_time_where_there_is_one(tx: hr.Stream[Tx]) -> None:
+    ordered = tx.where("cents > 0").key_by("card").process(Fraud(), order="time").named("ordered")
+    assert keyed(ordered).order == "time"
+    ordered.write(hr.sink.collect())
+    assert "the rows of each epoch in order of event time" in tx.app.explain()
+    untimed = hr.App("b").read("tx", hr.source.items([]), Tx)
+    assert keyed(untimed.key_by("card").process(Fraud())).order == "arrival"
+    mistake(lambda: untimed.key_by("card").process(Fraud(), order="time"), "without event time", "time=Tx.at")
+    mistake(lambda: tx.key_by("card").process(Fraud(), order="size"), 'order="time"')  # type: ignore[arg-type]
+    both = untimed.union(untimed.app.read("timed", hr.source.items([]), Tx, time=Tx.at))
+    assert keyed(both.key_by("card").process(Fraud(), order="time")).order == "time"
+
+
+def test_a_time_to_live_on_event_time_needs_event_time(tx: hr.Stream[Tx]) -> None:
+    class Brief(hr.Process[Tx, Alert, str]):
+        seen: hr.ValueState[int] = hr.state(ttl=hr.ttl("1h", clock="event"))
+        long: hr.ValueState[int] = hr.state(ttl="1h")
+
+        def on_event(self, event: Tx, ctx: hr.Context[str]) -> None: ...
+
+    assert keyed(tx.key_by("card").process(Brief())).decls
+    untimed = hr.App("b").read("tx", hr.source.items([]), Tx)
+    mistake(lambda: untimed.key_by("card").process(Brief()), "seen would never expire", 'clock="wall"')
+
+
 def test_process_has_to_say_what_comes_out(tx: hr.Stream[Tx]) -> None:
     class Vague(hr.Process):  # type: ignore[type-arg]
         def on_event(self, event: Any, ctx: Any) -> None: ...
@@ -286,7 +311,7 @@ def test_wrong_aggregates_are_refused(tx: hr.Stream[Tx]) -> None:
     by_card = tx.key_by("card")
     mistake(by_card.aggregate, "without aggregates")
     mistake(lambda: by_card.aggregate(n="count(*)"), "is no aggregate")  # type: ignore[arg-type]
-    mistake(lambda: by_card.aggregate(card=hr.count()), "name of a key's column")
+    mistake(lambda: by_card.aggregate(card=hr.count()), "the name of another column", "a name other than card")
     mistake(lambda: by_card.aggregate(n=hr.sum("sents")), "sents")
     mistake(lambda: by_card.aggregate(n=hr.sum("shop")), "numbers")
     mistake(lambda: by_card.aggregate(n=hr.count(), fire="row"), "hr.per_row()")  # type: ignore[arg-type]

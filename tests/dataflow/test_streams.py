@@ -374,10 +374,58 @@ def test_writing_binds_the_sink_to_a_named_output(tx: hr.Stream[Tx]) -> None:
     alerts.write(hr.sink.files("c/"), name="alerts")
     tx.errors.write(hr.sink.files("d/"))
     writes = [node for node in tx.app.nodes if isinstance(node, WriteNode)]
-    assert [node.name for node in writes] == ["tx_files", "tx_files_2", "alerts", "tx_errors_files"]
+    assert outputs(tx) == ["tx_files_a", "tx_files_b", "alerts", "tx_errors_files_d"]
     assert all(node.sink.output == node.name and node.sink.codec is node.codec for node in writes)
     mistake(lambda: alerts.write(hr.sink.files("e/"), name="alerts"), "two outputs are named 'alerts'")
     mistake(lambda: alerts.write(hr.sink.files("e/"), name="A"), "cannot be the name of an output")
+
+
+def outputs(stream: hr.Stream[Any]) -> list[str | None]:
+    return [node.name for node in stream.app.nodes if isinstance(node, WriteNode)]
+
+
+def announce(rows: list[Tx], epoch: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("sink", "name"),
+    [
+        (lambda: hr.sink.files("/data/jobs/Daily totals/"), "tx_files_daily_totals"),
+        (lambda: hr.sink.files("s3://bucket"), "tx_files_bucket"),
+        (lambda: hr.sink.files("数据"), "tx_files_67677b3d"),
+        (lambda: hr.sink.files("x" * 100), f"tx_files_{'x' * 62}_7b191691"),
+        (lambda: hr.sink.spark("jdbc", dbtable="shop.sales"), "tx_spark_jdbc_shop_sales"),
+        (lambda: hr.sink.spark("delta", path="/data/sales"), "tx_spark_delta_sales"),
+        (lambda: hr.sink.call(announce), "tx_call_announce"),
+        (hr.sink.console, "tx_console"),
+    ],
+)
+def test_an_output_is_named_by_its_step_and_its_sink(tx: hr.Stream[Tx], sink: Any, name: str) -> None:
+    tx.where("cents > 0").write(sink())
+    assert outputs(tx) == [name]
+
+
+def test_one_more_output_renames_no_other() -> None:
+    def written(*sinks: hr.Sink) -> list[str | None]:
+        stream = app_with_tx()[1]
+        for sink in sinks:
+            stream.write(sink)
+        return outputs(stream)
+
+    few = written(hr.sink.files("b/"), hr.sink.call(announce), hr.sink.console())
+    many = written(
+        hr.sink.files("a/"), hr.sink.files("b/"), hr.sink.call(print), hr.sink.call(announce), hr.sink.console()
+    )
+    assert set(few) < set(many)
+
+
+def test_outputs_that_nothing_tells_apart_are_to_be_named(tx: hr.Stream[Tx]) -> None:
+    tx.where("cents > 0").write(hr.sink.files("jobs/out/"))
+    mistake(lambda: tx.write(hr.sink.files("other/out/")), "two outputs would be named 'tx_files_out'", "name=")
+    tx.write(hr.sink.files("other/out/"), name="tx_other")
+    tx.show()
+    tx.show()
+    assert outputs(tx) == ["tx_files_out", "tx_other", "tx_console", "tx_console_2"]
 
 
 def test_show_writes_to_the_console(tx: hr.Stream[Tx]) -> None:

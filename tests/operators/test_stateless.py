@@ -223,5 +223,6 @@ def test_a_row_without_a_value_fails_alone() -> None:
     pushed = Pushed(expression_operator("with_columns", "s", exprs, TAPS, TAPS), outlets=["errors"])
     assert [row.n for row, _ in pushed.push(taps(1, 0, 3))] == [6, 2]
     assert [at for _, at in pushed.out["errors"]] == [101]
-    with pytest.raises(FunctionFailed, match="div"):
+    with pytest.raises(FunctionFailed, match="div") as caught:
         Pushed(expression_operator("with_columns", "s", exprs, TAPS, TAPS)).push(taps(1, 0, 3))
+    assert "try_divide" in caught.value.next_move

@@ -18,7 +18,7 @@ import headrace as hr
 from headrace.errors import EnvironmentMissing, ProgramError, SettingsError
 from headrace.model.record import row_type
 from headrace.model.rows import codec_of
-from headrace.plan.ship import dump_program, load_program
+from headrace.plan.ship import copy_program, dump_program, load_program
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -385,3 +385,38 @@ def test_field_descriptors_and_unions_arrive() -> None:
     assert union == Click | Scroll
     payload: Any = dump_program(codec_of(Click | Scroll))
     assert load_program(payload) is codec_of(Click | Scroll)
+
+
+# -- copies in this process ----------------------------------------------------------------------------------------
+
+
+def test_a_copy_has_its_own_objects_and_shares_code() -> None:
+    heard: list[str] = []
+
+    class Tap(hr.Record):
+        user: str
+
+    class Keeping(hr.Process[Tap, Tap, str]):
+        def __init__(self) -> None:
+            self.seen: dict[str, list[int]] = {"a": [1]}
+            self.module = os
+            self.call = heard.append
+            self.shared = self.seen
+
+        def on_event(self, event: Tap, ctx: hr.Context[str]) -> None: ...
+
+    function = Keeping()
+    copied = copy_program({"function": function, "class": Keeping, "method": function.on_event})
+    other = copied["function"]
+    assert copied["class"] is Keeping and type(other) is Keeping
+    assert other is not function and other.seen == function.seen and other.seen["a"] is not function.seen["a"]
+    assert other.shared is other.seen and copied["method"].__self__ is other
+    assert other.module is os
+    other.call("there")
+    assert heard == ["there"]
+    assert Keeping.on_event is type(other).on_event
+
+
+def test_a_copy_leaves_behind_what_does_not_travel() -> None:
+    sink = hr.sink.collect().bind(codec_of(row_type("Tap", {"user": str})), "out")
+    assert not hasattr(copy_program(sink), "rows")

@@ -282,7 +282,7 @@ def test_the_state_of_a_rolling_step_needs_no_name() -> None:
         h.push(taps, Tap("a", hr.Timestamp(5)), Tap("a", hr.Timestamp(4)))
         h.epoch()
         assert h.state(newest, key="a") == Tap("a", hr.Timestamp(4))
-        assert h.state(totals, key=("a", 1))["total"] == 2
+        assert h.state(totals, key=("a", 1)).total == 2
 
 
 def test_counters_are_totals_since_the_beginning() -> None:

@@ -471,7 +471,7 @@ def test_keys_of_every_type_come_back_as_they_were(parallelism: int) -> None:
             keys = [getattr(row, name) for row in rows]
             expected = {key: 2 * keys.count(key) for key in keys}
             assert {getattr(row, name): row.rows for row in h.take(step)} == expected
-            assert [h.state(step, key=key)["rows"] for key in keys] == [expected[key] for key in keys]
+            assert [h.state(step, key=key).rows for key in keys] == [expected[key] for key in keys]
         assert {(row.text, row.n, row.yes, row.data): row.rows for row in h.take(by_all)} == {
             (row.text, row.n, row.yes, row.data): 2 for row in rows
         }

@@ -1,6 +1,6 @@
 """A program as users write them, checked by mypy --strict and pyright strict. It says everything that exists."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from enum import Enum
 from typing import assert_type
@@ -93,13 +93,161 @@ totals = (
     .queryable()
 )
 assert_type(totals, hr.StepStream[Total, Tx])
-totals.write(hr.sink.files("totals/"), name="totals_out")
+totals.changes().write(hr.sink.files("totals/"), name="totals_out")
+assert_type(totals.changes(), hr.Stream[Total])
 loose = tx.key_by("card", Tx.merchant).aggregate(total=hr.sum("cents"), last=hr.last(Tx.at)).named("loose")
 assert_type(loose, hr.StepStream[hr.Row, Tx])
 loose.show()
+
+
+class Features(hr.Record):
+    card: str
+    sum_1h: int
+    n_24h: int
+
+
+features = (
+    tx.key_by(Tx.card)
+    .aggregate(Features, sum_1h=hr.sum("cents", over="1h"), n_24h=hr.count(over=timedelta(hours=24)))
+    .named("features")
+    .queryable()
+)
+assert_type(features, hr.StepStream[Features, Tx])
+train = tx.key_by(Tx.card).join_asof(features.key_by(Features.card), tolerance="7d")
+assert_type(train, hr.Joined[Tx, Features | None])
 largest = tx.key_by(lambda t: t.card).reduce(lambda a, b: a if a.cents > b.cents else b).named("largest")
 assert_type(largest, hr.StepStream[Tx, Tx])
 largest.key_by(Tx.card).latest().named("newest").queryable()
+
+
+# -- windows, firing -------------------------------------------------------------
+class Hourly(hr.Record):
+    card: str  # key columns, window_start, window_end and pane by name
+    window_start: hr.Timestamp
+    total: int
+    pane: str = ""
+
+
+by_hour = (
+    tx.where("cents > 0")
+    .key_by(Tx.card)
+    .window(hr.tumbling("1h"), fire=hr.early("1s"), panes="accumulate", allow_late="1h")
+    .aggregate(Hourly, total=hr.sum(Tx.cents, where="cents < 10000"))
+    .named("by_hour")
+)
+assert_type(by_hour, hr.WindowStream[Hourly, Tx])
+assert_type(by_hour.finals(), hr.Stream[Hourly])
+assert_type(by_hour.late, hr.Stream[Tx])
+by_hour.finals().write(hr.sink.files("by_hour/", format="parquet"))
+by_hour.late.write(hr.sink.files("too_late/"))
+everything = tx.window(hr.sliding("1h", every="5m")).aggregate(n=hr.count()).named("everything")
+assert_type(everything, hr.WindowStream[hr.Row, Tx])
+everything.show()
+
+
+class Sitting(hr.WindowProcess[Tx, Alert, str]):
+    nth: hr.ValueState[int]  # per key; hr.state(scope="window") per window
+    seen: hr.ListState[int] = hr.state(scope="window")
+
+    def on_window(self, rows: Sequence[Tx], ctx: hr.WindowContext[str]) -> Iterator[Alert]:
+        assert_type(ctx.window.start, hr.Timestamp)
+        if ctx.pane != "late":
+            yield Alert(ctx.key, ctx.window.end)
+
+
+class Counted(hr.WindowProcess[hr.Row, Alert, str]):
+    def on_window(self, rows: Sequence[hr.Row], ctx: hr.WindowContext[str]) -> Iterator[Alert]:
+        if rows[0].n > 10:
+            yield Alert(ctx.key, ctx.window.end)
+
+
+class Bursts(hr.Trigger):
+    rows: hr.ReducingState[int] = hr.state(reduce=lambda a, b: a + b)
+
+    def on_row(self, row: Tx, ctx: hr.TriggerContext) -> hr.TriggerResult:
+        self.rows.add(1)
+        ctx.set_timer(row.at + hr.minutes(5))
+        return hr.TriggerResult.FIRE if row.cents > 1000 else hr.TriggerResult.CONTINUE
+
+    def on_event_time(self, at: hr.Timestamp, ctx: hr.TriggerContext) -> hr.TriggerResult:
+        return hr.TriggerResult.FIRE_AND_PURGE
+
+    def on_merge(self, ctx: hr.TriggerContext) -> None:
+        ctx.set_timer(ctx.window.end)
+
+
+sittings = tx.key_by(Tx.card).window(hr.session("30m")).process(Sitting())
+assert_type(sittings, hr.WindowStream[Alert, Tx])
+sittings.show()
+in_bursts = tx.key_by(Tx.card).window(hr.session("30m"), fire=Bursts())
+assert_type(in_bursts.process(Counted(), of={"n": hr.count()}).named("in_bursts"), hr.WindowStream[Alert, Tx])
+assert_type(in_bursts.reduce(lambda a, b: a if a.cents > b.cents else b), hr.WindowStream[Tx, Tx])
+last_ten = tx.key_by(Tx.card).window(hr.rows(10, every=5)).process(Sitting(), of=lambda a, b: b).named("last_ten")
+assert_type(last_ten, hr.WindowStream[Alert, Tx])
+recent = tx.key_by(Tx.kind).window(hr.unbounded(), fire=hr.every("1m"), evict=hr.keep_span("1h"))
+assert_type(recent, hr.Windowed[Tx, Kind])
+
+
+# -- two streams by one key -----------------------------------------------------------
+class Refund(hr.Record):
+    card: str
+    at: hr.Timestamp
+
+
+refunds = app.read("refunds", hr.source.files("refunds/"), Refund, time=Refund.at)
+pairs = tx.key_by(Tx.card).join(refunds.key_by(Refund.card), within=("0s", "1h")).named("net")  # right.time - left.time
+assert_type(pairs, hr.Joined[Tx, Refund])
+net = pairs.select(Alert, card="left.card", at="right.at")
+assert_type(net, hr.Stream[Alert])
+assert_type(pairs.select(card="left.card"), hr.Stream[hr.Row])
+assert_type(pairs.map(lambda t, r: r.at - t.at, output=hr.Duration), hr.Stream[hr.Duration])
+net.write(hr.sink.discard())
+pairs.unmatched_left.write(hr.sink.files("unrefunded/"))  # emitted when the hour is over
+assert_type(pairs.unmatched_left, hr.Stream[Tx])
+assert_type(pairs.late_right, hr.Stream[Refund])
+
+
+def first_or_none(row: Tx, refund: Refund | None) -> Alert:
+    return Alert(row.card, row.at if refund is None else refund.at)
+
+
+outer = tx.key_by(Tx.card).join(refunds.key_by(Refund.card), within=("-5m", "5m"), how="left", bounds="[)")
+assert_type(outer, hr.Joined[Tx, Refund | None])
+outer.map(first_or_none).named("outer").write(hr.sink.discard())
+hourly = tx.key_by(Tx.card).join(refunds.key_by(Refund.card), within=hr.tumbling("1h"), how="full")
+assert_type(hourly, hr.Joined[Tx | None, Refund | None])
+assert_type(hourly.unmatched_right, hr.Stream[Refund])
+held = refunds.key_by(Refund.card).join_asof(totals.key_by(Total.card), tolerance="7d").named("held")
+assert_type(held, hr.Joined[Refund, Total | None])
+held.select(card="left.card", total="right.total").write(hr.sink.discard())
+newest = totals.key_by(Total.card).join(totals.key_by(Total.card), within=None, how="right", ttl="7d")
+assert_type(newest, hr.Joined[Total | None, Total])
+
+
+class Net(hr.CoProcess[Tx, Refund, Alert, str]):
+    owed: hr.ValueState[int]
+
+    def on_left(self, event: Tx, ctx: hr.Context[str]) -> None:
+        self.owed.set(self.owed.get(0) + event.cents)
+
+    def on_right(self, event: Refund, ctx: hr.Context[str]) -> Iterator[Alert]:
+        yield Alert(ctx.key, event.at)
+
+
+connected = tx.key_by(Tx.card).connect(refunds.key_by(Refund.card)).process(Net()).named("connected")
+assert_type(connected, hr.ConnectedStream[Alert, Tx, Refund])
+assert_type(connected.late_left, hr.Stream[Tx])
+connected.write(hr.sink.discard())
+
+
+class Both(hr.CoWindowProcess[Tx, Refund, Alert, str]):
+    def on_window(self, lefts: Sequence[Tx], rights: Sequence[Refund], ctx: hr.WindowContext[str]) -> Iterator[Alert]:
+        yield Alert(ctx.key, ctx.window.end)
+
+
+grouped = tx.key_by(Tx.card).co_group(refunds.key_by(Refund.card), hr.session("30m"))
+assert_type(grouped.process(Both()), hr.ConnectedStream[Alert, Tx, Refund])
+assert_type(grouped.map(lambda ts, rs: len(ts) - len(rs), output=int), hr.ConnectedStream[int, Tx, Refund])
 
 
 # -- streams ------------------------------------------------------------------------
@@ -146,6 +294,83 @@ assert_type(events.only(Click), hr.Stream[Click])
 later = hr.timestamp("2024-01-01T12:00") + hr.minutes(5)
 assert_type(later, hr.Timestamp)
 assert_type(later - hr.timestamp("2024-01-01"), hr.Duration)
+
+
+# -- broadcast rules, and feedback ---------------------------------------------------------
+class Limit(hr.Record):
+    merchant: str
+    cents: int
+
+
+class OverLimit(hr.BroadcastProcess[Tx, Limit, Alert, str]):
+    limits: hr.BroadcastState[str, Limit]  # writable in on_broadcast only
+    count: hr.ValueState[int]
+
+    def on_event(self, event: Tx, ctx: hr.Context[str]) -> Iterator[Alert]:
+        limit = self.limits.get(event.merchant)
+        assert_type(limit, Limit | None)
+        if limit is not None and event.cents > limit.cents:
+            yield Alert(ctx.key, event.at)
+
+    def on_broadcast(self, event: Limit, ctx: hr.BroadcastContext[str]) -> None:
+        self.limits[event.merchant] = event
+        ctx.for_each_key(self.count, lambda key, count: count.set(0))
+
+
+limits = app.read("limits", hr.source.items(list[Limit]()), Limit)
+over = tx.key_by(Tx.card).connect(limits.broadcast()).process(OverLimit())
+assert_type(over, hr.StepStream[Alert, Tx])
+over.show()
+
+again = app.loop("again", Tx)
+assert_type(again, hr.Loop[Tx])
+tried = tx.union(again).map(lambda t: t.replace(cents=t.cents - 1), output=Tx)
+tried.where("cents > 0").feed(again)
+tried.show()
+
+
+# -- how far time has come, and sources that wait for each other ------------------------
+class Adaptive(hr.WatermarkGenerator[Tx]):
+    newest: int = 0
+
+    def on_row(self, row: Tx, at: hr.Timestamp) -> None:
+        self.newest = max(self.newest, int(at))
+
+    def on_epoch(self) -> hr.Timestamp | None:
+        return hr.Timestamp(self.newest)
+
+
+adaptive = app.read("adaptive", hr.source.items(list[Tx]()), Tx, time=Tx.at, watermark=Adaptive(), idle="1m")
+assert_type(adaptive, hr.Stream[Tx])
+flushed = app.read(
+    "flushed", hr.source.items(list[Tx]()), Tx, time=Tx.at, watermark=hr.watermarks.punctuated("kind = 'refund'"),
+    align="tx", max_drift="1m",
+)  # fmt: skip
+adaptive.union(flushed).show()
+
+
+# -- asking others ----------------------------------------------------------------------
+class Shop(hr.AsyncFunction[str, Limit]):  # async open/close; or a plain async def
+    async def call(self, row: str) -> Limit:
+        return Limit(row, 100)
+
+
+async def score(row: Tx) -> Alert:
+    return Alert(row.card, row.at)
+
+
+async def find(merchant: str) -> Limit | None:
+    return Limit(merchant, 100) if merchant else None
+
+
+scored = tx.map_async(score, capacity=50, timeout="2s", retry=hr.retry(3, "100ms"), ordered=False)
+assert_type(scored, hr.Stream[Alert])
+scored.errors.show()
+scored.show()
+found = tx.lookup(find, by=Tx.merchant, cache="10m")
+assert_type(found, hr.Joined[Tx, Limit | None])
+found.map(lambda t, limit: t.cents if limit is None else limit.cents, output=int).show()
+assert_type(tx.lookup(Shop(), by=Tx.merchant, timeout="2s", retry=hr.retry(3, "100ms")), hr.Joined[Tx, Limit | None])
 
 
 # -- an aggregator of one's own ---------------------------------------------------------

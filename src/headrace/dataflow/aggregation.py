@@ -26,21 +26,37 @@ def key_columns(codec: RowCodec, key: KeySpec) -> dict[str, Any]:
     return {name: codec.annotations[name] for name in key.columns}
 
 
-def aggregate_codec(codec: RowCodec, key: KeySpec, into: Any, aggs: Mapping[str, Agg[Any]], at: Site) -> RowCodec:
-    """The type of the rows that an aggregate over rows of `codec` gives."""
+def aggregate_codec(
+    codec: RowCodec,
+    key: KeySpec,
+    into: Any,
+    aggs: Mapping[str, Agg[Any]],
+    at: Site,
+    *,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+    by_name: Mapping[str, Any] | None = None,
+) -> RowCodec:
+    """The type of the rows that an aggregate over rows of `codec` gives.
+
+    ``before`` and ``after``: further columns that stand around the aggregates, where the user gave no type;
+    ``by_name``: those that fill a field of the user's type if it has one of that name.
+    """
     where = str(at)
     if not aggs:
         raise ProgramError(
             "aggregate without aggregates", where=where, expected='aggregate(total=hr.sum("n"))', found="nothing"
         )
     keys = key_columns(codec, key)
+    taken = {**keys, **(by_name or {})}
     for name, agg in aggs.items():
-        _check_agg(codec, name, agg, keys, where)
+        _check_agg(codec, name, agg, taken, where)
     results = {name: agg.result_type(codec) for name, agg in aggs.items()}
     if into is None:
-        return codec_of(row_type("Row", {**keys, **results}), where=where)
+        made = {**keys, **(before or {}), **results, **(after or {})}
+        return codec_of(row_type("Row", made), where=where)
     target = codec_of(into, where=where)
-    _check_into(target, keys, results, where)
+    _check_into(target, {**taken, **keys}, results, where)
     return target
 
 
@@ -55,7 +71,7 @@ def _check_agg(codec: RowCodec, name: str, agg: Any, keys: Mapping[str, Any], wh
         )
     if name in keys:
         raise ProgramError(
-            f"the aggregate {name!r} has the name of a key's column",
+            f"the aggregate {name!r} has the name of another column",
             where=where,
             expected=f"a name other than {', '.join(keys)}",
             found=name,

@@ -11,22 +11,27 @@ using a name twice is an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 from headrace.dataflow import checks, site
+from headrace.dataflow.asynchronous import name_loop
 from headrace.dataflow.explain import explain_mermaid, explain_text
-from headrace.dataflow.graph import Node, ReadNode, TapNode, WriteNode, downstream, reachable
+from headrace.dataflow.graph import AsyncNode, LoopNode, Node, ReadNode, WriteNode, downstream, reachable
+from headrace.dataflow.loops import Loop
 from headrace.dataflow.naming import check_name
 from headrace.dataflow.projection import columns_sql
 from headrace.dataflow.settings import Settings, load_settings
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Field, Stream
 from headrace.dataflow.variables import check_variables, find_missing, missing_secret
+from headrace.dataflow.watermarking import Watermark, plan_alignment, plan_marking
+from headrace.dataflow.writing import output_name, output_stem
 from headrace.errors import ProgramError
 from headrace.model.expr import Expr
 from headrace.model.expr import check as check_expression
+from headrace.model.generators import WatermarkGenerator
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Span, span_us
 from headrace.sinks.contract import Sink
@@ -79,8 +84,11 @@ class App:
         /,
         *,
         time: Field | Expr = None,
-        out_of_order: Span = "0s",
+        out_of_order: Span | None = None,
+        watermark: Watermark | WatermarkGenerator[T] | None = None,
         idle: Span | None = None,
+        align: str | None = None,
+        max_drift: Span | None = None,
     ) -> Stream[T]: ...
     @overload
     def read(
@@ -91,8 +99,11 @@ class App:
         /,
         *,
         time: Field | Expr = None,
-        out_of_order: Span = "0s",
+        out_of_order: Span | None = None,
+        watermark: Watermark | WatermarkGenerator[Any] | None = None,
         idle: Span | None = None,
+        align: str | None = None,
+        max_drift: Span | None = None,
     ) -> Stream[Any]: ...
     def read(
         self,
@@ -102,46 +113,46 @@ class App:
         /,
         *,
         time: Any = None,
-        out_of_order: Span = "0s",
+        out_of_order: Span | None = None,
+        watermark: Watermark | WatermarkGenerator[Any] | None = None,
         idle: Span | None = None,
+        align: str | None = None,
+        max_drift: Span | None = None,
     ) -> Stream[Any]:
         """Rows of a source, as objects of a type.
 
         ``time`` is the event time: a field (``Tx.at``), a column's name or SQL. ``out_of_order`` says how long the
-        watermark waits for rows that come late; ``idle`` when a silent part of the source no longer holds it.
+        watermark waits for rows that come late, or ``watermark`` in another way how far time has come
+        (``hr.watermarks``); ``idle`` when a silent part of the source no longer holds it. Sources with the same
+        ``align`` wait for each other, once they are ``max_drift`` ahead.
         """
         at = call_site()
         check_name(name, "a source", str(at))
         checks.check_source(source, at)
         codec = codec_of(type, where=str(at))
         text = None if time is None else columns_sql({"": time}, str(at))[""]
-        waits = span_us(out_of_order, what="out_of_order", where=str(at))
         idles = None if idle is None else span_us(idle, what="idle", where=str(at))
-        self._check_times(codec, text, waits, idles, at)
-        definition = (_definition(source), codec, text, waits, idles)
+        self._check_times(codec, text, out_of_order, idles, at)
+        marking = plan_marking(watermark, out_of_order, text, codec, at)
+        alignment = plan_alignment(align, max_drift, text, source.python, at)
+        definition = (_definition(source), codec, text, watermark, marking.out_of_order_us, idles, alignment)
         known = self._known_read(name, definition)
         if known is not None:
             return Stream(self, known)
-        bound = _bind(source, codec, at)
         node = self._add(
-            ReadNode,
-            at,
-            codec,
-            inputs=(),
-            source=bound,
-            time=text,
-            out_of_order_us=waits,
-            idle_us=idles,
-            definition=definition,
-        )
+            ReadNode, at, codec, inputs=(), source=_bind(source, codec, at), time=text, marking=marking, idle_us=idles,
+            alignment=alignment, definition=definition,
+        )  # fmt: skip
         self._name(node, name, None, at)
         return Stream(self, node)
 
-    def _check_times(self, codec: RowCodec, time: str | None, waits: int, idles: int | None, at: Site) -> None:
+    def _check_times(
+        self, codec: RowCodec, time: str | None, out_of_order: Span | None, idles: int | None, at: Site
+    ) -> None:
         if time is not None:
             check_expression(time, codec.schema, str(at))
             checks.check_time(time, codec, at)
-        elif waits or idles is not None:
+        elif out_of_order is not None or idles is not None:
             raise ProgramError(
                 "out_of_order and idle are about event time, and this source has none",
                 where=str(at),
@@ -157,6 +168,18 @@ class App:
             if isinstance(node, ReadNode) and node.name == name and cell is not None and node.cell != cell:
                 return node if _same(node.definition, definition) else None
         return None
+
+    def loop(self, name: str, type: type[T], /) -> Loop[T]:
+        """A stream of rows that a later step feeds back: ``again = app.loop("again", Tx)``, ``failed.feed(again)``.
+
+        Rows fed in one epoch come in the next one, and are part of the checkpoint in between. They keep their event
+        times and never hold the watermark. A run over bounded input ends when its loops are empty.
+        """
+        at = call_site()
+        check_name(name, "a loop", str(at))
+        node = self._add(LoopNode, at, codec_of(type, where=str(at)), inputs=())
+        self._name(node, name, None, at)
+        return Loop(self, node)
 
     # -- running ---------------------------------------------------------------------------------------------
 
@@ -238,6 +261,10 @@ class App:
                 )
             self._nodes = [each for each in self._nodes if each not in gone]
 
+    def _forget(self, node: Node) -> None:
+        """Take back what an earlier cell of a notebook said."""
+        self._nodes = [each for each in self._nodes if each is not node]
+
     def _settle_names(self) -> None:
         """Give steps that are named by their class their name, once it is clear that nobody named them otherwise."""
         for node in self.nodes:
@@ -246,28 +273,20 @@ class App:
                 check_name(name, "a step", node.site)
                 node.name = name
                 self._claim(node, name, node.at)
+            if isinstance(node, AsyncNode):
+                name_loop(node)
 
-    def _output_name(self, node: Node, sink: Sink, given: str | None, at: Site) -> str:
+    def _output_name(self, node: Node, sink: Sink, given: str | None, at: Site) -> tuple[str, str]:
+        """The name of a new output, and its stem."""
         cell = site.current_cell()
-        stem = given or f"{_nearest_name(node)}_{sink.kind}"
+        stem = output_stem(node, sink, given)
         outputs = [each for each in self._nodes if isinstance(each, WriteNode)]
         if cell is not None:
             # What an earlier cell wrote from here by the same kind of sink is written anew by this one.
-            old = [each for each in outputs if each.cell != cell and _stem(each.name) == _stem(stem)]
+            old = [each for each in outputs if each.cell != cell and each.stem == stem]
             self._nodes = [each for each in self._nodes if each not in old]
             outputs = [each for each in outputs if each not in old]
-        taken = {each.name: each for each in outputs}
-        if given is None:
-            return next(name for name in _numbered(stem) if name not in taken)
-        if given in taken:
-            raise ProgramError(
-                f"two outputs are named {given!r}",
-                where=str(at),
-                expected="a name of its own for each output",
-                found=f"{given!r} at {taken[given].site} too",
-                next_move="give one of them another name",
-            )
-        return given
+        return output_name(node, sink, given, outputs, at), stem
 
     def _console(self, rows: int) -> Sink:
         if App._console_factory is None:
@@ -278,28 +297,6 @@ class App:
 def _share_names(a: Node, b: Node) -> bool:
     """Whether two nodes cannot have one name: outputs have names of their own, sources and steps share theirs."""
     return a is not b and isinstance(a, WriteNode) == isinstance(b, WriteNode)
-
-
-def _nearest_name(node: Node) -> str:
-    """The name of the step that rows come from, with the way they left it: ``fraud``, ``fraud_late``."""
-    name = node.name or checks.default_name(node)
-    if name is not None or not node.inputs:
-        return name or "rows"
-    before = _nearest_name(node.inputs[0])
-    return f"{before}_{node.verb}" if isinstance(node, TapNode) else before
-
-
-def _numbered(stem: str) -> Iterator[str]:
-    yield stem
-    n = 2
-    while True:
-        yield f"{stem}_{n}"
-        n += 1
-
-
-def _stem(name: str | None) -> str:
-    head, _, tail = (name or "").rpartition("_")
-    return head if head and tail.isdigit() else name or ""
 
 
 def _definition(source: Source) -> Any:

@@ -13,14 +13,35 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.dataflow.clocks import has_event_time
+from headrace.dataflow.function_checks import (
+    check_instance,
+    check_key,
+    check_methods,
+    check_no_broadcast,
+    check_output,
+    check_taken,
+)
 from headrace.dataflow.functions import Process, process_types
-from headrace.dataflow.graph import BatchForm, KeyedNode, Node, ReadNode, TapNode, WriteNode, readers, upstream
+from headrace.dataflow.graph import (
+    AsyncNode,
+    BatchForm,
+    KeyedNode,
+    LoopNode,
+    Node,
+    TapNode,
+    WriteNode,
+    carrying_nodes,
+    readers,
+    upstream,
+)
 from headrace.dataflow.naming import snake_case
 from headrace.dataflow.site import Site, user_frame
 from headrace.errors import ProgramError
 from headrace.model.expr import infer
 from headrace.model.hints import function_hints
 from headrace.model.keyspec import KeySpec
+from headrace.model.requests import AsyncFunction
 from headrace.model.rows import RowCodec
 from headrace.model.shapes import union_members
 from headrace.model.values import type_name
@@ -32,11 +53,16 @@ if TYPE_CHECKING:
     from headrace.dataflow.app import App
     from headrace.dataflow.stream import Stream
 
-KEYED_VERBS = ("process", "reduce", "aggregate", "latest")
+KEYED_VERBS = ("process", "reduce", "aggregate", "latest", "window", "connect", "join", "join_asof", "co_group")
 STREAM_VERBS = (
-    "where", "select", "with_columns", "map", "flat_map", "filter", "only", "map_batches", "key_by", "union", "side",
-    "errors", "late", "named", "queryable", "write", "show",
+    "where", "select", "with_columns", "map", "flat_map", "filter", "only", "map_async", "lookup", "map_batches",
+    "key_by", "window", "union", "side", "broadcast", "connect", "errors", "late", "changes", "named", "queryable",
+    "write", "feed", "show",
 )  # fmt: skip
+
+
+FUNCTION_OPS = ("process", "connect", "broadcast", "window")
+"""Keyed steps that may run a user's function, which names them and may have side outputs."""
 
 
 class HeadraceWarning(UserWarning):
@@ -85,6 +111,19 @@ def unknown_keyed_verb(key: str, name: str) -> UnknownVerb:
         expected=f"one of {', '.join(KEYED_VERBS)}",
         found=f"{name} after key_by({key})",
         next_move=f"write .{name}(…) before key_by, or after the keyed step" if stream_verb else "",
+    )
+
+
+def unknown_of_join(name: str) -> UnknownVerb:
+    if name.startswith("_"):
+        return UnknownVerb(name)
+    known = name in STREAM_VERBS or name in KEYED_VERBS
+    return UnknownVerb(
+        f"a join has no {name!r}",
+        where=_where(),
+        expected="select, map, named, unmatched_left, unmatched_right, late_left or late_right",
+        found=name,
+        next_move=f"make rows of its pairs first: .select(…).{name}(…) or .map(…).{name}(…)" if known else "",
     )
 
 
@@ -161,13 +200,7 @@ def check_union(first: Stream[Any], others: Sequence[Any], at: Site) -> None:
     for other in others:
         if not isinstance(other, Stream):
             raise ProgramError("union takes streams", where=str(at), expected="a stream", found=repr(other))
-        if other.app is not first.app:
-            raise ProgramError(
-                "streams of two apps cannot meet",
-                where=str(at),
-                expected=f"streams of the app {first.app.name!r}",
-                found=f"{other!r} of the app {other.app.name!r}",
-            )
+        check_same_app(first, [other], at)
         if other.node.codec is not first.node.codec:
             raise ProgramError(
                 "union takes streams of one type",
@@ -178,8 +211,19 @@ def check_union(first: Stream[Any], others: Sequence[Any], at: Site) -> None:
             )
 
 
+def check_same_app(first: Stream[Any], others: Sequence[Stream[Any]], at: Site) -> None:
+    for other in others:
+        if other.app is not first.app:
+            raise ProgramError(
+                "streams of two apps cannot meet",
+                where=str(at),
+                expected=f"streams of the app {first.app.name!r}",
+                found=f"{other!r} of the app {other.app.name!r}",
+            )
+
+
 def check_side(node: Node, tag: Any, at: Site) -> StateDecl:
-    if not isinstance(node, KeyedNode) or node.op != "process":
+    if not isinstance(node, KeyedNode) or node.op not in FUNCTION_OPS or node.fn is None:
         raise ProgramError(
             "side outputs come out of process functions",
             where=str(at),
@@ -201,8 +245,7 @@ def check_side(node: Node, tag: Any, at: Site) -> StateDecl:
 
 
 def check_late(app: App, node: Node, at: Site) -> None:
-    timed = any(isinstance(each, ReadNode) and each.time is not None for each in upstream([node]))
-    if not timed:
+    if not has_event_time(node):
         raise ProgramError(
             "without event time nothing is late",
             where=str(at),
@@ -213,82 +256,15 @@ def check_late(app: App, node: Node, at: Site) -> None:
 
 
 def check_process(fn: Any, codec: RowCodec, key: KeySpec, at: Site) -> None:
-    if isinstance(fn, type) and issubclass(fn, Process):
-        raise ProgramError(
-            f"process takes an instance of {fn.__name__}",
-            where=str(at),
-            expected=f"process({fn.__name__}(…))",
-            found=f"the class {fn.__name__}",
-            next_move="add the parentheses",
-        )
-    if not isinstance(fn, Process):
-        raise ProgramError(
-            "process takes a process function",
-            where=str(at),
-            expected="an instance of a class derived from hr.Process[In, Out, Key]",
-            found=repr(fn),
-            next_move="for plain functions there are map, flat_map and filter",
-        )
+    form = "hr.Process[In, Out, Key]"
+    check_instance(fn, Process, form, at)
     cls = type(fn)
     taken, given, kept = process_types(cls)
-    _check_methods(cls, at)
-    if given is Any:
-        raise ProgramError(
-            f"the type of the rows that {cls.__name__} gives is not known",
-            where=str(at),
-            expected=f"class {cls.__name__}(hr.Process[In, Out, Key])",
-            found=f"class {cls.__name__} without it",
-            next_move="name the row type as the second argument of hr.Process[…]",
-        )
-    if not _accepts(taken, codec.type):
-        raise ProgramError(
-            f"{cls.__name__} takes other rows than this stream has",
-            where=str(at),
-            expected=type_name(taken),
-            found=type_name(codec.type),
-            next_move="map the stream to that type first, or change hr.Process[In, …]",
-        )
-    if isinstance(kept, type) and isinstance(key.type, type) and not issubclass(key.type, kept):
-        raise ProgramError(
-            f"{cls.__name__} has another type of key than this stream",
-            where=str(at),
-            expected=type_name(kept),
-            found=f"key_by({key}), which is {type_name(key.type)}",
-            next_move="key by another column, or change hr.Process[…, …, Key]",
-        )
-
-
-def _check_methods(cls: type, at: Site) -> None:
-    if cls.on_event is Process.on_event:  # type: ignore[attr-defined]
-        raise ProgramError(
-            f"{cls.__name__} has no on_event",
-            where=str(at),
-            expected="def on_event(self, event, ctx)",
-            found="a class without it",
-        )
-    timers = [
-        value.name
-        for base in cls.__mro__
-        for value in base.__dict__.values()
-        if isinstance(value, StateDecl) and value.kind in ("timer", "wall_timer", "timers")
-    ]
-    if timers and cls.on_timer is Process.on_timer:  # type: ignore[attr-defined]
-        raise ProgramError(
-            f"{cls.__name__} sets timers and has no on_timer",
-            where=str(at),
-            expected="def on_timer(self, timer, ctx)",
-            found=f"timers {', '.join(timers)}",
-        )
-
-
-def _accepts(taken: Any, given: Any) -> bool:
-    """Whether rows of one type may go where the other is asked for; doubtful cases are left to the type checker."""
-    wanted = union_members(taken) or (taken,)
-    for each in union_members(given) or (given,):
-        classes = [want for want in wanted if isinstance(want, type)]
-        if len(classes) == len(wanted) and isinstance(each, type) and not issubclass(each, tuple(classes)):
-            return False
-    return True
+    check_methods(cls, Process, ("on_event",), at)
+    check_no_broadcast(cls, at)
+    check_output(cls, given, form, at)
+    check_taken(cls, taken, codec, at, "hr.Process[In, …]")
+    check_key(cls, kept, key, at, "hr.Process[…, …, Key]")
 
 
 def batch_form(fn: Any) -> BatchForm:
@@ -315,8 +291,10 @@ def batch_form(fn: Any) -> BatchForm:
 
 def default_name(node: Node) -> str | None:
     """The name of a step that nobody named: a process function's class in snake case."""
-    if isinstance(node, KeyedNode) and node.op == "process":
+    if isinstance(node, KeyedNode) and node.op in FUNCTION_OPS and node.fn is not None:
         return snake_case(type(node.fn).__name__)
+    if isinstance(node, AsyncNode) and node.loop is not None and isinstance(node.plan.fn, AsyncFunction):
+        return snake_case(type(node.plan.fn).__name__)
     return None
 
 
@@ -336,13 +314,15 @@ def check_program(app: App, also: Iterable[Node] = ()) -> tuple[Node, ...]:
         )
     _check_named(kept)
     _check_former(kept)
+    _check_fed(kept, nodes)
     _warn_unread(nodes, kept)
     return tuple(node for node in nodes if node in kept)
 
 
 def _check_named(kept: set[Node]) -> None:
     for node in sorted(kept, key=lambda each: each.id):
-        if node.stateful and node.name is None:
+        keeps = node.stateful or (isinstance(node, AsyncNode) and node.loop is not None)
+        if keeps and node.name is None:
             raise ProgramError(
                 f"this {node.verb} keeps state and has no name",
                 where=node.site,
@@ -370,7 +350,21 @@ def _check_former(kept: set[Node]) -> None:
             )
 
 
+def _check_fed(kept: set[Node], nodes: Sequence[Node]) -> None:
+    for node in sorted(kept, key=lambda each: each.id):
+        if isinstance(node, LoopNode) and (node.fed_by is None or node.fed_by not in nodes):
+            raise ProgramError(
+                f"nobody feeds the loop {node.name!r}",
+                where=node.site,
+                expected="a stream of its rows that goes back into it",
+                found="a loop that is read only",
+                next_move="close it: stream.feed(loop)",
+            )
+
+
 def _warn_unread(nodes: Sequence[Node], kept: set[Node]) -> None:
+    inner = carrying_nodes(nodes)
+    nodes = [node for node in nodes if node not in inner]
     reading = readers(nodes)
     for node in nodes:
         if node not in kept and not reading[node] and not isinstance(node, TapNode):

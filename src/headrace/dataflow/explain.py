@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.dataflow.graph import (
+    AsyncNode,
     BatchNode,
     CallNode,
+    ChangesNode,
     ExprNode,
+    FeedNode,
     KeyedNode,
+    LookupNode,
+    LoopNode,
     Node,
     ReadNode,
     TapNode,
     UnionNode,
     WriteNode,
+    carrying_nodes,
     reachable,
     readers,
 )
@@ -30,6 +36,7 @@ from headrace.model.values import type_name
 
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
+    from headrace.model.requests import RequestPlan
     from headrace.state.handles import StateDecl
 
 
@@ -49,9 +56,11 @@ class Step(msgspec.Struct, omit_defaults=True):
     notes: list[str] = []
     state: list[str] = []
     exchange: int = 0
-    """Number of the exchange before it; 0: none."""
+    """Number of the (first) exchange before it; 0: none."""
     guarantee: str = ""
     queryable: bool = False
+    feeds: int | None = None
+    """The loop that its rows go back into."""
 
 
 class Exchange(msgspec.Struct, omit_defaults=True):
@@ -75,7 +84,9 @@ class Outline(msgspec.Struct):
 
 def outline(app: App) -> Outline:
     """What will run, in words; raises what `graph.reachable` raises."""
-    nodes = reachable(app)
+    all_nodes = reachable(app)
+    inner = carrying_nodes(all_nodes)
+    nodes = tuple(node for node in all_nodes if node not in inner)
     in_jvm = expressions_in_jvm(nodes)
     exchanges: list[Exchange] = []
     by_edge: dict[tuple[Node, Any], Exchange] = {}
@@ -83,12 +94,14 @@ def outline(app: App) -> Outline:
     for node in nodes:
         step = _step(node, node in in_jvm)
         if isinstance(node, KeyedNode) and node.needs_exchange:
-            edge = (node.input, (node.key.columns, node.key.fn))
-            if edge not in by_edge:
-                by_edge[edge] = Exchange(len(exchanges) + 1, str(node.key), node.input.id)
-                exchanges.append(by_edge[edge])
-            by_edge[edge].steps.append(node.id)
-            step.exchange = by_edge[edge].number
+            for before, key in node.keyed_inputs:
+                edge = (before, None if key is None else (key.columns, key.fn))
+                if edge not in by_edge:
+                    shown = "nothing: to every shard" if key is None else str(key)
+                    by_edge[edge] = Exchange(len(exchanges) + 1, shown, before.id)
+                    exchanges.append(by_edge[edge])
+                by_edge[edge].steps.append(node.id)
+                step.exchange = step.exchange or by_edge[edge].number
         steps.append(step)
     return Outline(app.name, steps, exchanges)
 
@@ -102,7 +115,9 @@ def expressions_in_jvm(nodes: tuple[Node, ...]) -> set[Node]:
             continue
         before = node.inputs[0]
         alone = [each for each in reading[before] if not isinstance(each, TapNode)] == [node]
-        if alone and (isinstance(before, ReadNode) or before in in_jvm):
+        # A watermark generator wants the rows as they were read, so nothing may run before it.
+        read = isinstance(before, ReadNode) and before.marking.generator is None
+        if alone and (read or before in in_jvm):
             in_jvm.add(node)
     return in_jvm
 
@@ -126,14 +141,29 @@ def _step(node: Node, in_jvm: bool) -> Step:
     elif isinstance(node, CallNode):
         shown = type_name(node.fn) if node.op == "only" else describe_function(node.fn)
         step.title, step.runs = f"{node.op} {shown}", "worker"
+    elif isinstance(node, AsyncNode):
+        step.inputs = [node.inputs[0].id]
+        step.title, step.runs = f"map_async {describe_function(node.plan.fn)}", "worker"
+        step.notes.append(_told_requests(node.plan))
+    elif isinstance(node, LookupNode):
+        step.title, step.runs = f"lookup {describe_function(node.plan.fn)} by {node.by}", "worker"
+        kept = node.cache
+        cached = f"; answers serve {format_span(kept.for_us)}, up to {kept.size} per worker" if kept else ""
+        step.notes.append(_told_requests(node.plan) + cached)
     elif isinstance(node, BatchNode):
         step.title, step.runs = f"map_batches {describe_function(node.fn)} ({node.form})", "worker"
     elif isinstance(node, UnionNode):
         step.title = f"union of {len(node.inputs)}"
+    elif isinstance(node, ChangesNode):
+        step.title = "changes"
     elif isinstance(node, KeyedNode):
         _tell_keyed(node, step)
     elif isinstance(node, TapNode):
         step.title = f"side {node.verb}" if node.tag.startswith("side:") else node.tag
+    elif isinstance(node, LoopNode):
+        step.title = "loop"
+    elif isinstance(node, FeedNode):
+        step.title, step.feeds = f"feed {node.loop.name}, for the next epoch", node.loop.id
     elif isinstance(node, WriteNode):
         step.title, step.guarantee = f"write {node.sink.describe()}", node.sink.guarantee
     return step
@@ -146,9 +176,20 @@ def _tell_read(node: ReadNode, step: Step) -> None:
     told = f"event time {node.time}"
     if node.out_of_order_us:
         told += f", out of order by {format_span(node.out_of_order_us)}"
+    if node.marking.said_by:
+        told += f", moved by {node.marking.said_by}"
     if node.idle_us is not None:
         told += f", idle after {format_span(node.idle_us)}"
+    if node.alignment.group:
+        told += f", at most {format_span(node.alignment.max_drift_us)} ahead of {node.alignment.group}"
     step.notes.append(told)
+
+
+def _told_requests(plan: RequestPlan) -> str:
+    order = "in order" if plan.ordered else "as they are answered"
+    again = f", up to {plan.retry.times} times again" if plan.retry.times else ""
+    left = "; open ones are carried to the next epoch" if plan.wait == "carry" else ""
+    return f"up to {plan.capacity} requests at once, {order}, within {format_span(plan.timeout_us)}{again}{left}"
 
 
 def _tell_keyed(node: KeyedNode, step: Step) -> None:
@@ -156,9 +197,17 @@ def _tell_keyed(node: KeyedNode, step: Step) -> None:
     if node.op == "process":
         step.title = f"process {type(node.fn).__name__}"
         step.state = [_declared(decl) for decl in node.decls]
+        if node.order == "time":
+            step.notes.append("the rows of each epoch in order of event time")
+    elif node.spec is not None and node.op != "aggregate":
+        step.title = " ".join([node.op, *([] if node.fn is None else [describe_function(node.fn)])])
+        step.notes += node.spec.tell()
+        step.state = [_declared(decl) for decl in node.decls]
+        step.state += [f"{name}: {kind}" for name, kind in node.spec.states().items()]
     elif node.op == "aggregate":
         step.title = f"aggregate {', '.join(node.aggs)}"
         step.state = [f"accumulators of {', '.join(node.aggs)}"]
+        step.notes += () if node.spec is None else node.spec.tell()
     else:
         step.title = node.op if node.fn is None else f"{node.op} {describe_function(node.fn)}"
         step.state = [f"a {step.rows} per key"]
@@ -239,7 +288,7 @@ def _grouped(step: Step, told: Outline, kids: list[Step]) -> list[tuple[Exchange
     """The readers of a step, those behind one exchange together."""
     groups: list[tuple[Exchange | None, list[Step]]] = []
     for exchange in (each for each in told.exchanges if each.after == step.id):
-        groups.append((exchange, [kid for kid in kids if kid.exchange == exchange.number]))
+        groups.append((exchange, [kid for kid in kids if kid.id in exchange.steps]))
     groups.extend((None, [kid]) for kid in kids if not kid.exchange)
     return sorted(groups, key=lambda group: group[1][0].id)
 
@@ -247,7 +296,7 @@ def _grouped(step: Step, told: Outline, kids: list[Step]) -> list[tuple[Exchange
 def _headline(step: Step) -> str:
     named = f"{step.name}: " if step.name else ""
     parts = [f"{named}{step.title}"]
-    if step.verb not in ("write", "where", "filter"):
+    if step.verb not in ("write", "feed", "where", "filter"):
         parts.append(f"→ {step.rows}")
     if step.runs and step.verb in ("where", "select", "with_columns"):
         parts.append("[in the JVM]" if step.runs == "jvm" else "[in the worker]")
@@ -277,25 +326,30 @@ _SHAPES = {
 def explain_mermaid(app: App) -> str:
     """The program as a Mermaid flowchart."""
     told = outline(app)
-    exchanges = {each.number: each for each in told.exchanges}
+    moved = {(each.after, step): each for each in told.exchanges for step in each.steps}
     lines = ["flowchart LR"]
     for step in told.steps:
         opening, closing = _SHAPES[_shape(step)]
         lines.append(f"    n{step.id}{opening}{'<br/>'.join(map(_escaped, _box(step)))}{closing}")
     for step in told.steps:
         for before in step.inputs:
-            if step.exchange:
-                label = f"exchange {step.exchange} by {exchanges[step.exchange].key}"
+            exchange = moved.get((before, step.id))
+            if exchange is not None:
+                label = f"exchange {exchange.number} by {exchange.key}"
                 lines.append(f'    n{before} ==>|"{_escaped(label)}"| n{step.id}')
             else:
                 lines.append(f"    n{before} --> n{step.id}")
+        if step.feeds is not None:
+            lines.append(f'    n{step.id} -.->|"next epoch"| n{step.feeds}')
     return "\n".join(lines) + "\n"
 
 
 def _shape(step: Step) -> str:
     if step.verb in ("read", "write"):
         return step.verb
-    if step.state or step.verb in ("process", "reduce", "latest", "aggregate"):
+    if step.verb in ("loop", "feed"):
+        return "read" if step.verb == "loop" else "write"
+    if step.state or step.verb in ("process", "reduce", "latest", "aggregate", "window", "join", "connect"):
         return "keyed"
     return "tap" if step.title in ("errors", "late") or step.title.startswith("side ") else "step"
 

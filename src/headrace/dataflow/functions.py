@@ -16,6 +16,7 @@ from typing import Any, ForwardRef, Generic, TypeVar, get_args, get_origin
 
 import typing_extensions
 
+from headrace.dataflow.keying import check_key_type
 from headrace.dataflow.naming import check_name
 from headrace.dataflow.site import Site, call_site, user_frame
 from headrace.errors import ProgramError
@@ -29,47 +30,9 @@ Out = TypeVar("Out")
 K = typing_extensions.TypeVar("K", default=Any)
 
 _PENDING = "__headrace_pending__"
-_ARGUMENTS = {"value": 1, "list": 1, "map": 2, "reducing": 1, "aggregating": 2, "side": 1}
+_ARGUMENTS = {"value": 1, "list": 1, "map": 2, "reducing": 1, "aggregating": 2, "side": 1, "broadcast": 2}
 _STORED = ("value", "list", "map", "reducing", "aggregating")
 _TIMERS = ("timer", "wall_timer", "timers")
-
-
-class Process(Generic[In, Out, K]):
-    """A function with state and timers per key: rows of ``In`` go in, rows of ``Out`` come out, ``K`` types the key.
-
-    An instance is made in your program and shipped to the workers; `open` and `close` run once per worker. State,
-    timers, side outputs and counters are declared by annotation and can be used in `on_event` and `on_timer`.
-
-    >>> import headrace as hr
-    >>> from collections.abc import Iterator
-    >>> class Total(hr.Record):
-    ...     tweet: str
-    ...     n: int
-    >>> class Count(hr.Process[Total, Total, str]):
-    ...     total: hr.ValueState[int]
-    ...     def on_event(self, event: Total, ctx: hr.Context[str]) -> Iterator[Total]:
-    ...         n = self.total.get(0) + event.n
-    ...         self.total.set(n)
-    ...         yield Total(ctx.key, n)
-    """
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        _declare(cls, sys._getframe(1))
-
-    def open(self) -> None:
-        """Once per worker before the first row: the place for connections and models. Not once per epoch."""
-
-    def close(self) -> None:
-        """Once per worker when it ends in an orderly way."""
-
-    def on_event(self, event: In, ctx: Context[K]) -> Iterable[Out] | None:
-        """For each row, in the order of its split. Yields any number of rows."""
-        raise NotImplementedError
-
-    def on_timer(self, timer: Timer, ctx: Context[K]) -> Iterable[Out] | None:
-        """When a timer of this key is due; ``timer.name`` or ``timer is self.quiet`` tells which. Yields rows."""
-        raise NotImplementedError
 
 
 def _declare(cls: type, frame: FrameType) -> None:
@@ -94,6 +57,51 @@ def _declare(cls: type, frame: FrameType) -> None:
         if isinstance(value, StateDecl) and name not in annotations:
             raise _not_a_handle(cls, name, None)
     setattr(cls, _PENDING, pending)
+
+
+class StatefulFunction:
+    """What all functions with declarations share; users derive from `Process` and its kin.
+
+    An instance is made in the user's program and shipped to the workers; `open` and `close` run once per worker.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _declare(cls, sys._getframe(1))
+
+    def open(self) -> None:
+        """Once per worker before the first row: the place for connections and models. Not once per epoch."""
+
+    def close(self) -> None:
+        """Once per worker when it ends in an orderly way."""
+
+
+class Process(StatefulFunction, Generic[In, Out, K]):
+    """A function with state and timers per key: rows of ``In`` go in, rows of ``Out`` come out, ``K`` types the key.
+
+    An instance is made in your program and shipped to the workers; `open` and `close` run once per worker. State,
+    timers, side outputs and counters are declared by annotation and can be used in `on_event` and `on_timer`.
+
+    >>> import headrace as hr
+    >>> from collections.abc import Iterator
+    >>> class Total(hr.Record):
+    ...     tweet: str
+    ...     n: int
+    >>> class Count(hr.Process[Total, Total, str]):
+    ...     total: hr.ValueState[int]
+    ...     def on_event(self, event: Total, ctx: hr.Context[str]) -> Iterator[Total]:
+    ...         n = self.total.get(0) + event.n
+    ...         self.total.set(n)
+    ...         yield Total(ctx.key, n)
+    """
+
+    def on_event(self, event: In, ctx: Context[K]) -> Iterable[Out] | None:
+        """For each row, in the order of its split. Yields any number of rows."""
+        raise NotImplementedError
+
+    def on_timer(self, timer: Timer, ctx: Context[K]) -> Iterable[Out] | None:
+        """When a timer of this key is due; ``timer.name`` or ``timer is self.quiet`` tells which. Yields rows."""
+        raise NotImplementedError
 
 
 def _head_of(annotation: str, cls: type, names: Any) -> Any:
@@ -138,12 +146,12 @@ def _declaration(cls: type, name: str, kind: Any, annotation: Any, *, unknown: b
 
 def _check_options(cls: type, name: str, kind: str, decl: StateDecl, where: str) -> None:
     fits = {
-        "ttl": (decl.ttl, kind in _STORED, "states only"),
+        "ttl": (decl.ttl, kind in _STORED, "states only, and those by key"),
         "max_len": (decl.max_len, kind == "list", "a ListState only"),
         "reduce": (decl.reduce, kind == "reducing", "a ReducingState only"),
         "aggregator": (decl.aggregator, kind == "aggregating", "an AggregatingState only"),
-        "was": (decl.was, kind in (*_STORED, *_TIMERS), "states and timers only"),
-        "scope": (None if decl.scope == "key" else decl.scope, False, "functions of windows only"),
+        "was": (decl.was, kind in (*_STORED, *_TIMERS, "broadcast"), "states and timers only"),
+        "scope": (None if decl.scope == "key" else decl.scope, _may_scope(cls, kind), "states of a WindowProcess only"),
     }
     for option, (value, allowed, use) in fits.items():
         if value is not None and not allowed:
@@ -167,6 +175,17 @@ def _check_options(cls: type, name: str, kind: str, decl: StateDecl, where: str)
         check_name(decl.was, f"a former state of {cls.__name__}", where)
 
 
+def _may_scope(cls: type, kind: str) -> bool:
+    return bool(getattr(cls, "_has_windows", False)) and kind in _STORED
+
+
+def declare_class(cls: type, root: type) -> None:
+    """Reads the declarations of a class that did not do so when it was made, and of those between it and ``root``."""
+    for base in reversed(cls.__mro__):
+        if issubclass(base, root) and base is not root and _PENDING not in base.__dict__:
+            _declare(base, user_frame() or sys._getframe(1))
+
+
 def _not_a_handle(cls: type, name: str, annotation: Any) -> ProgramError:
     return ProgramError(
         f"{cls.__name__}.{name} has options of a state, but is not declared as one",
@@ -179,7 +198,7 @@ def _not_a_handle(cls: type, name: str, annotation: Any) -> ProgramError:
 
 def declares_state(cls: type) -> bool:
     """Whether objects of this class keep state per key, so that they need one."""
-    if issubclass(cls, Process):
+    if issubclass(cls, StatefulFunction):
         return True
     for base in cls.__mro__:
         for annotation in own_annotations(base).values():
@@ -230,10 +249,12 @@ def _check_types(cls: type, decl: StateDecl, where: str) -> None:
     what = f"{cls.__name__}.{decl.name}"
     if decl.kind == "side":
         codec_of(decl.args[0], where=where)
-    elif decl.kind in _STORED:
+    elif decl.kind in (*_STORED, "broadcast"):
         check_storable(decl.value_type, what=what, where=where)
-        if decl.kind == "map":
+        if decl.kind in ("map", "broadcast"):
             check_storable(decl.args[0], what=f"a key of {what}", where=where)
+            named = f"{type_name(decl.args[0])} in {what}"
+            check_key_type(decl.args[0], named, where, "name entries by text, a number or a tuple of these")
 
 
 def _check_former_names(cls: type, found: dict[str, StateDecl], where: str) -> None:
@@ -254,20 +275,26 @@ def _check_former_names(cls: type, found: dict[str, StateDecl], where: str) -> N
 
 def process_types(cls: type) -> tuple[Any, Any, Any]:
     """``(In, Out, K)`` of a Process class; Any where it does not say."""
-    arguments = _arguments(cls, {}) or ()
-    return tuple(_resolve(each, cls) for each in (*arguments, Any, Any, Any)[:3])
+    taken, given, key = function_types(cls, Process, 3)
+    return taken, given, key
 
 
-def _arguments(cls: type, bound: dict[Any, Any]) -> tuple[Any, ...] | None:
-    """The arguments with which a class, directly or through generic bases, fills in `Process`."""
+def function_types(cls: type, root: type, count: int) -> tuple[Any, ...]:
+    """What a class fills in for the type variables of the kind of function it is; Any where it does not say."""
+    arguments = _arguments(cls, root, {}) or ()
+    return tuple(_resolve(each, cls) for each in (*arguments, *[Any] * count)[:count])
+
+
+def _arguments(cls: type, root: type, bound: dict[Any, Any]) -> tuple[Any, ...] | None:
+    """The arguments with which a class, directly or through generic bases, fills in its kind of function."""
     for base in getattr(cls, "__orig_bases__", cls.__bases__):
         origin = get_origin(base) or base
-        if not isinstance(origin, type) or not issubclass(origin, Process):
+        if not isinstance(origin, type) or not issubclass(origin, root):
             continue
         args = tuple(bound.get(each, each) for each in get_args(base))
-        if origin is Process:
+        if origin is root:
             return args
-        found = _arguments(origin, dict(zip(getattr(origin, "__parameters__", ()), args)))
+        found = _arguments(origin, root, dict(zip(getattr(origin, "__parameters__", ()), args)))
         if found is not None:
             return found
     return None

@@ -13,21 +13,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.dataflow.site import Site
+from headrace.dataflow.watermarking import Alignment, Marking
 from headrace.model.keyspec import KeySpec
 
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
+    from headrace.model.requests import CachePlan, RequestPlan
     from headrace.model.rows import RowCodec
     from headrace.operators.aggregates import Agg
+    from headrace.operators.spec import StepSpec
     from headrace.sinks.contract import Sink
     from headrace.sources.contract import Source
     from headrace.state.handles import StateDecl
 
 ExprOp = Literal["where", "select", "with_columns"]
 CallOp = Literal["map", "flat_map", "filter", "only"]
-KeyedOp = Literal["process", "reduce", "latest", "aggregate"]
+KeyedOp = Literal["process", "reduce", "latest", "aggregate", "window", "join", "connect", "broadcast"]
 BatchForm = Literal["arrow", "polars", "pandas"]
 Fire = Literal["per_row", "per_epoch"]
+Order = Literal["arrival", "time"]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -45,6 +49,8 @@ class Node:
     placed_by: tuple[str, ...] | None = None
     """Columns by whose values the rows already lie on their shard, in key order; None: unknown or before any key."""
     queryable: bool = False
+    updates: bool = False
+    """Whether a later row replaces an earlier one of its key in meaning, so that both must not simply be appended."""
 
     @property
     def site(self) -> str:
@@ -73,14 +79,42 @@ class ReadNode(Node):
     source: Source
     time: str | None
     """SQL text of the event time over the columns as read."""
-    out_of_order_us: int = 0
+    marking: Marking = field(default_factory=Marking)
+    """How its rows tell how far time has come."""
     idle_us: int | None = None
+    alignment: Alignment = field(default_factory=Alignment)
     definition: Any = None
     """What makes two reads of one name the same one in a notebook."""
 
     @property
+    def out_of_order_us(self) -> int:
+        return self.marking.out_of_order_us
+
+    @property
     def verb(self) -> str:
         return "read"
+
+
+@dataclass(eq=False, kw_only=True)
+class LoopNode(Node):
+    """Rows that a later step feeds back, an epoch later; its name is the loop's name."""
+
+    fed_by: FeedNode | None = field(default=None, repr=False)
+
+    @property
+    def verb(self) -> str:
+        return "loop"
+
+
+@dataclass(eq=False, kw_only=True)
+class FeedNode(Node):
+    """The end of a stream that goes back into a loop."""
+
+    loop: LoopNode
+
+    @property
+    def verb(self) -> str:
+        return "feed"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -108,6 +142,32 @@ class CallNode(Node):
 
 
 @dataclass(eq=False, kw_only=True)
+class AsyncNode(Node):
+    """A function per row that awaits."""
+
+    plan: RequestPlan
+    loop: LoopNode | None = None
+    """Brings back the rows whose requests an epoch left open; it is this node's second input."""
+
+    @property
+    def verb(self) -> str:
+        return "map_async"
+
+
+@dataclass(eq=False, kw_only=True)
+class LookupNode(Node):
+    """Each row beside what a function that awaits finds for its key."""
+
+    plan: RequestPlan
+    by: KeySpec
+    cache: CachePlan | None = None
+
+    @property
+    def verb(self) -> str:
+        return "lookup"
+
+
+@dataclass(eq=False, kw_only=True)
 class BatchNode(Node):
     """A Python function per batch of columns."""
 
@@ -129,17 +189,32 @@ class UnionNode(Node):
 
 
 @dataclass(eq=False, kw_only=True)
+class ChangesNode(Node):
+    """The rows of its input, each to stand for itself: they are no updates any more. Nothing runs for it."""
+
+    @property
+    def verb(self) -> str:
+        return "changes"
+
+
+@dataclass(eq=False, kw_only=True)
 class KeyedNode(Node):
-    """A stateful step. Its one input is the stream that was keyed."""
+    """A stateful step. Its first input is the stream that was keyed; further ones bring their own keys."""
 
     op: KeyedOp
     key: KeySpec
+    other_keys: tuple[KeySpec | None, ...] = ()
+    """Of the inputs behind the first, one each; None: its rows go to every shard."""
+    spec: StepSpec | None = None
+    """What kind of step it is, where the kinds of this class do not say it all."""
     fn: Any = None
     """The Process instance, or the function of ``reduce``."""
     aggs: dict[str, Agg[Any]] = field(default_factory=dict)
     decls: tuple[StateDecl, ...] = ()
     fire: Fire = "per_epoch"
     """When ``reduce`` and ``aggregate`` give out results: for each row, or for each changed key once per epoch."""
+    order: Order = "arrival"
+    """How ``process`` sees the rows of a key: as they come, or those of each epoch by event time."""
 
     @property
     def verb(self) -> str:
@@ -154,9 +229,14 @@ class KeyedNode(Node):
         return self.inputs[0]
 
     @property
+    def keyed_inputs(self) -> tuple[tuple[Node, KeySpec | None], ...]:
+        """Inputs with their keys; the position is the port of the operator."""
+        return tuple(zip(self.inputs, (self.key, *self.other_keys), strict=True))
+
+    @property
     def needs_exchange(self) -> bool:
-        """False where the rows of the input already lie on the shard that owns this key."""
-        return self.key.columns is None or self.key.columns != self.input.placed_by
+        """False where the rows of the only input already lie on the shard that owns this key."""
+        return bool(self.other_keys) or self.key.columns is None or self.key.columns != self.input.placed_by
 
 
 @dataclass(eq=False, kw_only=True)
@@ -175,6 +255,8 @@ class WriteNode(Node):
     """An output. Its name is its identity in the store."""
 
     sink: Sink
+    stem: str = ""
+    """What a later cell of a notebook replaces it by: an output of this step and kind, or of this given name."""
 
     @property
     def verb(self) -> str:
@@ -182,7 +264,7 @@ class WriteNode(Node):
 
 
 def upstream(ends: Iterable[Node]) -> set[Node]:
-    """These nodes and everything they are made from."""
+    """These nodes and everything they are made from; what is fed into a loop is among it."""
     found: set[Node] = set()
     waiting = list(ends)
     while waiting:
@@ -190,6 +272,8 @@ def upstream(ends: Iterable[Node]) -> set[Node]:
         if node not in found:
             found.add(node)
             waiting.extend(node.inputs)
+            if isinstance(node, LoopNode) and node.fed_by is not None:
+                waiting.append(node.fed_by)
     return found
 
 
@@ -200,6 +284,13 @@ def downstream(nodes: Iterable[Node], start: Node) -> set[Node]:
         if any(before in found for before in node.inputs):
             found.add(node)
     return found
+
+
+def carrying_nodes(nodes: Iterable[Node]) -> set[Node]:
+    """What brings back rows for steps that carry requests: part of those steps, and nothing that a user said."""
+    loops = [node.loop for node in nodes if isinstance(node, AsyncNode) and node.loop is not None]
+    feeds = [loop.fed_by for loop in loops if loop.fed_by is not None]
+    return {*loops, *feeds, *(before for feed in feeds for before in feed.inputs)}
 
 
 def readers(nodes: Iterable[Node]) -> dict[Node, list[Node]]:

@@ -12,8 +12,12 @@ import typing_extensions
 
 from headrace.dataflow import checks
 from headrace.dataflow.aggregation import aggregate_codec
+from headrace.dataflow.broadcast import BroadcastConnected, BroadcastStream
+from headrace.dataflow.clocks import check_expiry, check_horizons, check_order
+from headrace.dataflow.connected import Connected
 from headrace.dataflow.functions import Process, declarations, process_types
-from headrace.dataflow.graph import Fire, KeyedNode
+from headrace.dataflow.graph import Fire, KeyedNode, Order
+from headrace.dataflow.joining import JoinVerbs
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Stream
@@ -21,12 +25,19 @@ from headrace.errors import ProgramError
 from headrace.model.keyspec import KeySpec
 from headrace.model.record import Row
 from headrace.model.rows import RowCodec, codec_of
-from headrace.operators.aggregates import Agg, Trigger
+from headrace.model.time import Span
+from headrace.operators.aggregates import Agg
+from headrace.operators.horizons.spec import HorizonSpec
+from headrace.operators.windows.assigners import Assigner
+from headrace.operators.windows.evictors import Evictor
+from headrace.operators.windows.triggers import PerEpoch, PerRow, Trigger
 
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
+    from headrace.dataflow.windowed import Panes, Windowed
 
 T = TypeVar("T")
+U = TypeVar("U")
 R = TypeVar("R")
 K = typing_extensions.TypeVar("K", default=Any)
 
@@ -39,10 +50,11 @@ class StepStream(Stream[R], Generic[R, T]):
         """Rows that came when the watermark had already passed them. Using it takes them out of the step."""
         at = call_site()
         checks.check_late(self._app, self._node, at)
-        return self._tap("late", self._node.inputs[0].codec, at)
+        before = self._node.inputs[0]
+        return self._tap("late", before.codec, at, updates=before.updates)
 
 
-class KeyedStream(Generic[T, K]):
+class KeyedStream(JoinVerbs[T, K], Generic[T, K]):
     """Rows brought together by key; its verbs keep state per key.
 
     >>> import headrace as hr
@@ -72,13 +84,19 @@ class KeyedStream(Generic[T, K]):
     def __repr__(self) -> str:
         return f"<KeyedStream by {self._key}: {self._stream!r}>"
 
-    def process(self, fn: Process[T, R, K]) -> StepStream[R, T]:
-        """Run a process function: state, timers and side outputs, declared on its class. Its class names the step."""
+    def process(self, fn: Process[T, R, K], *, order: Order = "arrival") -> StepStream[R, T]:
+        """Run a process function: state, timers and side outputs, declared on its class. Its class names the step.
+
+        Rows of a key come in the order of their split, and in none across splits. With ``order="time"`` those of each
+        epoch come in the order of event time; the epoch's rows are held until the last is in.
+        """
         at = call_site()
         checks.check_process(fn, self._stream.node.codec, self._key, at)
+        check_order(order, self._stream.node, at)
         _, out, _ = process_types(type(fn))
         decls = declarations(type(fn), at)
-        return self._step("process", codec_of(out, where=str(at)), at, fn=fn, decls=decls)
+        check_expiry(decls, self._stream.node, at)
+        return self._step("process", codec_of(out, where=str(at)), at, fn=fn, decls=decls, order=order)
 
     def reduce(self, fn: Callable[[T, T], T], *, fire: Trigger | None = None) -> StepStream[T, T]:
         """One row per key, made of all so far: ``reduce(lambda a, b: a.replace(n=a.n + b.n))``.
@@ -89,11 +107,12 @@ class KeyedStream(Generic[T, K]):
         at = call_site()
         check_callable(fn, "reduce", at)
         codec = self._stream.node.codec
-        return self._step("reduce", codec, at, fn=fn, placed_by=self._key.columns, fire=_fire(fire, "per_row", at))
+        fires = _fire(fire, "per_row", at)
+        return self._step("reduce", codec, at, fn=fn, placed_by=self._key.columns, fire=fires, updates=True)
 
     def latest(self) -> StepStream[T, T]:
         """The newest row of each key, by event time where there is one; each key that changed once per epoch."""
-        return self._step("latest", self._stream.node.codec, call_site(), placed_by=self._key.columns)
+        return self._step("latest", self._stream.node.codec, call_site(), placed_by=self._key.columns, updates=True)
 
     @overload
     def aggregate(self, into: type[R], /, *, fire: Trigger | None = None, **aggs: Agg[Any]) -> StepStream[R, T]: ...
@@ -103,15 +122,56 @@ class KeyedStream(Generic[T, K]):
         """Running aggregates per key: ``aggregate(total=hr.sum("cents"), n=hr.count())``.
 
         Rows hold the key's columns and the aggregates. Each key that changed is emitted once per epoch, or with
-        ``fire=hr.per_row()`` for every row.
+        ``fire=hr.per_row()`` for every row. With ``over``, as in ``hr.sum("cents", over="1h")``, an aggregate is of the
+        rows of such a span of event time up to the time of the result: the row's, or that of the key's newest row.
         """
         at = call_site()
         codec = aggregate_codec(self._stream.node.codec, self._key, into, aggs, at)
         columns = self._key.columns
         placed_by = columns if columns is not None and set(columns) <= set(codec.names) else None
+        fires = _fire(fire, "per_epoch", at)
+        looks_back = check_horizons(aggs, self._stream.node, at)
+        spec = HorizonSpec(dict(aggs), fires == "per_row") if looks_back else None
         return self._step(
-            "aggregate", codec, at, aggs=dict(aggs), placed_by=placed_by, fire=_fire(fire, "per_epoch", at)
+            "aggregate", codec, at, aggs=dict(aggs), placed_by=placed_by, fire=fires, spec=spec, updates=True
         )
+
+    @overload
+    def connect(self, other: BroadcastStream[U]) -> BroadcastConnected[T, U, K]: ...
+    @overload
+    def connect(self, other: KeyedStream[U, K]) -> Connected[T, U, K]: ...
+    def connect(self, other: Any) -> Any:
+        """This stream and another that shares its state, or rules that every shard has; ``process`` says how they meet.
+
+        ``orders.key_by(Order.id).connect(payments.key_by(Payment.order)).process(Match())`` takes an `CoProcess`,
+        ``tx.key_by(Tx.card).connect(rules.broadcast()).process(Match())`` a `BroadcastProcess`.
+        """
+        at = call_site()
+        if isinstance(other, KeyedStream):
+            self._check(other, "connect", at)
+            return Connected(self, other, at)
+        return BroadcastConnected(self._stream, self._key, other, at)
+
+    def window(
+        self,
+        w: Assigner,
+        /,
+        *,
+        fire: Trigger | None = None,
+        panes: Panes = "accumulate",
+        allow_late: Span = "0s",
+        evict: Evictor | None = None,
+    ) -> Windowed[T, K]:
+        """Put rows of a key together in windows: ``window(hr.tumbling("1h")).aggregate(total=hr.sum("cents"))``.
+
+        A window gives its result when the watermark passes its end, or when ``fire`` says; ``panes="discard"`` empties
+        it then. ``allow_late`` keeps it for rows that come late: each epoch in which some do gives a further result.
+        ``evict`` throws rows away when a window fires.
+        """
+        from headrace.dataflow.windowed import Windowed
+
+        at = call_site()
+        return Windowed(self._stream, self._key, w, fire=fire, panes=panes, allow_late=allow_late, evict=evict, at=at)
 
     def _step(self, op: Any, codec: RowCodec, at: Site, **fields: Any) -> StepStream[Any, Any]:
         inputs = (self._stream.node,)
@@ -127,11 +187,12 @@ class KeyedStream(Generic[T, K]):
 def _fire(fire: Any, default: Fire, at: Site) -> Fire:
     if fire is None:
         return default
-    if not isinstance(fire, Trigger):
+    if not isinstance(fire, PerRow | PerEpoch):
         raise ProgramError(
             "fire= says when results are given out",
             where=str(at),
             expected="hr.per_epoch() or hr.per_row()",
             found=repr(fire),
+            next_move="for other triggers: .window(hr.unbounded(), fire=…)" if isinstance(fire, Trigger) else "",
         )
-    return fire.kind
+    return "per_row" if isinstance(fire, PerRow) else "per_epoch"

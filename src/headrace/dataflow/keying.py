@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import MemberDescriptorType
 from typing import Any
 
@@ -60,7 +60,7 @@ def _function_spec(keys: Sequence[Any], at: Site) -> KeySpec:
     return KeySpec(None, fn, returned)
 
 
-def check_key_type(annotation: Any, what: str, at: Site) -> None:
+def check_key_type(annotation: Any, what: str, at: Site | str, next_move: str = "") -> None:
     """Refuse types whose values are no keys."""
     bare, _ = split_optional(strip(annotation))
     if bare is Any or not _is_container(bare):
@@ -70,7 +70,7 @@ def check_key_type(annotation: Any, what: str, at: Site) -> None:
         where=str(at),
         expected="text, numbers, bytes, booleans, dates, timestamps, UUIDs, enums, None, or several of these",
         found=type_name(annotation),
-        next_move="key by its parts: key_by('a', 'b'), or by a function that returns a tuple",
+        next_move=next_move or "key by its parts: key_by('a', 'b'), or by a function that returns a tuple",
     )
 
 
@@ -84,4 +84,5 @@ def _is_container(bare: Any) -> bool:
     origin = get_origin(bare) or bare
     if origin is tuple:
         return any(_is_container(strip(part)) for part in get_args(bare) if part is not ...)
-    return is_record_class(bare) or origin in (list, dict, set, frozenset)
+    collection = isinstance(origin, type) and issubclass(origin, Collection) and not issubclass(origin, (str, bytes))
+    return is_record_class(bare) or collection

@@ -31,6 +31,15 @@ def proposal(name: str) -> str:
     return plain[:_MAX_LENGTH]
 
 
+def slug(text: str) -> str:
+    """What of a text can stand inside a name; nothing, if there is no letter or digit in it.
+
+    >>> slug("Daily totals/"), slug("sales-2024")
+    ('daily_totals', 'sales_2024')
+    """
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+
+
 def snake_case(name: str) -> str:
     """The name of a step that is named by its class.
 

@@ -54,7 +54,7 @@ def check_callable(fn: Any, verb: str, at: Site) -> None:
             where=str(at),
             expected="a plain function",
             found=f"async def {describe_function(fn)}",
-            next_move="call the service from a plain function, many rows at a time with map_batches",
+            next_move=f"use map_async({describe_function(fn)}), which awaits many rows at a time",
         )
 
 
@@ -64,8 +64,11 @@ def _declares_state(fn: Any) -> bool:
     return declares_state(fn if isinstance(fn, type) else type(fn))
 
 
-def output_type(fn: Callable[..., Any], *, verb: str, given: Any, many: bool, at: Site) -> Any:
-    """The type of the rows that come out of a function: one per call, or with `many` any number of them."""
+def output_type(fn: Callable[..., Any], *, verb: str, given: Any, many: bool, at: Site, optional: bool = False) -> Any:
+    """The type of the rows that come out of a function: one per call, or with `many` any number of them.
+
+    With `optional` a call may also give None.
+    """
     if given is not None:
         return given
     if isinstance(fn, type) and not many:
@@ -76,7 +79,7 @@ def output_type(fn: Callable[..., Any], *, verb: str, given: Any, many: bool, at
     found = _item_of(returned) if many else returned
     if found is None or found is Any or isinstance(found, TypeVar):
         raise _missing(fn, verb, many, at)
-    if types.NoneType in union_members(found) or found is types.NoneType:
+    if found is types.NoneType or (types.NoneType in union_members(found) and not optional):
         raise ProgramError(
             f"{verb} has to give a row, not None",
             where=str(at),

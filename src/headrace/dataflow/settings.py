@@ -35,7 +35,7 @@ FILE: Final = "headrace.toml"
 PREFIX: Final = "HEADRACE_"
 VAR_PREFIX: Final = "HEADRACE_VAR_"
 #: Names in the environment that are read elsewhere and are no settings.
-_OTHER_NAMES: Final = ("PROFILE", "CONFIG", "CRASH", "SECRETS_DIR")
+_OTHER_NAMES: Final = ("PROFILE", "CONFIG", "CRASH", "SECRETS_DIR", "CACHE_DIR", "CACHE_GB")
 _MAX_DEFAULT_PARALLELISM: Final = 4
 
 

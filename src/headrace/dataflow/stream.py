@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Any, Generic, LiteralString, Self, TypeVar, ov
 from uuid import UUID
 
 from headrace.dataflow import checks
+from headrace.dataflow.awaiting import AwaitVerbs
 from headrace.dataflow.graph import (
+    AsyncNode,
     BatchForm,
     BatchNode,
     CallNode,
+    ChangesNode,
     ExprNode,
     KeyedNode,
+    LookupNode,
     Node,
     ReadNode,
     TapNode,
@@ -33,18 +37,26 @@ from headrace.dataflow.naming import check_name
 from headrace.dataflow.outputs import check_callable, output_type
 from headrace.dataflow.projection import Projection, columns_sql, into_row, into_type, with_more
 from headrace.dataflow.site import Site, call_site
+from headrace.dataflow.writing import check_updates
 from headrace.errors import ProgramError
 from headrace.model.expr import Expr
 from headrace.model.expr import check as check_expression
+from headrace.model.keyspec import WHOLE_STREAM
 from headrace.model.record import Failed, Row
 from headrace.model.rows import RowCodec, codec_of
-from headrace.model.time import Duration, Timestamp
+from headrace.model.time import Duration, Span, Timestamp
 from headrace.sinks.contract import Sink
 from headrace.state.handles import Side, StateDecl
 
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
+    from headrace.dataflow.broadcast import BroadcastConnected, BroadcastStream
     from headrace.dataflow.keyed import KeyedStream
+    from headrace.dataflow.loops import Loop
+    from headrace.dataflow.windowed import Panes, Windowed
+    from headrace.operators.windows.assigners import Assigner
+    from headrace.operators.windows.evictors import Evictor
+    from headrace.operators.windows.triggers import Trigger
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -56,7 +68,7 @@ Field = str | int | float | bytes | bool | Timestamp | Duration | datetime | dat
 """What a field such as ``Tx.at`` looks like to a type checker."""
 
 
-class Stream(Generic[T]):
+class Stream(AwaitVerbs[T], Generic[T]):
     """Rows of type ``T``, flowing. Made by ``app.read`` and by the verbs of other streams.
 
     >>> import headrace as hr
@@ -118,18 +130,22 @@ class Stream(Generic[T]):
         return self
 
     def write(self, sink: Sink, *, name: str | None = None) -> None:
-        """Send the rows to a sink. The name of the output is made from the step's and the sink's if it is not given."""
+        """Send the rows to a sink. The name of the output is made from the step's and the sink's if it is not given.
+
+        Rows that replace earlier ones cannot go to a sink that appends: see `changes`.
+        """
         at = call_site()
         checks.check_sink(sink, at)
+        check_updates(self._node, sink, at)
         if name is not None:
             check_name(name, "an output", str(at))
-        output = self._app._output_name(self._node, sink, name, at)
+        output, stem = self._app._output_name(self._node, sink, name, at)
         try:
             bound = sink.bind(self._codec, output)
         except ProgramError as error:
             error.where = error.where or str(at)
             raise
-        self._add(WriteNode, at, self._codec, sink=bound, name=output)
+        self._add(WriteNode, at, self._codec, sink=bound, name=output, stem=stem)
 
     def show(self, rows: int = 20) -> None:
         """Print the newest rows while the program runs; the same as writing to ``hr.sink.console``."""
@@ -202,7 +218,7 @@ class Stream(Generic[T]):
         """The rows for which a Python function is true; ``where`` does it with SQL, without making objects."""
         at = call_site()
         check_callable(fn, "filter", at)
-        return self._call("filter", fn, self._codec, at, placed_by=self._node.placed_by)
+        return self._call("filter", fn, self._codec, at, placed_by=self._node.placed_by, updates=self._node.updates)
 
     @overload
     def only(self, type: type[R], /) -> Stream[R]: ...
@@ -212,7 +228,8 @@ class Stream(Generic[T]):
         """The rows of one member of a union: ``events.only(Click)``."""
         at = call_site()
         checks.check_member(self._codec, type, at)
-        return self._call("only", type, codec_of(type, where=str(at)), at, placed_by=self._node.placed_by)
+        kept = codec_of(type, where=str(at))
+        return self._call("only", type, kept, at, placed_by=self._node.placed_by, updates=self._node.updates)
 
     @overload
     def map_batches(
@@ -256,12 +273,68 @@ class Stream(Generic[T]):
 
         return KeyedStream(self, key_spec(self._codec, keys, call_site()))
 
+    def window(
+        self,
+        w: Assigner,
+        /,
+        *,
+        fire: Trigger | None = None,
+        panes: Panes = "accumulate",
+        allow_late: Span = "0s",
+        evict: Evictor | None = None,
+    ) -> Windowed[T, None]:
+        """Windows over all rows together, as `KeyedStream.window` has them by key: one shard does all of it."""
+        from headrace.dataflow.windowed import Windowed
+
+        at = call_site()
+        return Windowed(self, WHOLE_STREAM, w, fire=fire, panes=panes, allow_late=allow_late, evict=evict, at=at)
+
     def union(self, *others: Stream[T]) -> Stream[T]:
         """The rows of all these streams, which have one type."""
         at = call_site()
         checks.check_union(self, others, at)
         inputs = (self._node, *(other._node for other in others))
-        return Stream(self._app, self._add(UnionNode, at, self._codec, inputs=inputs))
+        updates = any(node.updates for node in inputs)
+        return Stream(self._app, self._add(UnionNode, at, self._codec, inputs=inputs, updates=updates))
+
+    def changes(self) -> Stream[T]:
+        """Every version as a row of its own: the same rows, for sinks that append.
+
+        Rolling steps give the row of a key anew whenever it changes, and a sink that appends refuses such rows, because
+        its readers would take all versions for facts. This says that all versions are wanted.
+
+        >>> import headrace as hr
+        >>> class Tx(hr.Record):
+        ...     card: str
+        >>> tx = hr.App("shop").read("tx", hr.source.items([]), Tx)
+        >>> totals = tx.key_by(Tx.card).aggregate(n=hr.count()).named("totals")
+        >>> totals.changes().write(hr.sink.files("totals/"))
+        """
+        if not self._node.updates:
+            return Stream(self._app, self._node)
+        node = self._add(ChangesNode, call_site(), self._codec, placed_by=self._node.placed_by)
+        return Stream(self._app, node)
+
+    def broadcast(self) -> BroadcastStream[T]:
+        """The same rows for every shard, for streams to be connected with: ``tx.connect(rules.broadcast())``."""
+        from headrace.dataflow.broadcast import BroadcastStream
+
+        return BroadcastStream(self)
+
+    def connect(self, rules: BroadcastStream[Q]) -> BroadcastConnected[T, Q, Any]:
+        """This stream and rules that every shard has: ``tx.connect(rules.broadcast()).process(Match())``.
+
+        Rows are spread over the shards. For state by key: ``tx.key_by(…).connect(…)``.
+        """
+        from headrace.dataflow.broadcast import BroadcastConnected
+
+        return BroadcastConnected(self, None, rules, call_site())
+
+    def feed(self, loop: Loop[T]) -> None:
+        """Send the rows back into a loop (``app.loop``): they come out in the next epoch, with their event times."""
+        from headrace.dataflow.loops import feed
+
+        feed(self, loop, call_site())
 
     def side(self, tag: Side[R]) -> Stream[R]:
         """What a process function emitted to one of its side outputs: ``alerts.side(Fraud.odd)``."""
@@ -274,11 +347,11 @@ class Stream(Generic[T]):
         """Rows that could not be decoded here, or whose function raised. Unread, such a row stops the job."""
         at = call_site()
         node = self._node
-        if not isinstance(node, ReadNode | CallNode | BatchNode | KeyedNode):
+        if not isinstance(node, ReadNode | CallNode | AsyncNode | LookupNode | BatchNode | KeyedNode):
             raise ProgramError(
                 f"{node.label} has no errors of its own",
                 where=str(at),
-                expected="a stream made by read, map, flat_map, filter, map_batches or a keyed step",
+                expected="a stream made by read, map, flat_map, filter, map_async, lookup, map_batches or a keyed step",
                 found=node.verb,
                 next_move="take the errors of the stream before it",
             )
@@ -291,16 +364,17 @@ class Stream(Generic[T]):
         return self._app._add(kind, at, codec, **fields)
 
     def _expr(self, op: Any, at: Site, made: Projection, placed_by: tuple[str, ...] | None) -> Node:
-        return self._add(ExprNode, at, made.codec, op=op, exprs=made.exprs, placed_by=placed_by)
+        updates = self._node.updates
+        return self._add(ExprNode, at, made.codec, op=op, exprs=made.exprs, placed_by=placed_by, updates=updates)
 
-    def _call(self, op: Any, fn: Any, codec: RowCodec, at: Site, placed_by: Any = None) -> Stream[Any]:
-        return Stream(self._app, self._add(CallNode, at, codec, op=op, fn=fn, placed_by=placed_by))
+    def _call(self, op: Any, fn: Any, codec: RowCodec, at: Site, **kept: Any) -> Stream[Any]:
+        return Stream(self._app, self._add(CallNode, at, codec, op=op, fn=fn, **kept))
 
-    def _tap(self, tag: str, codec: RowCodec, at: Site) -> Stream[Any]:
+    def _tap(self, tag: str, codec: RowCodec, at: Site, *, updates: bool = False) -> Stream[Any]:
         for node in self._app.nodes:
             if isinstance(node, TapNode) and node.tag == tag and node.inputs == (self._node,):
                 return Stream(self._app, node)
-        return Stream(self._app, self._add(TapNode, at, codec, tag=tag))
+        return Stream(self._app, self._add(TapNode, at, codec, tag=tag, updates=updates))
 
     if not TYPE_CHECKING:
 

@@ -1,8 +1,9 @@
 """Aggregates as the user declares them: ``hr.sum("n", where="n > 0")``, or an own `Aggregator`.
 
 A declaration is data; how it is computed, batch by batch, is in `headrace.operators.accumulate`. Aggregates leave out
-rows whose value is null and rows that their ``where`` does not hold for. With nothing left, ``count``,
-``count_distinct`` and ``sum`` are 0, ``collect`` and ``top`` are empty, and all others are None.
+rows whose value is null and rows that their ``where`` does not hold for. With ``over="1h"`` a rolling aggregate is of
+the rows of an hour up to the time of each result. With nothing left, ``count``, ``count_distinct`` and ``sum`` are 0,
+``collect`` and ``top`` are empty, and all others are None.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headrace.errors import ProgramError
 from headrace.model.expr import Expr, as_sql, check, check_supported, infer
 from headrace.model.hints import function_hints
 from headrace.model.shapes import annotation_of, split_optional, strip
-from headrace.model.time import Duration, Span
+from headrace.model.time import Duration, Span, span_us
 from headrace.model.values import type_name
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Declared(Agg[T]):
     """SQL text of what rows are compared by, where that is not the value itself."""
     n: int = 0
     q: float = 0.0
+    over_us: int | None = None
+    """How far back from the time of a result its rows lie; None: all rows."""
 
     def result_type(self, codec: RowCodec) -> Any:
         if self.kind in ("count", "count_distinct") or self.column is None:
@@ -71,7 +74,8 @@ class Declared(Agg[T]):
         if self.kind in ("collect", "top"):
             return list[found]  # type: ignore[valid-type]
         result = float if self.kind in ("avg", "quantile") else found
-        return result | None if optional or self.where is not None or self.by is not None else result
+        maybe_none = optional or self.where is not None or self.by is not None or self.over_us is not None
+        return result | None if maybe_none else result
 
     def check(self, codec: RowCodec, where: str) -> None:
         for text in (self.column, self.where, self.by):
@@ -160,28 +164,11 @@ class Aggregator(Agg[Out], Generic[In, Acc, Out]):
         return returned
 
 
-@dataclass(frozen=True)
-class Trigger:
-    """When results are given out; made by `per_row` or `per_epoch`."""
-
-    kind: Literal["per_row", "per_epoch"]
-
-
-def per_row() -> Trigger:
-    """Give out a new result for every row, as Flink does."""
-    return Trigger("per_row")
-
-
-def per_epoch() -> Trigger:
-    """Give out the result of each changed key once per epoch."""
-    return Trigger("per_epoch")
-
-
 def count(*, where: Column | None = None, over: Span | None = None) -> Agg[int]:
-    """How many rows.
+    """How many rows; with ``over="24h"`` in a rolling aggregate, of a day up to the time of each result.
 
     >>> count(where="n > 0")
-    Declared(kind='count', column=None, where='n > 0', by=None, n=0, q=0.0)
+    Declared(kind='count', column=None, where='n > 0', by=None, n=0, q=0.0, over_us=None)
     """
     return _declare("count", None, where=where, over=over)
 
@@ -222,7 +209,7 @@ def count_distinct(x: object, *, where: Column | None = None, over: Span | None 
 
 
 def collect(x: object, *, where: Column | None = None, over: Span | None = None) -> Agg[Any]:
-    """All values as a list, in the order in which they came."""
+    """All values as a list, in the order in which they came, or with ``over`` in that of time."""
     return _declare("collect", x, where=where, over=over)
 
 
@@ -250,13 +237,14 @@ def _declare(
     n: int = 0,
     q: float = 0.0,
 ) -> Agg[Any]:
-    if over is not None:
+    over_us = None if over is None else span_us(over, what="a horizon", where=kind)
+    if over_us is not None and over_us <= 0:
         raise ProgramError(
-            f"{kind}(over=…) is not here yet", where=kind, found=f"over={over!r}", next_move="leave over= out"
+            "a horizon must be longer than nothing", where=kind, expected='over="1h"', found=f"over={over!r}"
         )
     column = None if kind == "count" else as_sql(x)
     condition = None if where is None else as_sql(where)
-    return Declared(kind, column, condition, None if by is None else as_sql(by), n, q)
+    return Declared(kind, column, condition, None if by is None else as_sql(by), n, q, over_us)
 
 
 def column_annotation(codec: RowCodec, text: str) -> tuple[Any, bool]:

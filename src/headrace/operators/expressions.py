@@ -20,7 +20,7 @@ from headrace.model.expr import check, unsupported_error
 from headrace.model.expr_bind import Node, Unsupported, bind
 from headrace.model.expr_nodes import cast_to
 from headrace.operators import sql_casts, sql_logic, sql_nested, sql_numbers, sql_text, sql_times
-from headrace.operators.sql_scope import Scope, Value, spread, to_array
+from headrace.operators.sql_scope import Scope, Value, field_array, spread, to_array
 
 EVALUATORS: dict[str, Callable[[Node, Scope], Value]] = {
     **sql_logic.EVALUATORS,
@@ -92,6 +92,10 @@ def _compile_column(text: str | None, field: pa.Field, schema: pa.Schema, where:
     node = _bind(text, schema, where)
     if node.op == "column" and schema.field(node.value).type == field.type:
         return lambda batch: batch.column(node.value)
+    if node.op == "field" and node.args[0].op == "column":
+        name, index = node.args[0].value, node.value
+        if schema.field(name).type.field(index).type == field.type:
+            return lambda batch: field_array(batch, name, index)
     node = _as_declared(node, text, field, where)
 
     def compute(batch: pa.RecordBatch) -> pa.Array:

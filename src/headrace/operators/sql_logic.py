@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.model import expr_types as t
 from headrace.model.expr_nodes import Node
-from headrace.operators.sql_scope import Scope, Value, both, dtype_of, is_null, pick
+from headrace.operators.sql_scope import Scope, Value, both, dtype_of, field_array, is_null, pick, to_value
 
 # Above this many literals one set lookup is cheaper than that many comparisons.
 _LONG_LIST = 12
@@ -104,9 +104,10 @@ def _is_null(node: Node, scope: Scope) -> pl.Series:
 
 
 def _field(node: Node, scope: Scope) -> Value:
-    from headrace.operators.sql_scope import to_value
-
-    struct: pa.StructArray = scope.value(node.args[0])
+    base = node.args[0]
+    if base.op == "column":
+        return to_value(field_array(scope.batch, base.value, node.value), node.type)
+    struct: pa.StructArray = scope.value(base)
     # Unlike field(), flatten() lets a null struct have null fields.
     return to_value(struct.flatten()[node.value], node.type)
 

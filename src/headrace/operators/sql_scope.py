@@ -61,6 +61,15 @@ def to_value(array: pa.Array, kind: SqlType) -> Value:
     return series.to_physical() if t.is_decimal(kind) else series
 
 
+def field_array(batch: Any, name: str, index: int) -> pa.Array:
+    """One field of a struct column, null where the struct is."""
+    if isinstance(batch, pa.RecordBatch):
+        # Unlike field(), flatten() lets a null struct have null fields.
+        return batch.column(name).flatten()[index]
+    # Pairs of a join make a field without the rest of the struct.
+    return batch.side_field(name, index)
+
+
 def to_array(value: Value, kind: SqlType) -> pa.Array:
     """A value as an Arrow array, decimals with their own precision and scale."""
     if in_arrow(kind):

@@ -1,0 +1,254 @@
+"""Windows whose rows are kept themselves: for functions that see all of them, and for evictors.
+
+A row is stored once, under its time and the place at which it came, however many windows it belongs to; a window's rows
+are those within its bounds. Appending reads nothing. What a window alone throws away, by purging or evicting, is
+deleted where no other window can want it, and otherwise noted in the window. A row goes with the last of its windows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from headrace.model.batch import Rows
+from headrace.model.values import value_codec
+from headrace.operators.windows.assigners import Assigner, Cumulating, Sliding, aligned_us
+from headrace.operators.windows.contents import (
+    PURGE,
+    Accumulated,
+    Contents,
+    Fired,
+    Pairs,
+    Pieces,
+    Reduced,
+    StopAdding,
+    Verdicts,
+    join_counts,
+)
+from headrace.operators.windows.evictors import Evictor
+from headrace.operators.windows.held import Held, WindowName
+from headrace.state.subs import SubCodec, first_place
+
+if TYPE_CHECKING:
+    from headrace.model.rows import RowCodec
+    from headrace.state.shard import ShardState
+
+ROWS_TABLE: Final = "!rows"
+
+TellFailure = Callable[[Exception, Any, Any, int, WindowName], None]
+"""Takes the error, the function, the row if it is one's fault, the key's slot and the window; may raise."""
+
+
+class KeptRow(NamedTuple):
+    place: int
+    """Rises with every row that comes."""
+    time: int
+    row: Any
+
+
+_NAME: Final = struct.Struct(">QQQ")
+"""Time as the name of a timer has it, then the place, as that of a list's element."""
+_BIAS: Final = 1 << 63
+_LOW: Final = (1 << 64) - 1
+
+
+def _encode_row_name(name: tuple[int, int]) -> bytes:
+    time, place = name
+    return _NAME.pack(time + _BIAS, place >> 64, place & _LOW)
+
+
+def _decode_row_name(sub: bytes) -> tuple[int, int]:
+    time, epoch, number = _NAME.unpack(sub)
+    return time - _BIAS, epoch << 64 | number
+
+
+ROW_SUB: Final = SubCodec(_encode_row_name, _decode_row_name)
+
+
+class KeptRows:
+    """The rows of all keys during one task; remembers those of the key it was asked about last."""
+
+    def __init__(self, state: ShardState, codec: RowCodec, epoch: int) -> None:
+        self._column = state.entries(ROWS_TABLE, value_codec(codec.type), ROW_SUB)
+        self.next_place = first_place(epoch)
+        self._slot = -1
+        self._rows: list[KeptRow] = []
+
+    def append(self, slots: Sequence[int], times: Sequence[int], rows: Sequence[Any]) -> int:
+        """Takes rows in the order they came; returns the place of the first, the others follow it."""
+        self.forget()
+        put, first = self._column.put, self.next_place
+        for place, (slot, time, row) in enumerate(zip(slots, times, rows), first):
+            put(slot, (time, place), row)
+        self.next_place = first + len(rows)
+        return first
+
+    def of_key(self, slot: int) -> list[KeptRow]:
+        """All rows of a key in the order they came."""
+        if slot != self._slot:
+            found = [KeptRow(place, time, row) for (time, place), row in self._column.entries(slot)]
+            found.sort(key=_place)
+            self._slot, self._rows = slot, found
+        return self._rows
+
+    def remove(self, slot: int, rows: Sequence[KeptRow]) -> None:
+        if not rows:
+            return
+        gone = {row.place for row in rows}
+        rest = [row for row in self.of_key(slot) if row.place not in gone]
+        self._rows = rest
+        if not rest:
+            # One marker instead of a tombstone for each.
+            self._column.clear_key(slot)
+            return
+        for row in rows:
+            self._column.remove(slot, (row.time, row.place))
+
+    def forget(self) -> None:
+        self._slot, self._rows = -1, []
+
+
+class RowContents(Contents):
+    """All rows of a window, after eviction; or what they come to, where an aggregate or a reduction is asked for."""
+
+    commutes = True
+    kept: KeptRows
+    tell_failure: TellFailure
+    """Where it is told that a function of the user's raised; the window then gives no result."""
+
+    def __init__(
+        self, taken: RowCodec, assigner: Assigner, evict: Evictor | None, inner: Accumulated | Reduced | None
+    ) -> None:
+        self.taken = taken
+        self.kinds = {}
+        self._assigner = assigner
+        self._evict = evict
+        self._inner = inner
+
+    def begin(self, state: ShardState, epoch: int, tell_failure: TellFailure) -> None:
+        """A task begins."""
+        self.kept = KeptRows(state, self.taken, epoch)
+        self.tell_failure = tell_failure
+
+    def add(self, pairs: Pairs, helds: Sequence[Held], verdicts: Verdicts | None) -> list[Fired]:
+        pieces = Pieces.of(pairs, verdicts, self.stamps)
+        first, positions = self._append(pairs)
+        places = (np.searchsorted(positions, pairs.positions)).tolist()
+        fired = []
+        for piece, stretch in enumerate(pieces.stretches):
+            held = helds[stretch]
+            pieces.take_in(piece, held)
+            if pieces.verdicts[piece]:
+                fired.append(pieces.fired(pairs, piece, held, first + places[pieces.bounds[piece + 1] - 1]))
+                if pieces.verdicts[piece] & PURGE:
+                    held.newest = None
+        return fired
+
+    def _append(self, pairs: Pairs) -> tuple[int, Any]:
+        """Stores each row once; returns the place of the first, and the positions that the places stand for."""
+        positions, pair = np.unique(pairs.positions, return_index=True)
+        rows = pairs.rows if len(pair) == len(pairs.positions) and bool((np.diff(pair) > 0).all()) else None
+        rows = pairs.rows.take(pair) if rows is None else rows
+        slots = np.array(pairs.slots, dtype=np.int64)[pairs.stretch_of()[pair]].tolist()
+        times = [0] * len(pair) if rows.times is None else rows.times.tolist()
+        return self.kept.append(slots, times, rows.objects), positions
+
+    def merge(self, older: Held, newer: Held) -> None:
+        join_counts(older, newer)
+
+    def resolve(self, fired: Fired) -> Any:
+        content = self._read(fired.slot, fired.name, fired.held, fired.content)
+        if fired.verdict & PURGE:
+            self._purge(fired.slot, fired.name, fired.held, fired.content)
+        return content
+
+    def read(self, slot: int, name: WindowName, held: Held) -> Any:
+        return self._read(slot, name, held, self.kept.next_place - 1)
+
+    def purge(self, slot: int, name: WindowName, held: Held) -> None:
+        self._purge(slot, name, held, self.kept.next_place - 1)
+        held.newest = None
+
+    def drop(self, slot: int, name: WindowName, held: Held) -> None:
+        """Rows go with the last of their windows, and windows go in the order of their ends."""
+        if self._assigner.overlaps:
+            rows = [row for row in self.kept.of_key(slot) if _last_end(self._assigner, row.time) <= name[1]]
+        else:
+            rows = self._within(slot, name, held, self.kept.next_place - 1)
+        self.kept.remove(slot, rows)
+
+    def forget(self) -> None:
+        self.kept.forget()
+
+    # --- what a window alone sees and throws away
+
+    def _within(self, slot: int, name: WindowName, held: Held, upto: int) -> list[KeptRow]:
+        start, end = name
+        since, gone = held.since, set(held.gone)
+        return [
+            row for row in self.kept.of_key(slot)
+            if start <= row.time < end and since <= row.place <= upto and row.place not in gone
+        ]  # fmt: skip
+
+    def _read(self, slot: int, name: WindowName, held: Held, upto: int) -> Any:
+        rows = self._within(slot, name, held, upto)
+        seen = rows
+        if self._evict is not None and rows:
+            try:
+                kept = _kept_by(self._evict, rows)
+            except Exception as error:
+                self.tell_failure(error, self._evict.keep, None, slot, name)
+                return None
+            seen = rows if self._evict.after else kept
+            self._throw_away(slot, held, rows, kept)
+        if self._inner is None:
+            return [row.row for row in seen]
+        return self._come_to(self._inner, seen, slot, name) if seen else None
+
+    def _come_to(self, inner: Accumulated | Reduced, seen: list[KeptRow], slot: int, name: WindowName) -> Any:
+        times = np.array([row.time for row in seen], dtype=np.int64)
+        objects = [row.row for row in seen]
+        try:
+            return inner.of_rows(Rows.of_objects(self.taken, objects, times))
+        except StopAdding as stop:
+            self.tell_failure(stop.refusal.error, stop.refusal.function, objects[stop.refusal.pair], slot, name)
+            return None
+
+    def _throw_away(self, slot: int, held: Held, rows: list[KeptRow], kept: list[KeptRow]) -> None:
+        if len(kept) == len(rows):
+            return
+        stays = {row.place for row in kept}
+        gone = [row for row in rows if row.place not in stays]
+        held.size -= len(gone)
+        if self._assigner.overlaps:
+            held.gone = [*held.gone, *(row.place for row in gone)]
+        else:
+            self.kept.remove(slot, gone)
+
+    def _purge(self, slot: int, name: WindowName, held: Held, upto: int) -> None:
+        rows = self._within(slot, name, held, upto)
+        if self._assigner.overlaps:
+            held.since, held.gone = upto + 1, []
+        else:
+            self.kept.remove(slot, rows)
+        held.size -= len(rows)
+
+
+def _kept_by(evict: Evictor, rows: list[KeptRow]) -> list[KeptRow]:
+    stays = evict.keep([row.row for row in rows], [row.time for row in rows])
+    return [row for row, stay in zip(rows, stays, strict=True) if stay]
+
+
+def _last_end(assigner: Assigner, time_us: int) -> int:
+    """The end of the last window that a row of this time belongs to."""
+    if isinstance(assigner, Sliding):
+        return aligned_us(time_us, assigner.every_us, assigner.offset_us) + assigner.size_us
+    assert isinstance(assigner, Cumulating)
+    return aligned_us(time_us, assigner.size_us, assigner.offset_us) + assigner.size_us
+
+
+def _place(row: KeptRow) -> int:
+    return row.place

@@ -1,0 +1,174 @@
+"""What a windowed step is: everything a user said in ``window(…)`` and the verb behind it, as frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.model.job import DeclaredState
+from headrace.operators.aggregates import Agg
+from headrace.operators.results import describe_results
+from headrace.operators.spec import Combined, StepInfo, StepSpec
+from headrace.operators.windows.assigners import Assigner, Session
+from headrace.operators.windows.evictors import Evictor
+from headrace.operators.windows.triggers import EveryRows, OnDelta, PerEpoch, Periodic, PerRow, Timeout, Trigger
+
+if TYPE_CHECKING:
+    from headrace.model.rows import RowCodec
+    from headrace.operators.contract import Operator
+    from headrace.state.handles import StateDecl
+
+WINDOW_START: Final = "window_start"
+WINDOW_END: Final = "window_end"
+PANE: Final = "pane"
+"""Columns of a result that tell its window, and whether it came early, on time or late."""
+
+FINALS: Final = "finals"
+"""Outlet of the results of windows that are gone for good."""
+
+
+@dataclass(frozen=True)
+class WindowSpec(StepSpec):
+    """A windowed step. What a window comes to is one of
+
+    - ``aggs``: declared aggregates and own Aggregators, by the name of their column;
+    - ``reduce``: a function of two rows;
+    - ``function`` alone: a WindowProcess that is given all rows;
+    - ``function`` with ``aggs`` or ``reduce``: a WindowProcess that is given the one row these come to, of type ``of``.
+    """
+
+    assigner: Assigner
+    fire: Trigger | None = None
+    """None: at the window's end, and again in each epoch in which late rows changed it."""
+    discard: bool = False
+    """Whether a window is emptied when it fires."""
+    allow_late_us: int = 0
+    evict: Evictor | None = None
+    aggs: Mapping[str, Agg[Any]] = field(default_factory=dict)
+    reduce: Callable[[Any, Any], Any] | None = None
+    function: Any = None
+    of: RowCodec | None = None
+    trigger_decls: tuple[StateDecl, ...] = ()
+    """What the class of an own trigger declares."""
+    timed: bool = True
+    """Whether the rows that come in have event times."""
+    keep_us: int = 0
+    """How long a window can still be read when it is gone; only where it is merged from slices."""
+
+    @property
+    def start_column(self) -> str:
+        return WINDOW_START
+
+    @property
+    def end_column(self) -> str:
+        return WINDOW_END
+
+    @property
+    def pane_column(self) -> str:
+        return PANE
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the rows themselves are kept until their window goes."""
+        alone = self.function is not None and not self.aggs and self.reduce is None
+        return alone or self.evict is not None or getattr(self.assigner, "slides", False)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a window may give more than one result."""
+        return self.fire is not None or self.allow_late_us > 0
+
+    @property
+    def uses_watermark(self) -> bool:
+        by_event = self.assigner.timed and self.assigner.clock == "event"
+        return by_event or _fires_on_event_time(self.fire, self.timed)
+
+    def build(self, info: StepInfo) -> Operator:
+        if self.is_columnar(info):
+            from headrace.operators.panes import PaneOperator
+
+            return PaneOperator(self, info)
+        from headrace.operators.windows.operator import WindowOperator
+
+        return WindowOperator(self, info)
+
+    def is_columnar(self, info: StepInfo) -> bool:
+        """Whether windows are merged from slices of partial aggregates, in columns."""
+        from headrace.operators.pane_plan import fits_panes
+
+        return fits_panes(self, info)
+
+    def combined(self, info: StepInfo) -> Combined | None:
+        from headrace.operators.combine import combine_panes
+
+        return combine_panes(self, info)
+
+    def states(self) -> Mapping[str, str]:
+        return {}
+
+    def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
+        """What windows are kept as; a table of slices says it itself."""
+        if self.is_columnar(info):
+            return {}
+        results: dict[str, list[Any]] = {}
+        if not self.keeps_rows:
+            results = describe_results(self.aggs, info.taken[0]) if self.aggs else {"!row": ["row"]}
+        clock = self.assigner.clock if self.assigner.timed else ""
+        return {"value": DeclaredState("windows", clock, results=results, key=info.key_fields)}
+
+    def tell(self) -> tuple[str, ...]:
+        notes = [_tell_assigner(self.assigner)]
+        notes += _tell_fire(self.fire)
+        if self.discard:
+            notes.append("discards what it has given out")
+        if self.allow_late_us:
+            notes.append(f"allows rows to be {_span(self.allow_late_us)} late")
+        if self.keeps_rows:
+            notes.append("keeps every row until its window goes")
+        return tuple(notes)
+
+
+def _fires_on_event_time(fire: Trigger | None, timed: bool) -> bool:
+    match fire:
+        case None | PerRow() | PerEpoch() | EveryRows() | OnDelta():
+            return False
+        case Periodic():
+            return fire.clock == "event"
+        case Timeout():
+            return _fires_on_event_time(fire.of, timed)
+        case _:
+            return timed
+
+
+def _tell_fire(fire: Trigger | None) -> list[str]:
+    match fire:
+        case None:
+            return []
+        case Periodic():
+            return [f"fires every {_span(fire.every_us)} of {fire.clock} time where it changed, and at the end"]
+        case PerRow():
+            return ["fires after every row"]
+        case PerEpoch():
+            return ["fires in every epoch where it changed"]
+        case EveryRows():
+            return [f"fires after every {fire.rows} rows"]
+        case OnDelta():
+            return [f"fires when rows differ by more than {fire.threshold:g}"]
+        case Timeout():
+            return [*_tell_fire(fire.of), f"fires after waiting for {_span(fire.span_us)}"]
+    return [f"fires by {type(fire).__name__}"]
+
+
+def _span(us: int) -> str:
+    from headrace.model.time import format_span
+
+    return format_span(us)
+
+
+def _tell_assigner(assigner: Assigner) -> str:
+    kind = type(assigner).__name__.lower()
+    if isinstance(assigner, Session) and assigner.gap_us is None:
+        return f"session windows, gap {assigner.gap_sql}"
+    spans = [_span(getattr(assigner, name)) for name in ("size_us", "every_us", "gap_us") if hasattr(assigner, name)]
+    return f"{kind} windows{' of ' if spans else ''}{' every '.join(spans)}, {assigner.clock} time"
