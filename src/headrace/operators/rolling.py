@@ -8,23 +8,23 @@ their final values read back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
-from msgspec import structs
 
 from headrace.errors import StoreError
 from headrace.model.batch import Int64s, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.values import ValueCodec, value_codec
 from headrace.operators.accumulate import Fold, Partials, make_fold
+from headrace.operators.accumulators import TIME_NOTE, accumulators_codec
 from headrace.operators.aggregates import Agg, Aggregator
 from headrace.operators.contract import TaskInfo
-from headrace.operators.failures import function_failed
-from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys
+from headrace.operators.failures import READ_ERRORS, function_failed
+from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys, starts_of
+from headrace.operators.own_aggregates import AddFailed, add_guarded, add_row
 from headrace.state.overlay import UNLOADED, ValueColumn
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.state.shard import ShardState
 
 VALUE_TABLE: Final = "value"
-TIME_TABLE: Final = "!time"
+TIME_TABLE: Final = TIME_NOTE
 """Time of the newest row, beside rows that do not tell it themselves."""
 _EMIT_ROWS: Final = 65_536
 
@@ -51,22 +51,26 @@ class RollingOperator(KeyedOperator):
         super().begin(task, state)
         self.column = self.state.values(VALUE_TABLE, self._stored, track=not self.per_row)
 
-    def finish(self) -> None:
+    def finish(self) -> Iterator[None]:
         if self.per_row:
             return
         for slots in self.state.changed(self.column):
             for start in range(0, len(slots), _EMIT_ROWS):
                 self.emit(self.results(slots[start : start + _EMIT_ROWS].tolist()))
+                yield
 
     def results(self, slots: list[int]) -> Rows:
         """The rows to give out for these keys."""
         raise NotImplementedError
 
-    def failure(self, error: Exception, function: Any, row: Any, slot: int) -> Exception:
+    def key_of(self, slot: int) -> Any:
+        return decode_keys([self.state.name(slot)], self.key_type)[0]
+
+    def failure(self, error: Exception, function: Any, row: Any, slot: int, way_out: str = READ_ERRORS) -> Exception:
         if isinstance(error, StoreError):
             return error
-        key = decode_keys([self.state.name(slot)], self.key_type)[0]
-        return function_failed(error, step=self.step, function=function, row=row, key=key)
+        key = self.key_of(slot)
+        return function_failed(error, step=self.step, function=function, row=row, key=key, way_out=way_out)
 
 
 class _RowRolling(RollingOperator):
@@ -99,14 +103,14 @@ class ReduceOperator(_RowRolling):
 
     def handle(self, port: int, batch: KeyedBatch) -> None:
         made, survived = self._reduce(batch.rows.objects, batch.slots.tolist(), batch.rows.times)
-        times = batch.rows.times
-        if not self.per_row:
-            if times is not None:
-                self._keep_times(batch, times)
-            return
+        times, slots = batch.rows.times, batch.slots
         if times is not None and len(survived) < len(times):
-            times = times[np.array(survived, dtype=np.int64)]
-        self.emit(Rows.of_objects(self.codec, made, times))
+            kept = np.array(survived, dtype=np.int64)
+            times, slots = times[kept], slots[kept]
+        if self.per_row:
+            self.emit(Rows.of_objects(self.codec, made, times))
+        elif times is not None and len(times):
+            self._keep_times(slots, times)
 
     def _reduce(self, events: list[Any], slots: list[int], times: Int64s | None) -> tuple[list[Any], list[int]]:
         """The reduced row after each row, and the positions of the rows that did not fail."""
@@ -123,13 +127,14 @@ class ReduceOperator(_RowRolling):
             except Exception as error:
                 if not self.keeps_errors or isinstance(error, StoreError):
                     raise self.failure(error, function, event, slot) from error
-                self.keep_failed(error, function, event, None if times is None else int(times[position]))
+                at = None if times is None else int(times[position])
+                self.keep_failed(error, function, event, at, key=self.key_of(slot))
         return made, survived
 
-    def _keep_times(self, batch: KeyedBatch, times: Int64s) -> None:
-        starts = batch.starts()
+    def _keep_times(self, slots: Int64s, times: Int64s) -> None:
+        starts = starts_of(slots)
         newest = np.maximum.reduceat(times, starts).tolist()
-        for slot, time in zip(batch.slots[starts].tolist(), newest):
+        for slot, time in zip(slots[starts].tolist(), newest):
             held = self.times.get(slot)
             if held is None or time > held:
                 self.times.put(slot, time)
@@ -176,6 +181,8 @@ class AggregateOperator(RollingOperator):
     ) -> None:  # fmt: skip
         self.aggs = dict(aggs)
         self.folds: list[Fold | None] = [make_fold(agg, taken, f"step {step}") for agg in aggs.values()]
+        self.finishing = list(self.folds)
+        """How accumulators become results; None for own aggregators."""
         self.codec = codec
         self.key_fields = tuple(key_fields)
         """Columns of the result that hold the key, part by part."""
@@ -186,19 +193,34 @@ class AggregateOperator(RollingOperator):
 
     def handle(self, port: int, batch: KeyedBatch) -> None:
         if self.per_row:
-            self._handle_rows(batch)
-            return
+            counted, snapshots = self.roll_rows(batch)
+            self.give_rows(counted, snapshots)
+        else:
+            self.roll(batch)
+
+    def roll(self, batch: KeyedBatch) -> KeyedBatch:
+        """Adds rows to the accumulators of their keys; returns those that count."""
+        added: dict[int, list[Any]] = {}
+        if self._own and self.keeps_errors:
+            batch = self._add_guarded(batch, added)
+            if not len(batch.rows):
+                return batch
         starts = batch.starts()
         slots = batch.slots[starts].tolist()
         held = self._take(slots)
         for i, fold in enumerate(self.folds):
             if fold is not None:
                 _merge_in(held, i, fold, fold.partials(batch.rows, starts))
-        for i, agg in self._own:
-            self._add_own(held, i, agg, batch, starts)
+        if added:
+            for accs, slot in zip(held, slots):
+                for i, _ in self._own:
+                    accs[i] = added[slot][i]
+        elif self._own:
+            self._add_own(held, batch, starts)
         if batch.rows.times is not None:
             for accs, time in zip(held, np.maximum.reduceat(batch.rows.times, starts).tolist()):
                 accs[-1] = time if accs[-1] is None or time > accs[-1] else accs[-1]
+        return batch
 
     def _take(self, slots: list[int]) -> list[list[Any]]:
         """The accumulators of each key and the time of its newest row, as lists that may be changed in place."""
@@ -215,47 +237,100 @@ class AggregateOperator(RollingOperator):
             held.append(accs)
         return held
 
-    def _add_own(
-        self, held: list[list[Any]], i: int, agg: Aggregator[Any, Any, Any], batch: KeyedBatch, starts: Int64s
-    ) -> None:
+    def _add_own(self, held: list[list[Any]], batch: KeyedBatch, starts: Int64s) -> None:
         events = batch.rows.objects
         ends = np.append(starts[1:], len(events)).tolist()
         for accs, start, end in zip(held, starts.tolist(), ends):
             for position in range(start, end):
-                accs[i] = self._add_one(accs[i], agg, events[position], batch, position)
+                try:
+                    add_row(self._own, accs, events[position])
+                except AddFailed as failed:
+                    raise self._stop(failed, batch, position) from failed.error
 
-    def _add_one(self, acc: Any, agg: Aggregator[Any, Any, Any], event: Any, batch: KeyedBatch, position: int) -> Any:
-        try:
-            return agg.add(agg.zero() if acc is None else acc, event)
-        except Exception as error:
-            if not self.keeps_errors:
-                raise self.failure(error, agg.add, event, int(batch.slots[position])) from error
-            times = batch.rows.times
-            self.keep_failed(error, agg.add, event, None if times is None else int(times[position]))
-            return acc
+    def _add_guarded(self, batch: KeyedBatch, added: dict[int, list[Any]]) -> KeyedBatch:
+        """Adds rows to own aggregators by key, into ``added``; returns the batch without the rows they refused."""
+        events, starts = batch.rows.objects, batch.starts()
+        ends = np.append(starts[1:], len(events)).tolist()
+        refused: list[int] = []
+        for slot, start, end in zip(batch.slots[starts].tolist(), starts.tolist(), ends):
+            try:
+                added[slot], failures = add_guarded(self._own, self._held(slot), events[start:end])
+            except AddFailed as error:
+                # A row that was taken a moment ago is refused now: there is no telling what such an aggregator counts.
+                raise self._stop(error, batch, start) from error.error
+            for place, failed in failures:
+                refused.append(start + place)
+                self._keep_refused(failed, batch, start + place)
+        if not refused:
+            return batch
+        kept = np.delete(np.arange(len(events)), refused)
+        return KeyedBatch(batch.rows.take(kept), batch.slots[kept])
 
-    def _handle_rows(self, batch: KeyedBatch) -> None:
-        """Gives out a result after every row: each row is a stretch of its own, and stretches are merged one by one."""
+    def _held(self, slot: int) -> list[Any]:
+        """The accumulators of a key and the time of its newest row, to look at."""
+        held: list[Any] = self.column.get(slot) or [None] * (len(self.folds) + 1)
+        return held
+
+    def _stop(self, failed: AddFailed, batch: KeyedBatch, position: int) -> Exception:
+        row, slot = batch.rows.objects[position], int(batch.slots[position])
+        return self.failure(failed.error, failed.aggregator.add, row, slot)
+
+    def _keep_refused(self, failed: AddFailed, batch: KeyedBatch, position: int) -> None:
+        row, times, key = batch.rows.objects[position], batch.rows.times, self.key_of(int(batch.slots[position]))
+        at = None if times is None else int(times[position])
+        self.keep_failed(failed.error, failed.aggregator.add, row, at, key=key)
+
+    def roll_rows(self, batch: KeyedBatch) -> tuple[KeyedBatch, list[list[Any]]]:
+        """The rows that count, and the accumulators after each; each row is a stretch of its own, merged one by one."""
         count = len(batch.rows)
         every = np.arange(count)
         partials = [None if fold is None else _spread(fold.partials(batch.rows, every), count) for fold in self.folds]
         times = None if batch.rows.times is None else batch.rows.times.tolist()
-        events = batch.rows.objects if self._own else []
         snapshots: list[list[Any]] = []
-        slots = batch.slots.tolist()
-        for row, slot in enumerate(slots):
-            accs = list(self.column.get(slot) or [None] * (len(self.folds) + 1))
+        counted: list[int] = []
+        for row, slot in enumerate(batch.slots.tolist()):
+            accs = self._with_own(batch, row, slot) if self._own else list(self._held(slot))
+            if accs is None:
+                continue
             for i, fold in enumerate(self.folds):
                 parts = partials[i]
                 if fold is not None and parts is not None and parts[row] is not None:
                     accs[i] = parts[row] if accs[i] is None else fold.merge(accs[i], parts[row])
-            for i, agg in self._own:
-                accs[i] = self._add_one(accs[i], agg, events[row], batch, row)
             if times is not None:
                 accs[-1] = times[row] if accs[-1] is None or times[row] > accs[-1] else accs[-1]
             self.column.put(slot, accs)
-            snapshots.append(accs)
-        self.emit(Rows.of_columns(self.codec, self._columns(slots, snapshots), batch.rows.times))
+            snapshots.append(self._frozen(accs, slot) if self._own else accs)
+            counted.append(row)
+        if len(counted) < count:
+            kept = np.array(counted, dtype=np.int64)
+            batch = KeyedBatch(batch.rows.take(kept), batch.slots[kept])
+        return batch, snapshots
+
+    def give_rows(self, batch: KeyedBatch, snapshots: list[list[Any]]) -> None:
+        """Gives out a result for every row."""
+        columns = self._columns(batch.slots.tolist(), snapshots, own_done=True)
+        self.emit(Rows.of_columns(self.codec, columns, batch.rows.times))
+
+    def _with_own(self, batch: KeyedBatch, row: int, slot: int) -> list[Any] | None:
+        """The accumulators of a row's key as a list of their own, the row added to own ones; None: it was refused."""
+        accs = list(self._held(slot))
+        if not self.keeps_errors:
+            try:
+                add_row(self._own, accs, batch.rows.objects[row])
+            except AddFailed as failed:
+                raise self._stop(failed, batch, row) from failed.error
+            return accs
+        accs, failures = add_guarded(self._own, accs, [batch.rows.objects[row]])
+        for refusal in failures:
+            self._keep_refused(refusal.failed, batch, row)
+        return None if failures else accs
+
+    def _frozen(self, accs: list[Any], slot: int) -> list[Any]:
+        """The accumulators as they are now: own ones may change in place with the next row, so their results."""
+        frozen = list(accs)
+        for i, agg in self._own:
+            frozen[i] = self._own_result(agg, accs[i], slot)
+        return frozen
 
     # --- what comes out
 
@@ -263,14 +338,16 @@ class AggregateOperator(RollingOperator):
         held = [self.column.get(slot) for slot in slots]
         return Rows.of_columns(self.codec, self._columns(slots, held), _stamps([accs[-1] for accs in held]))
 
-    def _columns(self, slots: list[int], held: list[list[Any]]) -> list[pa.Array]:
+    def _columns(self, slots: list[int], held: list[list[Any]], *, own_done: bool = False) -> list[pa.Array]:
+        """The columns of the result. ``own_done``: in the place of own accumulators stand their results."""
         made: dict[str, list[Any]] = {}
         for i, (name, agg) in enumerate(self.aggs.items()):
-            fold = self.folds[i]
+            fold = self.finishing[i]
             if fold is not None:
                 made[name] = fold.results([accs[i] for accs in held])
             elif isinstance(agg, Aggregator):
-                made[name] = [self._own_result(agg, accs[i], slot) for slot, accs in zip(slots, held)]
+                results = [accs[i] for accs in held]
+                made[name] = results if own_done else [self._own_result(agg, *each) for each in zip(results, slots)]
         keys = decode_keys([self.state.name(slot) for slot in slots], self.key_type)
         parts = [keys] if len(self.key_fields) == 1 else [list(part) for part in zip(*keys)]
         made.update(zip(self.key_fields, parts))
@@ -284,7 +361,7 @@ class AggregateOperator(RollingOperator):
         try:
             return agg.result(agg.zero() if acc is None else acc)
         except Exception as error:
-            raise self.failure(error, agg.result, None, slot) from error
+            raise self.failure(error, agg.result, None, slot, way_out="") from error
 
 
 def _stamps(times: Sequence[int | None]) -> Int64s | None:
@@ -313,15 +390,3 @@ def _spread(partials: Partials, count: int) -> list[Any]:
     for group, acc in zip(partials.groups, partials.accs):
         spread[group] = acc
     return spread
-
-
-def accumulators_codec(aggs: Mapping[str, Agg[Any]], folds: Sequence[Fold | None]) -> ValueCodec:
-    """Accumulators as a map by the name of their aggregate, so that aggregates may come and go; in memory a list."""
-    fields: list[Any] = []
-    for i, ((name, agg), fold) in enumerate(zip(aggs.items(), folds)):
-        kind = agg.accumulator_type() if isinstance(agg, Aggregator) else fold.acc_type if fold is not None else Any
-        fields.append((f"acc{i}", kind | None, msgspec.field(default=None, name=name)))
-    fields.append(("time", int | None, msgspec.field(default=None, name=TIME_TABLE)))
-    made = msgspec.defstruct("Accumulators", fields, gc=False, omit_defaults=True)
-    inner = value_codec(made)
-    return ValueCodec(lambda accs: inner.encode(made(*accs)), lambda raw: list(structs.astuple(inner.decode(raw))))

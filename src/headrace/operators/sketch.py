@@ -10,21 +10,13 @@ negative ones negative numbers, ordered like the numbers themselves.
 
 from __future__ import annotations
 
-from typing import Any, Final
-
 import numpy as np
 import numpy.typing as npt
 
 from headrace.model.batch import Int64s
+from headrace.model.sketches import LOG_GAMMA, OFFSET, SMALLEST, Sketch, quantile_of
 
-_ERROR: Final = 0.01
-_GAMMA: Final = (1 + _ERROR) / (1 - _ERROR)
-_LOG_GAMMA: Final = float(np.log(_GAMMA))
-_SMALLEST: Final = 1e-12
-_OFFSET: Final = 1 - int(np.floor(np.log(_SMALLEST) / _LOG_GAMMA))
-"""Shifts the bucket of the smallest number that is not zero to 1."""
-
-Sketch = dict[int, int]
+__all__ = ["Sketch", "merge_sketches", "quantile_of", "sketch_stretches"]
 
 
 def sketch_stretches(numbers: npt.NDArray[np.float64], starts: Int64s) -> list[Sketch]:
@@ -40,10 +32,10 @@ def sketch_stretches(numbers: npt.NDArray[np.float64], starts: Int64s) -> list[S
 
 
 def _buckets(numbers: npt.NDArray[np.float64]) -> Int64s:
-    sizes = np.clip(np.abs(np.nan_to_num(numbers)), _SMALLEST, None)
-    levels = np.ceil(np.log(sizes) / _LOG_GAMMA).astype(np.int64) + _OFFSET
+    sizes = np.clip(np.abs(np.nan_to_num(numbers)), SMALLEST, None)
+    levels = np.ceil(np.log(sizes) / LOG_GAMMA).astype(np.int64) + OFFSET
     levels = np.maximum(levels, 1)
-    tiny = np.abs(numbers) < _SMALLEST
+    tiny = np.abs(numbers) < SMALLEST
     signed: Int64s = np.where(tiny, 0, np.where(numbers < 0, -levels, levels))
     return signed
 
@@ -54,24 +46,3 @@ def merge_sketches(older: Sketch, newer: Sketch) -> Sketch:
     for bucket, count in newer.items():
         merged[bucket] = merged.get(bucket, 0) + count
     return merged
-
-
-def quantile_of(sketch: Sketch, q: float) -> Any:
-    """The number at rank q · (n − 1), to within one percent; None for a sketch of nothing."""
-    if not sketch:
-        return None
-    rank = q * (sum(sketch.values()) - 1)
-    seen = 0
-    bucket = 0
-    for bucket in sorted(sketch):
-        seen += sketch[bucket]
-        if seen > rank:
-            break
-    return _middle(bucket)
-
-
-def _middle(bucket: int) -> float:
-    if bucket == 0:
-        return 0.0
-    middle = 2 * _GAMMA ** (abs(bucket) - _OFFSET) / (_GAMMA + 1)
-    return float(middle if bucket > 0 else -middle)

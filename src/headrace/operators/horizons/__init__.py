@@ -1,0 +1,1 @@
+"""Rolling aggregates over a moving horizon: ``hr.sum("cents", over="1h")``."""

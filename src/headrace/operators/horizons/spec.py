@@ -1,0 +1,54 @@
+"""A rolling aggregate with horizons, as the graph holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.job import DeclaredState
+from headrace.model.time import format_span
+from headrace.operators.aggregates import Agg, Declared
+from headrace.operators.results import describe_results
+from headrace.operators.spec import StepInfo, StepSpec
+
+if TYPE_CHECKING:
+    from headrace.operators.contract import Operator
+
+_TABLE = "value"
+_CLOCK = "event"
+
+
+def horizon_us(agg: Any) -> int | None:
+    """How far back an aggregate looks; None: at all rows."""
+    return agg.over_us if isinstance(agg, Declared) else None
+
+
+@dataclass(frozen=True)
+class HorizonSpec(StepSpec):
+    """Aggregates by name, of which at least one has a horizon."""
+
+    aggs: Mapping[str, Agg[Any]]
+    per_row: bool = False
+
+    def build(self, info: StepInfo) -> Operator:
+        from headrace.operators.horizons.operator import HorizonOperator
+
+        return HorizonOperator(
+            info.step, self.aggs, info.taken[0], info.codec, key_fields=info.key_fields, key_type=info.key_type,
+            per_row=self.per_row,
+        )  # fmt: skip
+
+    def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
+        results = describe_results(self.aggs, info.taken[0])
+        clock = self.expiring().get(_TABLE, "")
+        return {_TABLE: DeclaredState("aggregate", clock, results=results, key=info.key_fields)}
+
+    def expiring(self) -> Mapping[str, str]:
+        """What is kept of a key goes with its rows, unless something is kept of all of them."""
+        lasts = any(horizon_us(agg) is None for agg in self.aggs.values())
+        return {} if lasts else {_TABLE: _CLOCK}
+
+    def tell(self) -> tuple[str, ...]:
+        longest = max(horizon_us(agg) or 0 for agg in self.aggs.values())
+        return (f"keeps rows for {format_span(longest)} of event time, and an eighth of it more",)
