@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,14 @@ def written(folder: Path) -> dict[str, list[str]]:
         json.dumps(row, default=str) for file in folder.glob("totals/**/part-*") for row in _rows(file)
     )
     return result
+
+
+def written_lines(folder: Path, outputs: Iterable[str]) -> dict[str, list[str]]:
+    """Every line of outputs that are written as JSON lines, sorted."""
+    return {
+        name: sorted(line for file in folder.glob(f"{name}/**/part-*") for line in file.read_text().splitlines())
+        for name in outputs
+    }
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:

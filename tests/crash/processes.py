@@ -23,6 +23,7 @@ def start_program(
     crash: dict[str, Any] | None = None,
     *,
     until: str = "drained",
+    program: str = "program",
     stdout: int = subprocess.PIPE,
 ) -> subprocess.Popen[str]:
     """The program in a session of its own, so that everything it started can be found."""
@@ -33,7 +34,7 @@ def start_program(
     if crash is not None:
         environment[ENVIRONMENT] = json.dumps(crash)
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.crash.program", str(folder), str(rows), str(per_epoch), until],
+        [sys.executable, "-m", f"tests.crash.{program}", str(folder), str(rows), str(per_epoch), until],
         env=environment,
         cwd=ROOT,
         text=True,

@@ -107,10 +107,14 @@ def build(folder: Path, rows: int, per_epoch: int) -> hr.App:
     return app
 
 
-def main(folder: str, rows: str, per_epoch: str, until: str) -> None:
+def prepare() -> None:
+    """Workers inherit the plan of the crash, and have to know whom to kill."""
     if text := os.environ.get(ENVIRONMENT):
-        # Workers inherit this, and have to know whom to kill.
         os.environ[ENVIRONMENT] = json.dumps({**json.loads(text), "pid": os.getpid()})
+
+
+def main(folder: str, rows: str, per_epoch: str, until: str) -> None:
+    prepare()
     app = build(Path(folder), int(rows), int(per_epoch))
     store = str(Path(folder) / "store")
     app.run(until=until, store=store, parallelism=2, master="local[2]", plain=True)  # type: ignore[arg-type]

@@ -1,0 +1,119 @@
+"""A second program that is killed: windows, sessions, an interval join, broadcast rules, a loop and requests.
+
+Run as ``python -m tests.crash.timed_program FOLDER ROWS PER_EPOCH UNTIL``, like `tests.crash.program`.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import headrace as hr
+from tests.crash.program import START, prepare
+
+OUTPUTS = ("per_page", "sessions", "pairs", "unanswered", "matched", "tired", "asked")
+
+
+class View(hr.Record):
+    user: str
+    page: str
+    at: hr.Timestamp
+    n: int = 1
+
+
+class Answer(hr.Record):
+    user: str
+    at: hr.Timestamp
+
+
+class Rule(hr.Record):
+    page: str
+    least: int
+
+
+class Pair(hr.Record):
+    user: str
+    at: hr.Timestamp
+    answered: hr.Timestamp
+
+
+class Match(hr.BroadcastProcess[View, Rule, View, str]):
+    """Views that a rule asks for; the rules change all the time."""
+
+    rules: hr.BroadcastState[str, int]
+    seen: hr.ValueState[int]
+
+    def on_broadcast(self, event: Rule, ctx: hr.BroadcastContext[str]) -> None:
+        self.rules[event.page] = event.least
+
+    def on_event(self, event: View, ctx: hr.Context[str]) -> Iterator[View]:
+        self.seen.set(self.seen.get(0) + event.n)
+        if event.n >= self.rules.get(event.page, 10):
+            yield event
+
+
+async def ask(view: View) -> View:
+    return view.replace(page=view.page.upper())
+
+
+def make_view(i: int, rng: random.Random) -> View:
+    at = START + i * 400_000 + rng.randrange(-2_000_000, 2_000_000)
+    return View(f"user-{rng.randrange(60)}", f"page-{rng.randrange(6)}", hr.Timestamp(at), rng.randrange(1, 10))
+
+
+def make_answer(i: int, rng: random.Random) -> Answer:
+    return Answer(f"user-{rng.randrange(60)}", hr.Timestamp(START + i * 800_000 + rng.randrange(-2_000_000, 2_000_000)))
+
+
+def make_rule(i: int, rng: random.Random) -> Rule:
+    return Rule(f"page-{rng.randrange(6)}", rng.randrange(4, 11))
+
+
+def build(folder: Path, rows: int, per_epoch: int) -> hr.App:
+    app = hr.App("timed")
+
+    def read(name: str, make: object, share: int) -> hr.source.Source:  # type: ignore[name-defined]
+        return hr.source.generator(make, rate=None, total=rows // share, per_epoch=per_epoch // share, seed=share)  # type: ignore[arg-type]
+
+    views = app.read("views", read("views", make_view, 1), View, time=View.at, out_of_order="5s")
+    answers = app.read("answers", read("answers", make_answer, 2), Answer, time=Answer.at, out_of_order="5s")
+    rules = app.read("rules", read("rules", make_rule, 100), Rule)
+
+    def write(stream: hr.Stream[object], name: str) -> None:  # type: ignore[type-arg]
+        stream.write(hr.sink.files(str(folder / name), format="json"), name=name)
+
+    per_page = (
+        views.key_by(View.page)
+        .window(hr.sliding("1m", every="20s"), allow_late="10s")
+        .aggregate(n=hr.sum("n"), most=hr.max("n"), users=hr.count())
+        .named("per_page_windows")
+    )
+    write(per_page.finals(), "per_page")
+    sessions = (
+        views.key_by(View.user).window(hr.session("15s")).aggregate(n=hr.count(), pages=hr.count_distinct("page"))
+    ).named("sessions_of_users")
+    write(sessions, "sessions")
+    joined = views.key_by(View.user).join(answers.key_by(Answer.user), within=("0s", "10s"), how="inner")
+    write(joined.unmatched_left, "unanswered")
+    pairs = joined.select(Pair, user="left.user", at="left.at", answered="right.at").named("answered_views")
+    write(pairs, "pairs")
+    write(views.key_by(View.user).connect(rules.broadcast()).process(Match()), "matched")
+    again = app.loop("again", View)
+    tired = views.where("n > 7").union(again).map(lambda view: view.replace(n=view.n - 3), output=View)
+    tired.where("n > 4").feed(again)
+    write(tired.where("n <= 4"), "tired")
+    write(views.where("n = 9").map_async(ask, output=View), "asked")
+    return app
+
+
+def main(folder: str, rows: str, per_epoch: str, until: str) -> None:
+    prepare()
+    app = build(Path(folder), int(rows), int(per_epoch))
+    store = str(Path(folder) / "store")
+    app.run(until=until, store=store, parallelism=2, master="local[2]", plain=True)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
