@@ -1,0 +1,86 @@
+"""What servers answer, whatever they speak: values as MessagePack, and the epoch they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from headrace.model.window import Window
+from headrace.query.client.steps import Line, Server, Steps
+from headrace.query.shape import Kind
+
+Version = tuple[int, int]
+"""Timeline and epoch; later ones are greater."""
+
+
+class Told(NamedTuple):
+    """What an answer says of itself."""
+
+    version: Version
+    age_s: float
+    """How old the epoch was when the server answered."""
+    watermark_us: int | None = None
+
+    @property
+    def epoch(self) -> int:
+        return self.version[1]
+
+
+class Values(NamedTuple):
+    told: Told
+    values: list[bytes | None]
+
+
+class Windows(NamedTuple):
+    told: Told
+    windows: list[tuple[Window, bytes]]
+
+
+class Page(NamedTuple):
+    told: Told
+    entries: list[tuple[bytes, bytes]]
+    """Keys as they are stored, values as MessagePack."""
+    next: str | None
+    """Where the walk goes on; None: it is over."""
+
+
+class Wire(Protocol):
+    """A connection to one server, in the protocol it speaks. One request at a time."""
+
+    server: Server
+    line: Line
+    reusable: bool
+    """Whether another request may follow."""
+
+    def hello(self, timeout_s: float) -> Steps[None]:
+        """Says who asks; the first thing on a connection."""
+
+    def get(self, address: str, keys: list[bytes], seen: Version, timeout_s: float) -> Steps[Values]:
+        """The values of keys, all of one epoch, which is not older than ``seen``."""
+
+    def windows(self, address: str, key: bytes, seen: Version, timeout_s: float) -> Steps[Windows]:
+        """All windows of a key that are kept."""
+
+    def page(self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float) -> Steps[Page]:
+        """Some keys and values, from where the page before ended."""
+
+    def count(self, address: str, seen: Version, timeout_s: float) -> Steps[int]:
+        """How many keys there are."""
+
+    def kind(self, address: str, seen: Version, timeout_s: float) -> Steps[Kind]:
+        """What a state keeps per key."""
+
+    def states(self, seen: Version, timeout_s: float) -> Steps[list[str]]:
+        """The states that may be read."""
+
+    def arrow(self, address: str, seen: Version, timeout_s: float) -> Steps[bytes | None]:
+        """The whole state as an Arrow stream; None where the protocol has none."""
+
+    def wait(self, epoch: int, offsets: Mapping[str, Any], timeout_s: float) -> Steps[Told]:
+        """Comes back when an epoch is published and sources are read so far; raises `Behind` when not in time."""
+
+    def watch(self, address: str, key: bytes, timeout_s: float) -> Steps[None]:
+        """Begins to watch a key; the connection is for nothing else from then on."""
+
+    def watched(self, timeout_s: float) -> Steps[tuple[Told | None, bytes | None] | None]:
+        """The value of the watched key, now and after it changed; None where nothing came in time."""

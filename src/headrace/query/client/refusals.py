@@ -1,0 +1,29 @@
+"""Errors of a client: what no server would answer, in the words of the server that refused it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from headrace.errors import Forbidden, HeadraceError, ProgramError, StoreError, Unreachable
+from headrace.query.client.steps import Server
+
+_BY_STATUS: Final[dict[int, type[HeadraceError]]] = {400: ProgramError, 401: Forbidden, 403: Forbidden}
+
+
+def refusal(server: Server, status: int, parts: Mapping[str, Any]) -> HeadraceError:
+    """What a server refused for good."""
+    told = {name: str(parts.get(name, "")) for name in ("expected", "found", "next_move")}
+    where = f"{server}, {parts['where']}" if parts.get("where") else str(server)
+    return _BY_STATUS.get(status, StoreError)(str(parts.get("what", "")), where=where, **told)
+
+
+def unreachable(servers: Sequence[Server], timeout_s: float, last: str) -> Unreachable:
+    """Nobody answered in time."""
+    return Unreachable(
+        "no server answered",
+        where=", ".join(map(str, servers)),
+        expected=f"an answer within {timeout_s:g}s",
+        found=last,
+        next_move="start one with `headrace serve STORE`, or `headrace run --serve`; look at host, port and TLS",
+    )

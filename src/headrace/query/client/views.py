@@ -1,0 +1,199 @@
+"""One state behind a server, as a read-only mapping: what `hr.Store` gives, of a job on another machine.
+
+Unlike a view of a store, which stays with one epoch, these follow the job: each request is answered from the newest
+epoch of the server, never from one older than an answer before. All keys of one `get_many` are of one epoch (up to
+10,000 keys), and so is a whole DataFrame over HTTP; a walk with `scan` goes page by page, and gives each key that is
+there all the time once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, cast
+
+import pyarrow as pa
+from typing_extensions import TypeVar
+
+from headrace.model.window import Window
+from headrace.query.client.awaiting import Awaiting
+from headrace.query.client.blocking import Blocking
+from headrace.query.client.requests import Requests, Watching
+from headrace.query.shape import Kind
+from headrace.query.tables import to_frame
+from headrace.query.windows import WINDOW_END, WINDOW_START
+
+if TYPE_CHECKING:
+    import polars as pl
+
+V = TypeVar("V", default=Any)
+
+
+class ServedView(Mapping[Any, V], Generic[V]):
+    """The state of every key, as the server knows it now. Made by ``hr.Client(…).state(…)``."""
+
+    def __init__(self, io: Blocking, requests: Requests) -> None:
+        self._io = io
+        self._requests = requests
+        self._kind: Kind | None = None
+        self.address = requests.address
+        """``step`` or ``step.state``."""
+
+    def __repr__(self) -> str:
+        return f"ServedView({self.address!r})"
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the newest answer; −1 before the first."""
+        return self._requests.session.seen[1]
+
+    @property
+    def kind(self) -> Kind:
+        """``value``, ``map``, ``list``, ``timers`` or ``windows``."""
+        if self._kind is None:
+            kind: Kind = self._io.run(self._requests.kind())
+            self._kind = kind
+        return self._kind
+
+    def __getitem__(self, key: Any) -> V:
+        [found] = self._io.run(self._requests.get_many([key]))
+        if found is None:
+            raise KeyError(key)
+        return cast(V, found)
+
+    def __contains__(self, key: object) -> bool:
+        return self._io.run(self._requests.get_many([key]))[0] is not None
+
+    def get_many(self, keys: Iterable[Any]) -> list[V | None]:
+        """The values of several keys in the order asked, None where there is none; one request."""
+        return self._io.run(self._requests.get_many(list(keys)))
+
+    def windows(self, key: Any) -> dict[Window, V]:
+        """Every window of a key that is kept, in the order of their ends, with its result."""
+        return self._io.run(self._requests.windows(key))
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, _ in self.scan())
+
+    def __len__(self) -> int:
+        return self._io.run(self._requests.count())
+
+    def scan(self, prefix: str = "") -> Iterator[tuple[Any, V]]:
+        """(key, value) of every key whose text starts with the prefix, fetched page by page."""
+        after: str | None = ""
+        while after is not None:
+            entries, after = self._io.run(self._requests.page(prefix, after))
+            yield from entries
+
+    def watch(self, key: Any) -> Iterator[V | None]:
+        """The value of a key now, and again whenever it changed; None while there is none. Does not end by itself.
+
+        Of changes that follow each other faster than they are taken, the last one is given.
+        """
+        watching = Watching(self._requests, key)
+        try:
+            while True:
+                yield self._io.run(watching.next())
+        finally:
+            watching.close()
+
+    def to_polars(self) -> pl.DataFrame:
+        """The whole state as a DataFrame, with the columns that ``hr.Store`` gives it."""
+        kind = self.kind
+        typed = self._requests.value_type not in (None, Any)
+        if kind == "windows" or not typed:
+            arrow = self._io.run(self._requests.arrow())
+            if arrow is not None:
+                return frame_of(arrow)
+        if kind == "windows":
+            plain: ServedView[Any] = ServedView(self._io, self._requests.untyped())
+            return rows_frame(value for key in plain for value in plain.windows(key).values())
+        return to_frame(kind, self.scan(), self._requests.value_type)
+
+
+class AsyncServedView(Generic[V]):
+    """The same for programs that await. Made by ``hr.AsyncClient(…).state(…)``."""
+
+    def __init__(self, io: Awaiting, requests: Requests) -> None:
+        self._io = io
+        self._requests = requests
+        self.address = requests.address
+        """``step`` or ``step.state``."""
+
+    def __repr__(self) -> str:
+        return f"AsyncServedView({self.address!r})"
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the newest answer; −1 before the first."""
+        return self._requests.session.seen[1]
+
+    async def kind(self) -> Kind:
+        """``value``, ``map``, ``list``, ``timers`` or ``windows``."""
+        return await self._io.run(self._requests.kind())
+
+    async def get(self, key: Any, default: V | None = None) -> V | None:
+        """The value of a key."""
+        [found] = await self._io.run(self._requests.get_many([key]))
+        return default if found is None else found
+
+    async def get_many(self, keys: Iterable[Any]) -> list[V | None]:
+        """The values of several keys in the order asked, None where there is none; one request."""
+        return await self._io.run(self._requests.get_many(list(keys)))
+
+    async def windows(self, key: Any) -> dict[Window, V]:
+        """Every window of a key that is kept, in the order of their ends, with its result."""
+        return await self._io.run(self._requests.windows(key))
+
+    async def count(self) -> int:
+        """How many keys there are."""
+        return await self._io.run(self._requests.count())
+
+    async def scan(self, prefix: str = "") -> AsyncIterator[tuple[Any, V]]:
+        """(key, value) of every key whose text starts with the prefix, fetched page by page."""
+        after: str | None = ""
+        while after is not None:
+            entries, after = await self._io.run(self._requests.page(prefix, after))
+            for entry in entries:
+                yield entry
+
+    async def watch(self, key: Any) -> AsyncIterator[V | None]:
+        """The value of a key now, and again whenever it changed; None while there is none. Does not end by itself."""
+        watching = Watching(self._requests, key)
+        try:
+            while True:
+                yield await self._io.run(watching.next())
+        finally:
+            watching.close()
+
+    async def to_polars(self) -> pl.DataFrame:
+        """The whole state as a DataFrame, with the columns that ``hr.Store`` gives it."""
+        kind = await self.kind()
+        typed = self._requests.value_type not in (None, Any)
+        if kind == "windows" or not typed:
+            arrow = await self._io.run(self._requests.arrow())
+            if arrow is not None:
+                return frame_of(arrow)
+        if kind == "windows":
+            plain: AsyncServedView[Any] = AsyncServedView(self._io, self._requests.untyped())
+            found = [await plain.windows(key) async for key, _ in plain.scan()]
+            return rows_frame(value for windows in found for value in windows.values())
+        return to_frame(kind, [pair async for pair in self.scan()], self._requests.value_type)
+
+
+def frame_of(arrow: bytes) -> pl.DataFrame:
+    """A stream of Arrow as a DataFrame."""
+    import polars as pl
+
+    with pa.ipc.open_stream(arrow) as stream:
+        frame = pl.from_arrow(stream.read_all())
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def rows_frame(rows: Iterable[Any]) -> pl.DataFrame:
+    """Rows of windows, as plain Python, as a DataFrame; times as times."""
+    import polars as pl
+
+    frame = pl.DataFrame(list(rows), strict=False, infer_schema_length=None)
+    times = [name for name in (WINDOW_START, WINDOW_END) if name in frame.columns]
+    return frame.with_columns(pl.col(name).cast(pl.Datetime("us", "UTC")) for name in times)

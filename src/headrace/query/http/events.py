@@ -1,0 +1,212 @@
+"""Changes as server-sent events, pushed when an epoch is published.
+
+=========  =====================================================================================================
+event      data
+=========  =====================================================================================================
+change     a key and its new value (null: it is gone), with state and epoch
+epoch      all changes of the epoch before this line have been sent; it carries the ``id`` to go on from
+reset      epochs were missed that nobody keeps any more, or the job began anew: read the state again
+=========  =====================================================================================================
+
+Only ``epoch`` (and a sign of life every few seconds) carries an id, so a client that loses the connection in the middle
+of an epoch gets all of that epoch again, and none is left out. A client that reads more slowly than epochs are
+published gets the newest value of what changed meanwhile; nothing is queued for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from headrace.model.time import format_time
+from headrace.query.access import User
+from headrace.query.answers import JSON, PACKED, Table
+from headrace.query.http.asking import Asked, parse_key
+from headrace.query.http.downloads import Stream
+from headrace.query.http.job import Job, name_of
+from headrace.query.http.jobs import Jobs
+from headrace.query.http.problems import Problem, bad_parameter, shorten
+from headrace.query.http.shaping import headers_of, key_json, watermark_of
+from headrace.query.snapshot import Snapshot
+
+ALIVE_S: Final = 10.0
+"""Without changes a sign of life goes out this often, which also finds connections that are gone."""
+MAX_STATES: Final = 100
+KEYS_AT_ONCE: Final = 256
+FORMS: Final = {"true": JSON, "msgpack": PACKED, "false": ""}
+"""``values=`` → how values are told: as JSON, as MessagePack in base64, or not at all."""
+EVENTS_TYPE: Final = "text/event-stream; charset=utf-8"
+
+
+async def stream_changes(jobs: Jobs, asked: Asked) -> Response:
+    """``GET /v1/jobs/{app}/changes?state=…&key=…``."""
+    asked.only("state", "key", "values")
+    job = jobs.job(asked)
+    snapshot = job.snapshot()
+    watch = _watch_of(jobs, asked, job, snapshot)
+    headers = {**headers_of(job, snapshot), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    if asked.method == "HEAD":
+        return Response(None, 200, headers, EVENTS_TYPE)
+    jobs.begin_watch()
+    return Stream(watch.events(snapshot), headers, EVENTS_TYPE, on_end=jobs.end_watch)
+
+
+def _watch_of(jobs: Jobs, asked: Asked, job: Job, snapshot: Snapshot) -> Watch:
+    addresses = asked.texts("state") or [each for each in snapshot.addresses if asked.user.may_read(each)]
+    keys = asked.texts("key")
+    if len(addresses) > MAX_STATES or len(addresses) * len(keys) > jobs.limits.keys:
+        raise Problem(413, "too many states or keys for one stream", expected=f"up to {jobs.limits.keys} keys")
+    for address in addresses:
+        jobs.permit(asked, address)
+        if snapshot.table(address) is None:
+            raise jobs.missing_state(asked, snapshot, address)
+    last = asked.request.headers.get("last-event-id", "")
+    if (last and not last.partition("-")[0].isdecimal()) or len(last) > 40:
+        raise Problem(400, "Last-Event-ID is not one of ours", expected="the id of an event", found=shorten(last))
+    watched = [(address, key) for address in addresses for key in dict.fromkeys(keys)]
+    for address, key in watched:
+        table = snapshot.table(address)
+        assert table is not None
+        parse_key(table, key)
+    form = FORMS.get(asked.text("values", "true"))
+    if form is None:
+        raise bad_parameter("values", asked.text("values"), " or ".join(FORMS))
+    if watched:
+        return KeyWatch(jobs, job, asked.user, last, form, watched)
+    return StateWatch(jobs, job, asked.user, last, form, addresses)
+
+
+class Watch:
+    """What one client wants to hear of."""
+
+    def __init__(self, jobs: Jobs, job: Job, user: User, last: str, form: str) -> None:
+        self._jobs = jobs
+        self._user = user
+        self._job = job
+        self._last = last
+        self._form = form
+
+    async def events(self, snapshot: Snapshot) -> AsyncIterator[bytes]:
+        """The stream, from the snapshot on (or from what the client has seen last) until the client goes."""
+        yield b"retry: 1000\n\n"
+        async for part in self._begin(snapshot):
+            yield part
+        yield _epoch_event(snapshot)
+        while True:
+            began = asyncio.get_running_loop().time()
+            newer = await self._job.newer_than(snapshot, ALIVE_S)
+            if not self._job.service.access.is_known(self._user):
+                return
+            if newer is None:
+                if asyncio.get_running_loop().time() < began + ALIVE_S / 2:
+                    # Nobody waits any more: the server is being stopped.
+                    return
+                yield f": alive\nid: {name_of(snapshot)}\n\n".encode()
+                continue
+            told = False
+            async for part in self._between(snapshot, newer):
+                told = True
+                yield part
+            snapshot = newer
+            if told:
+                yield _epoch_event(snapshot)
+
+    def _begin(self, snapshot: Snapshot) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
+    def _between(self, old: Snapshot | None, new: Snapshot) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
+    def _change(self, table: Table, key: bytes, raw: bytes | None) -> bytes:
+        data: dict[str, Any] = {"state": table.address, "key": key_json(table, key), "epoch": table.epoch}
+        if self._form == PACKED:
+            # Bytes become base64.
+            data["value"] = raw
+        elif self._form:
+            data["value"] = None if raw is None else msgspec.Raw(raw)
+        return b"event: change\ndata: " + msgspec.json.encode(data) + b"\n\n"
+
+
+class KeyWatch(Watch):
+    """Some keys by name: their values are compared at each epoch, so none is missed however many epochs passed."""
+
+    def __init__(self, jobs: Jobs, job: Job, user: User, last: str, form: str, watched: list[tuple[str, str]]) -> None:
+        super().__init__(jobs, job, user, last, form)
+        self._watched: dict[tuple[str, str], bytes | None] = dict.fromkeys(watched)
+
+    async def _begin(self, snapshot: Snapshot) -> AsyncIterator[bytes]:
+        """The values as they are: whoever begins to watch need not ask for them besides."""
+        for part in self._compare(snapshot, everything=True):
+            yield part
+
+    async def _between(self, old: Snapshot | None, new: Snapshot) -> AsyncIterator[bytes]:
+        if old is not None and old.timeline != new.timeline:
+            yield _reset_event(new)
+        for part in self._compare(new, everything=False):
+            yield part
+
+    def _compare(self, snapshot: Snapshot, everything: bool) -> Iterator[bytes]:
+        for (address, text), before in self._watched.items():
+            table = snapshot.table(address)
+            if table is None:
+                continue
+            try:
+                key = parse_key(table, text)
+            except Problem:
+                # An empty state takes any key; the first ones that came are of another type.
+                continue
+            raw = table.get(key, self._form or JSON)
+            if everything or raw != before:
+                self._watched[address, text] = raw
+                yield self._change(table, key, raw)
+
+
+class StateWatch(Watch):
+    """Whole states: the keys come from the deltas of the epochs, and the values from the newest of them."""
+
+    def __init__(self, jobs: Jobs, job: Job, user: User, last: str, form: str, addresses: list[str]) -> None:
+        super().__init__(jobs, job, user, last, form)
+        self._addresses = frozenset(addresses)
+
+    async def _begin(self, snapshot: Snapshot) -> AsyncIterator[bytes]:
+        if not self._last:
+            return
+        seen = await self._job.seen(self._last)
+        async for part in self._between(seen, snapshot):
+            yield part
+
+    async def _between(self, old: Snapshot | None, new: Snapshot) -> AsyncIterator[bytes]:
+        if old is None or old.timeline != new.timeline or new.epoch < old.epoch:
+            yield _reset_event(new)
+            return
+        changes = self._changes(old, new)
+        while part := await self._jobs.in_thread(next, changes, b""):
+            yield part
+
+    def _changes(self, old: Snapshot, new: Snapshot) -> Iterator[bytes]:
+        """The events of everything that changed from one epoch to another, some keys at a time."""
+        if old.version == new.version:
+            return
+        for address, keys in new.changed(old):
+            table = new.table(address)
+            if table is None or address not in self._addresses:
+                continue
+            for start in range(0, len(keys), KEYS_AT_ONCE):
+                part = keys[start : start + KEYS_AT_ONCE]
+                raws = table.get_many(part, self._form or JSON)
+                yield b"".join(self._change(table, key, raw) for key, raw in zip(part, raws))
+
+
+def _epoch_event(snapshot: Snapshot) -> bytes:
+    mark = watermark_of(snapshot, None)
+    data = {"epoch": snapshot.epoch, "watermark": None if mark is None else format_time(mark)}
+    return b"event: epoch\nid: " + name_of(snapshot).encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
+
+
+def _reset_event(snapshot: Snapshot) -> bytes:
+    data = {"epoch": snapshot.epoch, "why": "epochs were missed, or the job began anew: read the state again"}
+    return b"event: reset\ndata: " + msgspec.json.encode(data) + b"\n\n"

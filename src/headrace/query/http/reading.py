@@ -1,0 +1,212 @@
+"""Reading state by key: one key, many keys, windows of a key, pages of keys. All of one request is of one epoch.
+
+What takes microseconds is answered in the loop; what may walk over many keys goes to a thread, a few at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from headrace.model.keys import hash_key
+from headrace.model.time import format_time
+from headrace.model.window import Window
+from headrace.query.answers import JSON, PACKED, Table, WindowTable, encode
+from headrace.query.http.asking import Asked, parse_key
+from headrace.query.http.jobs import EPOCH_PARAMETERS, Found, Jobs
+from headrace.query.http.problems import Problem, bad_parameter, shorten
+from headrace.query.http.shaping import TYPES, answer, key_json, many
+from headrace.query.patterns import Pattern
+
+FEW_KEYS: Final = 64
+"""Up to this many are looked up in the loop."""
+MAX_PAGE: Final = 10_000
+PAGE_KEYS: Final = 100
+SCAN_KEYS: Final = 200_000
+"""So many keys are looked at for one page; one that found nothing yet says where to go on."""
+STEP_KEYS: Final = 4096
+ANSWER_BYTES: Final = 64 * 2**20
+"""What one answer may hold; whole states are streamed instead."""
+
+
+async def read_key(jobs: Jobs, asked: Asked) -> Response:
+    """``GET …/state/{address}/{key}``: the value itself."""
+    asked.only("window", *EPOCH_PARAMETERS)
+    found = await jobs.find(asked)
+    if found.unchanged is not None:
+        return found.unchanged
+    key = parse_key(found.table, asked.names["key"])
+    if asked.has("window"):
+        wanted = asked.window()
+        windows = _windows(found.table, key)
+        if wanted not in windows:
+            raise missing_key(found.table, f"{asked.names['key']} in {asked.text('window')}")
+        return answer(windows[wanted], asked.form, found.headers)
+    raw = found.table.get(key, asked.form)
+    if raw is None:
+        raise missing_key(found.table, asked.names["key"])
+    return Response(raw, 200, found.headers, TYPES[asked.form])
+
+
+async def read_windows(jobs: Jobs, asked: Asked) -> Response:
+    """``GET …/state/{address}/{key}/windows``: every window of a key that is kept, those that end earlier first."""
+    asked.only(*EPOCH_PARAMETERS)
+    found = await jobs.find(asked)
+    if found.unchanged is not None:
+        return found.unchanged
+    windows = _windows(found.table, parse_key(found.table, asked.names["key"]))
+    if not windows:
+        raise missing_key(found.table, asked.names["key"])
+    return answer([_shown(window, value, asked.form) for window, value in windows.items()], asked.form, found.headers)
+
+
+async def read_keys(jobs: Jobs, asked: Asked) -> Response:
+    """``POST …/state/{address}/get``: many keys, in the order asked."""
+    asked.only(*EPOCH_PARAMETERS)
+    wanted = await asked.keys(jobs.limits.request_bytes, jobs.limits.keys)
+    found = await jobs.find(asked)
+    keys = [parse_key(found.table, key) for key in wanted.keys]
+    if wanted.windows:
+        values: list[Any] = await jobs.in_thread(_all_windows, found.table, keys, asked.form)
+    elif len(keys) <= FEW_KEYS:
+        values = _values(found.table, keys, asked.form)
+    else:
+        values = await jobs.in_thread(_values, found.table, keys, asked.form)
+    return many({**_place(found, asked.form), "values": values}, asked.form, found.headers)
+
+
+async def read_page(jobs: Jobs, asked: Asked, found: Found) -> Response:
+    """``GET …/state/{address}?prefix=…&limit=…&after=…``: keys and values in the order of their hashes."""
+    prefix, after = asked.text("prefix"), _cursor(asked)
+    limit = asked.number("limit", PAGE_KEYS, least=1, most=MAX_PAGE)
+    entries, at = await jobs.in_thread(_page, found.table, prefix, after, limit, asked.form)
+    more = None if at is None else f"{at:016x}"
+    return many({**_place(found, asked.form), "entries": entries, "next": more}, asked.form, found.headers)
+
+
+def _place(found: Found, form: str) -> dict[str, Any]:
+    place: dict[str, Any] = {"state": found.table.address, "epoch": found.snapshot.epoch}
+    return place if form == JSON else {**place, "kind": found.table.kind}
+
+
+# --- windows
+
+
+def _windows(table: Table, key: bytes) -> dict[Window, Any]:
+    if not isinstance(table, WindowTable):
+        raise Problem(
+            400,
+            "this state has no windows",
+            where=table.address,
+            expected="a windowed state",
+            found=f"a {table.kind} per key",
+            next_move="ask for the key alone",
+        )
+    return table.windows(key)
+
+
+def _shown(window: Window, value: Any, form: str) -> Any:
+    if form == PACKED:
+        return [int(window.start), int(window.end), value]
+    return {"start": format_time(int(window.start)), "end": format_time(int(window.end)), "value": value}
+
+
+def _all_windows(table: Table, keys: list[bytes], form: str) -> list[Any]:
+    made = (
+        msgspec.Raw(encode([_shown(window, value, form) for window, value in _windows(table, key).items()], form))
+        for key in keys
+    )
+    return _bounded(made)
+
+
+# --- values
+
+
+def _values(table: Table, keys: list[bytes], form: str) -> list[Any]:
+    slices = (table.get_many(keys[at : at + STEP_KEYS], form) for at in range(0, len(keys), STEP_KEYS))
+    return _bounded(None if raw is None else msgspec.Raw(raw) for part in slices for raw in part)
+
+
+def _bounded(values: Any) -> list[Any]:
+    """All of them, as long as one answer can hold them."""
+    held = []
+    size = 0
+    for value in values:
+        held.append(value)
+        size += 1 if value is None else len(memoryview(value))
+        if size > ANSWER_BYTES:
+            raise Problem(
+                413,
+                "the values are too large for one answer",
+                expected=f"up to {ANSWER_BYTES} bytes",
+                next_move="ask for fewer keys, or take the whole state with ?format=arrow",
+            )
+    return held
+
+
+# --- pages
+
+
+def _cursor(asked: Asked) -> int:
+    found = asked.text("after", "0")
+    try:
+        at = int(found, 16) if found.isalnum() and len(found) <= 16 else -1
+    except ValueError:
+        at = -1
+    if at < 0:
+        raise bad_parameter("after", found, "what `next` of the page before says")
+    return at
+
+
+def _page(table: Table, prefix: str, after: int, limit: int, form: str) -> tuple[list[Any], int | None]:
+    keys, at = find_keys(table, prefix, after, limit)
+    entries: list[Any] = []
+    size = 0
+    for start in range(0, len(keys), 256):
+        part = keys[start : start + 256]
+        for key, raw in zip(part, table.get_many(part, form)):
+            if raw is None:
+                continue
+            if size > ANSWER_BYTES:
+                return entries, hash_key(key)
+            size += len(raw)
+            value = msgspec.Raw(raw)
+            entries.append([key, value] if form == PACKED else {"key": key_json(table, key), "value": value})
+    return entries, at
+
+
+def find_keys(table: Table, prefix: str, after: int, limit: int) -> tuple[list[bytes], int | None]:
+    """Up to ``limit`` keys from a hash on whose text starts so, and the hash to go on from; None: that was all."""
+    pattern = Pattern(_literally(prefix) + "*") if prefix else None
+    keys: list[bytes] = []
+    at: int | None = after
+    looked_at = 0
+    while at is not None and len(keys) < limit and looked_at < SCAN_KEYS:
+        wanted = limit - len(keys)
+        count = wanted if pattern is None else max(wanted, STEP_KEYS)
+        found, at = table.page(at, count, pattern)
+        keys += found
+        looked_at += count
+    if len(keys) <= limit:
+        return keys, at
+    cut = limit
+    # Keys of one hash stand on one page, because the next one begins at a hash.
+    while cut < len(keys) and hash_key(keys[cut]) == hash_key(keys[cut - 1]):
+        cut += 1
+    return keys[:cut], hash_key(keys[cut]) if cut < len(keys) else at
+
+
+def _literally(prefix: str) -> str:
+    return "".join(f"\\{char}" if char in "*?[\\" else char for char in prefix)
+
+
+def missing_key(table: Table, key: str) -> Problem:
+    return Problem(
+        404,
+        "there is no such key in this epoch",
+        where=table.address,
+        found=shorten(key),
+        next_move="wait for the epoch that writes it with ?wait_epoch=…, or look at the keys with ?limit=10",
+    )

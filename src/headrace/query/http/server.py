@@ -1,0 +1,105 @@
+"""HTTP on a socket, in a loop that may serve other protocols besides: uvicorn without its own process and signals.
+
+A connection that does not say what it wants is closed after `HEAD_TIMEOUT_S`: uvicorn itself would wait for ever, and
+a few thousand such connections would be all that a server has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Any, Final
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_TIMEOUT_S: Final = 10.0
+HEAD_BYTES: Final = 32 * 1024
+"""What the line and the headers of a request may hold."""
+KEEP_ALIVE_S: Final = 60
+ABORT: Final = "abort"
+"""Name in the state of a request under which its connection can be cut off."""
+STOP_S: Final = 1
+
+
+class Protocol(H11Protocol):
+    """uvicorn's own, with a limit to the time until a request is whole, and headers of bounded size."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # Closing would wait for a client that does not read; whoever answers may have to cut it off.
+        self.app_state = {**self.app_state, ABORT: transport.abort}
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        cycle = self.cycle
+        super().data_received(data)
+        if self.cycle is not cycle:
+            self._stop_expecting()
+        elif self._head_timer is None and (cycle is None or cycle.response_complete):
+            # The first bytes of another request on the same connection.
+            self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_expecting()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._give_up)
+
+    def _stop_expecting(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # Signals belong to whoever runs the loop.
+        yield
+
+
+class HttpServer:
+    """Serves an application on a socket that listens already."""
+
+    def __init__(self, app: ASGIApp, *, connections: int, tls: ssl.SSLContext | None = None) -> None:
+        config = uvicorn.Config(
+            app,
+            interface="asgi3",
+            http=Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=connections,
+            h11_max_incomplete_event_size=HEAD_BYTES,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=STOP_S,
+            ssl_context_factory=None if tls is None else lambda config, default: tls,
+        )
+        self._server = _Server(config)
+        self._task: asyncio.Task[Any] | None = None
+
+    async def start(self, listening: socket.socket) -> None:
+        """Begins to answer; comes back at once."""
+        self._task = asyncio.create_task(self._server.serve([listening]))
+
+    async def stop(self) -> None:
+        """Lets answers that are on their way finish, for a moment."""
+        if self._task is None:
+            return
+        self._server.should_exit = True
+        await self._task

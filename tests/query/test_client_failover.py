@@ -1,0 +1,152 @@
+"""A client and its servers: those that fail are passed over, and no answer is older than one before."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace.errors import Unreachable
+from headrace.state import layout
+from tests.query.served import Served
+from tests.query.test_client import both, url_of
+from tests.query.tweets import Tweets
+
+pytestmark = pytest.mark.filterwarnings("ignore::headrace.HeadraceWarning")
+
+
+def copy_of(tweets: Tweets, path: Path) -> Path:
+    """The store as it is now; what comes later does not reach the copy."""
+    shutil.copytree(tweets.path, path)
+    return path
+
+
+@both
+def test_the_next_server_answers_when_one_is_gone(protocol: str, tmp_path: Path) -> None:
+    with Tweets(tmp_path / "store") as tweets:
+        tweets.push(("a", "12:01", 1))
+        with Served(tweets.path) as second:
+            second.wait_for(0)
+            with Served(tweets.path) as first:
+                first.wait_for(0)
+                client = hr.Client([url_of(first, protocol), url_of(second, protocol)])
+                view = client.state("watch.seen", int)
+                assert view["a"] == 1
+            second.wait_for(tweets.push(("a", "12:02", 1)))
+            # The connection that was open is gone, and nobody listens there any more.
+            assert view["a"] == 2
+            assert [view["a"] for _ in range(3)] == [2, 2, 2]
+            client.close()
+
+
+@both
+def test_a_server_that_was_started_again_is_found_again(protocol: str, tmp_path: Path) -> None:
+    with Tweets(tmp_path / "store") as tweets:
+        tweets.push(("a", "12:01", 1))
+        with Served(tweets.path) as served:
+            ports = {"port": served.port, "http_port": served.http_port}
+            client = hr.Client(url_of(served, protocol))
+            view = client.state("watch.seen", int)
+            assert view["a"] == 1
+            watched = view.watch("a")
+            assert next(watched) == 1
+        tweets.push(("a", "12:02", 1))
+        with Served(tweets.path, **ports):
+            assert view["a"] == 2
+            assert next(watched) == 2
+            watched.close()  # type: ignore[attr-defined]
+            client.close()
+
+
+@both
+def test_a_replica_that_is_behind_is_not_believed(protocol: str, tmp_path: Path) -> None:
+    with Tweets(tmp_path / "store") as tweets:
+        tweets.push(("a", "12:01", 1))
+        old = copy_of(tweets, tmp_path / "old")
+        tweets.push(("a", "12:02", 1))
+        with Served(old) as behind:
+            behind.wait_for(0)
+            with Served(tweets.path) as ahead:
+                ahead.wait_for(1)
+                urls = [url_of(ahead, protocol), url_of(behind, protocol)]
+                client = hr.Client(urls, timeout="400ms")
+                view = client.state("watch.seen", int)
+                assert view["a"] == 2
+            with pytest.raises(Unreachable):
+                view["a"]
+            assert hr.Client(urls).state("watch.seen", int)["a"] == 1
+            client.close()
+
+
+@both
+def test_a_client_waits_for_the_replica_that_catches_up(protocol: str, tmp_path: Path) -> None:
+    with Tweets(tmp_path / "store") as tweets:
+        tweets.push(("a", "12:01", 1))
+        replica = copy_of(tweets, tmp_path / "replica")
+        epoch = tweets.push(("a", "12:02", 1))
+        with Served(replica) as served, hr.Client(url_of(served, protocol), timeout="20s") as client:
+            assert client.state("watch.seen", int)["a"] == 1
+            answers: list[int] = []
+
+            def read() -> None:
+                client.wait_for(epoch)
+                answers.append(client.state("watch.seen", int)["a"])
+
+            reader = threading.Thread(target=read)
+            reader.start()
+            name = layout.manifest(0, epoch)
+            shutil.copyfile(tweets.path / name, tmp_path / "next")
+            (tmp_path / "next").rename(replica / name)
+            reader.join(20)
+            assert answers == [2]
+
+
+@both
+def test_nobody_there_is_told_with_all_that_was_tried(protocol: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    scheme = "redis" if protocol == "redis" else "http"
+    with hr.Client(f"{scheme}://127.0.0.1:{port}", timeout="100ms") as client, pytest.raises(Unreachable) as caught:
+        client.epoch
+    assert str(port) in caught.value.where
+    assert "refused" in caught.value.found
+    assert "headrace serve" in caught.value.next_move
+
+
+@both
+def test_a_server_that_says_nothing_is_passed_over(protocol: str, tmp_path: Path) -> None:
+    with Tweets(tmp_path / "store") as tweets, socket.create_server(("127.0.0.1", 0)) as silent:
+        tweets.push(("a", "12:01", 1))
+        scheme = "redis" if protocol == "redis" else "http"
+        with Served(tweets.path) as served:
+            urls = [f"{scheme}://127.0.0.1:{silent.getsockname()[1]}", url_of(served, protocol)]
+            with hr.Client(urls, timeout="4s") as client:
+                assert client.state("watch.seen", int)["a"] == 1
+
+
+@both
+def test_a_server_that_breaks_off_or_talks_nonsense_is_passed_over(protocol: str, tmp_path: Path) -> None:
+    with Tweets(tmp_path / "store") as tweets, socket.create_server(("127.0.0.1", 0)) as broken:
+        tweets.push(("a", "12:01", 1))
+
+        def answer_badly() -> None:
+            for nonsense in (b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", b"\x00\xffnonsense\r\n\r\n"):
+                line, _ = broken.accept()
+                with line:
+                    line.recv(1000)
+                    line.sendall(nonsense)
+
+        thread = threading.Thread(target=answer_badly, daemon=True)
+        thread.start()
+        scheme = "redis" if protocol == "redis" else "http"
+        with Served(tweets.path) as served:
+            served.wait_for(0)
+            bad = f"{scheme}://127.0.0.1:{broken.getsockname()[1]}"
+            for _ in range(3):
+                with hr.Client([bad, url_of(served, protocol)]) as client:
+                    assert client.state("watch.seen", int)["a"] == 1
+        thread.join(10)

@@ -1,0 +1,150 @@
+"""Who may read over HTTP, how much, and what becomes of those who ask for more or never end."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.query.access import Limits, add_user
+from headrace.query.http import events
+from headrace.query.http import server as http_server
+from tests.query.certificates import make_server_tls
+from tests.query.served import Served
+from tests.query.tweets import Tweets, fetch
+
+pytestmark = pytest.mark.filterwarnings("ignore::headrace.HeadraceWarning")
+STATE = "/v1/jobs/tweets/state"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    store = tmp_path_factory.mktemp("access") / "store"
+    with Tweets(store) as tweets:
+        tweets.push(("a", "12:01", 1), ("b", "12:01", 1))
+        yield store
+
+
+def test_a_token_is_asked_for_and_opens_what_its_user_may_read(
+    path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    users = tmp_path / "users.toml"
+    web, everything = add_user(users, "web", ("watch.s*",)), add_user(users, "boss", ())
+    with Served(path, users=users) as served, caplog.at_level(logging.WARNING, "headrace.audit"):
+        served.wait_for(0)
+        nobody = fetch(served.url, f"{STATE}/watch.seen/a")
+        assert (nobody.status, nobody.headers["www-authenticate"]) == (401, 'Bearer realm="headrace"')
+        assert fetch(served.url, "/health").status == 200
+        assert fetch(served.url, f"{STATE}/watch.seen/a", Authorization=f"Bearer {web}x").status == 401
+        assert fetch(served.url, f"{STATE}/watch.seen/a", Authorization=f"Bearer {web}").json == 1
+        # Whether a state exists is nobody's business who may not read it.
+        for address in ("hourly", "no_such_state"):
+            assert fetch(served.url, f"{STATE}/{address}/a", Authorization=f"Bearer {web}").status == 403
+        listed = fetch(served.url, STATE, Authorization=f"Bearer {web}").json["states"]
+        assert [told["state"] for told in listed] == ["watch.seen", "watch.sizes"]
+        changes = "/v1/jobs/tweets/changes"
+        assert fetch(served.url, f"{changes}?state=hourly", Authorization=f"Bearer {web}").status == 403
+        assert len(fetch(served.url, STATE, Authorization=f"Bearer {everything}").json["states"]) > 5
+        done = subprocess.run(
+            ["curl", "-sS", "-u", f"web:{web}", f"{served.url}{STATE}/watch.seen/b"], capture_output=True, timeout=30,
+            check=True,
+        )  # fmt: skip
+        assert done.stdout == b"1"
+    refused = [record.getMessage() for record in caplog.records if record.name == "headrace.audit"]
+    assert len(refused) == 5
+    assert any("(user web)" in line and "hourly" in line for line in refused)
+    assert all(web not in line for line in refused)
+
+
+def test_a_user_who_is_taken_out_hears_nothing_more(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "ALIVE_S", 0.05)
+    users = tmp_path / "users.toml"
+    token = add_user(users, "web", ())
+    with Served(path, users=users) as served:
+        served.wait_for(0)
+        connection = http.client.HTTPConnection("localhost", served.http_port, timeout=20)
+        headers = {"Authorization": f"Bearer {token}"}
+        connection.request("GET", "/v1/jobs/tweets/changes?state=watch.seen&key=a", headers=headers)
+        stream = connection.getresponse()
+        while stream.readline() != b"event: epoch\n":
+            pass
+        users.write_text("")
+        served.until(lambda: not served.service.access.users)
+        assert fetch(served.url, STATE, Authorization=f"Bearer {token}").status == 401
+        while stream.readline():
+            pass
+        connection.close()
+
+
+def test_https_is_spoken_with_a_certificate(path: Path, tmp_path: Path) -> None:
+    tls, trusted = make_server_tls(tmp_path)
+    with Served(path, tls=tls) as served:
+        served.wait_for(0)
+        done = subprocess.run(
+            ["curl", "-sS", "--cacert", str(trusted), f"{served.url}{STATE}/watch.seen/a"], capture_output=True,
+            timeout=30, check=True,
+        )  # fmt: skip
+        assert done.stdout == b"1"
+
+
+def test_requests_are_bounded_in_size_keys_and_rate(path: Path) -> None:
+    limits = Limits(request_bytes=1000, keys=10)
+    with Served(path, limits=limits) as served:
+        served.wait_for(0)
+        large = fetch(served.url, f"{STATE}/watch.seen/get", "POST", {"keys": ["x" * 2000]})
+        assert (large.status, large.json["error"]["expected"]) == (413, "up to 1000 bytes")
+        many = fetch(served.url, f"{STATE}/watch.seen/get", "POST", {"keys": ["a"] * 11})
+        assert (many.status, many.json["error"]["found"]) == (413, "11 keys")
+        keys = "&".join(f"key={i}" for i in range(11))
+        assert fetch(served.url, f"/v1/jobs/tweets/changes?state=watch.seen&{keys}").status == 413
+        assert fetch(served.url, f"{STATE}/watch.seen/{'x' * 40_000}").status == 414
+
+
+def test_who_asks_too_often_is_told_to_wait(path: Path, tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    token = add_user(users, "web", ())
+    users.write_text(users.read_text().replace("states =", "commands_per_second = 3\nstates ="))
+    with Served(path, users=users) as served:
+        served.wait_for(0)
+        answers = [fetch(served.url, f"{STATE}/watch.seen/a", Authorization=f"Bearer {token}") for _ in range(8)]
+        assert {answer.status for answer in answers} == {200, 429}
+        assert answers[0].status == 200
+        assert next(each for each in answers if each.status == 429).headers["retry-after"] == "1"
+
+
+def test_a_connection_that_never_asks_is_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "HEAD_TIMEOUT_S", 0.05)
+    with Served(path) as served:
+        served.wait_for(0)
+        for begun in (b"", b"GET /v1/jobs HTTP/1.1\r\nHost: lo"):
+            with socket.create_connection(("127.0.0.1", served.http_port), timeout=20) as line:
+                line.sendall(begun)
+                assert line.recv(100) == b""
+        # One that was answered stays open, until a second request begins and never ends.
+        with socket.create_connection(("127.0.0.1", served.http_port), timeout=20) as line:
+            line.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += line.recv(1000)
+            assert answer.startswith(b"HTTP/1.1 200")
+            line.sendall(b"GET /hea")
+            assert line.recv(100) == b""
+
+
+def test_headers_without_end_cost_no_memory(path: Path) -> None:
+    with Served(path) as served, socket.create_connection(("127.0.0.1", served.http_port), timeout=20) as line:
+        try:
+            line.sendall(b"GET /health HTTP/1.1\r\n")
+            for i in range(5_000):
+                line.sendall(b"x-%d: %b\r\n" % (i, b"y" * 100))
+            answer = line.recv(1000)
+        except OSError:
+            answer = b""
+        assert not answer or b"400" in answer
