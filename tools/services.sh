@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that tests talk to. None are needed so far; a test that needs one adds it here, skips
-# without it on a laptop and fails without it in CI.
+# Installs the Debian packages that tests talk to. A test that needs one adds it here, skips without it on a laptop and
+# fails without it in CI.
 set -euo pipefail
-packages=()
+packages=(chromium redis-server redis-tools)
 
 missing=()
 for package in ${packages[@]+"${packages[@]}"}; do

@@ -10,7 +10,7 @@
     app = hr.App("tweets")
     views = app.read("views", hr.source.files("events/"), Impression, time=Impression.at, out_of_order="5s")
     totals = views.where("n > 0").key_by(Impression.tweet).aggregate(total=hr.sum("n")).named("totals")
-    totals.write(hr.sink.files("out/", format="parquet"))
+    totals.changes().write(hr.sink.files("out/", format="parquet"))
 
     if __name__ == "__main__":
         app.run()
@@ -23,23 +23,49 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+import headrace.dataflow.watermarking as watermarks
 import headrace.sinks as sink
 import headrace.sources as source
 from headrace.dataflow.app import App
+from headrace.dataflow.asynchronous import retry
+from headrace.dataflow.broadcast import BroadcastConnected, BroadcastProcess, BroadcastStream
 from headrace.dataflow.checks import HeadraceWarning
+from headrace.dataflow.cogrouped import CoGrouped, CoWindowProcess
+from headrace.dataflow.connected import Connected, ConnectedStream, CoProcess
 from headrace.dataflow.functions import Process
+from headrace.dataflow.joined import Joined
 from headrace.dataflow.keyed import KeyedStream, StepStream
+from headrace.dataflow.loops import Loop
 from headrace.dataflow.settings import Settings
 from headrace.dataflow.stream import Stream
 from headrace.dataflow.variables import secret, var
+from headrace.dataflow.windowed import Windowed, WindowProcess, WindowStream
+from headrace.dataflow.windows import (
+    cumulating,
+    early,
+    every,
+    keep_delta,
+    keep_rows,
+    keep_span,
+    on_delta,
+    per_epoch,
+    per_row,
+    rows,
+    session,
+    sliding,
+    timeout,
+    tumbling,
+    unbounded,
+)
 from headrace.errors import HeadraceError, ProgramError
 from headrace.model.expr import Expr, col
+from headrace.model.generators import WatermarkGenerator
 from headrace.model.record import Failed, Record, Row
+from headrace.model.requests import AsyncFunction, Retry
 from headrace.model.time import Duration, Span, Timestamp, days, hours, milliseconds, minutes, seconds, timestamp
 from headrace.operators.aggregates import (
     Agg,
     Aggregator,
-    Trigger,
     avg,
     collect,
     count,
@@ -48,17 +74,21 @@ from headrace.operators.aggregates import (
     last,
     max,
     min,
-    per_epoch,
-    per_row,
     quantile,
     sum,
     top,
 )
+from headrace.operators.windows.assigners import Assigner, Window
+from headrace.operators.windows.context import WindowContext
+from headrace.operators.windows.evictors import Evictor
+from headrace.operators.windows.triggers import Trigger, TriggerContext, TriggerResult
 from headrace.sinks.contract import Sink
 from headrace.sources.contract import Source
 from headrace.state.handles import (
     TTL,
     AggregatingState,
+    BroadcastContext,
+    BroadcastState,
     Context,
     Counter,
     ListState,
@@ -75,6 +105,7 @@ from headrace.state.handles import (
 
 if TYPE_CHECKING:
     from headrace import testing
+    from headrace.query.client import AsyncClient, Client
     from headrace.query.store import Store
     from headrace.query.view import StateView
     from headrace.spark.runner import Run
@@ -85,20 +116,38 @@ __all__ = [
     "AggregatingState",
     "Aggregator",
     "App",
+    "Assigner",
+    "AsyncClient",
+    "AsyncFunction",
+    "BroadcastConnected",
+    "BroadcastContext",
+    "BroadcastProcess",
+    "BroadcastState",
+    "BroadcastStream",
+    "Client",
+    "CoGrouped",
+    "CoProcess",
+    "CoWindowProcess",
+    "Connected",
+    "ConnectedStream",
     "Context",
     "Counter",
     "Duration",
+    "Evictor",
     "Expr",
     "Failed",
     "HeadraceError",
     "HeadraceWarning",
+    "Joined",
     "KeyedStream",
     "ListState",
+    "Loop",
     "MapState",
     "Process",
     "ProgramError",
     "Record",
     "ReducingState",
+    "Retry",
     "Row",
     "Run",
     "Settings",
@@ -114,40 +163,65 @@ __all__ = [
     "Timers",
     "Timestamp",
     "Trigger",
+    "TriggerContext",
+    "TriggerResult",
     "ValueState",
     "WallTimer",
+    "WatermarkGenerator",
+    "Window",
+    "WindowContext",
+    "WindowProcess",
+    "WindowStream",
+    "Windowed",
     "avg",
     "col",
     "collect",
     "count",
     "count_distinct",
+    "cumulating",
     "days",
+    "early",
+    "every",
     "first",
     "hours",
+    "keep_delta",
+    "keep_rows",
+    "keep_span",
     "last",
     "max",
     "milliseconds",
     "min",
     "minutes",
+    "on_delta",
     "per_epoch",
     "per_row",
     "quantile",
+    "retry",
+    "rows",
     "seconds",
     "secret",
+    "session",
     "sink",
+    "sliding",
     "source",
     "state",
     "sum",
     "testing",
+    "timeout",
     "timestamp",
     "top",
     "ttl",
+    "tumbling",
+    "unbounded",
     "var",
+    "watermarks",
 ]
 
 __version__ = "0.1.0"
 
 _WHEN_ASKED: Final = {
+    "AsyncClient": "headrace.query.client",
+    "Client": "headrace.query.client",
     "Run": "headrace.spark.runner",
     "StateView": "headrace.query.view",
     "Store": "headrace.query.store",

@@ -128,12 +128,41 @@ def play(
         screen(manifest)
 
     job = Job(app, settings, until, session, watch)
-    with _signals(job.stop, screen.say, job.started.is_set) as asked:
+    with _signals(job.stop, screen.say, job.started.is_set) as asked, serving_beside(settings, screen.say):
         run = Run(job)
         while not run.wait(_POLL_S):
             if seconds is not None and began and clock() - began[0] >= seconds:
                 job.stop()
         return bool(asked)
+
+
+@contextlib.contextmanager
+def serving_beside(settings: Settings, say: Callable[[str], None]) -> Iterator[None]:
+    """While inside, state is served where the settings say so: by a process of its own, which ends with this one.
+
+    Reads go on while the job starts again from its last epoch, because the server knows the store only.
+    """
+    place = settings.serve_at
+    if place is None:
+        yield
+        return
+    from headrace.query.processes import Workers
+    from headrace.query.serving import Options
+
+    def tell(told: Mapping[str, Any]) -> None:
+        if told.get("event") == "serving":
+            say(f"state is served: {' or '.join(told['try'])}")
+        elif told.get("event") in ("restarting", "ended"):
+            say(f"the server of state ended with code {told['code']}")
+
+    options = Options(store=settings.store, bind=place[0], port=place[1])
+    options.check()
+    workers = Workers(options, tell)
+    workers.start()
+    try:
+        yield
+    finally:
+        workers.stop()
 
 
 @contextlib.contextmanager

@@ -85,9 +85,7 @@ class EpochWatch:
     def __enter__(self) -> Self:
         if not self._plain:
             # Drawn anew also between epochs: where no row comes none is run, and time that stands still should show.
-            self._live = Live(
-                get_renderable=self._screen, console=self._console, refresh_per_second=4, transient=False
-            )
+            self._live = Live(get_renderable=self._screen, console=self._console, refresh_per_second=4, transient=False)
             self._live.__enter__()
         return self
 

@@ -1,16 +1,27 @@
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import random
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from rich.console import Console
 
 import headrace as hr
 from headrace.cli.demo import BoardLines, command_name
+from headrace.cli.demo_server import HTTP_PORT, DemoServer
 from headrace.demo import QUIET, START, TOLD_EVERY, Board, CountViews, Impression, Standing, make_demo, make_impression
+from headrace.errors import SettingsError
+from headrace.query.serving import LOOPBACK, PORT, bind
 from tests.cli.calling import call
 from tests.query.made_store import MadeStore, busy_epoch
 
@@ -145,8 +156,52 @@ def test_the_demo_ends_by_itself_and_resumes(tmp_path: Path) -> None:
     assert first.returncode == 0, first.stderr
     assert "the demo has ended" in first.stdout
     assert "Traceback" not in first.stderr
-    command = next(line for line in first.stdout.splitlines() if "count_views.views" in line).split("   ")[0].split()
+    command = next(line for line in first.stdout.splitlines() if "views tweet-" in line).split("   ")[0].split()
     told = run_headrace(*command[command.index("state") :], cwd=tmp_path)
     assert int(told.stdout) > 0
     second = run_headrace("demo", "--seconds", "1", "--rate", "2000", cwd=tmp_path)
     assert "resuming at epoch" in second.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_what_the_demo_says_to_try_works_while_it_stays(tmp_path: Path) -> None:
+    from tests.cli.processes import start_headrace
+
+    with start_headrace("demo", "--seconds", "2", "--rate", "2000", "--stay", cwd=tmp_path) as playing:
+        assert playing.stdout is not None
+        said = []
+        for line in playing.stdout:
+            said.append(line.strip())
+            if len(said) > 1 and said[-2].startswith("redis-cli"):
+                break
+        redis, curl = (shlex.split(line.split("   ")[0]) for line in said[-2:])
+        assert any(line.startswith("ask while it plays: redis-cli -p") for line in said)
+        answer = urlopen(curl[1], timeout=20).read()
+        assert int(answer) > 0
+        if shutil.which("redis-cli") is not None:
+            told = subprocess.run(redis, capture_output=True, timeout=20, check=True).stdout
+            assert told.strip() == answer
+        os.killpg(playing.pid, signal.SIGINT)
+        assert playing.wait(30) == 0
+
+
+def test_a_port_that_is_taken_keeps_no_demo_from_serving(store_path: Path) -> None:
+    taken = []
+    for port in (PORT, HTTP_PORT):
+        with contextlib.suppress(SettingsError):
+            taken.append(bind(LOOPBACK, port))
+            taken[-1].listen()
+    made = MadeStore(store_path)
+    busy_epoch(made)
+    served = threading.Event()
+    try:
+        with DemoServer(str(store_path), "tweets", served.set) as server:
+            assert served.wait(60)
+            (redis, _), (curl, _) = server.commands("tweet-1")
+            assert f"-p {PORT} " not in redis
+            assert urlopen(curl.split()[1], timeout=20).read() == b"1"
+    finally:
+        for each in taken:
+            each.close()

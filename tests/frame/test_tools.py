@@ -106,6 +106,24 @@ def test_an_environment_is_made_once_and_installed_with_constraints(clone: Clone
     assert "--constraint constraints.txt --editable .[dev]" in second.stdout
 
 
-def test_services_have_nothing_to_install_yet(clone: Clone) -> None:
+def test_services_that_are_there_are_left_alone(clone: Clone) -> None:
+    clone.fake("fakes/dpkg", "exit 0")
     done = clone.run("services.sh")
     assert (done.returncode, done.stdout) == (0, "• services: nothing to install\n")
+
+
+def test_root_installs_the_services_that_are_missing(clone: Clone) -> None:
+    clone.fake("fakes/dpkg", 'test "$2" != chromium')
+    clone.fake("fakes/id", "echo 0")
+    clone.fake("fakes/apt-get", 'echo "apt-get $*"')
+    done = clone.run("services.sh")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "apt-get install -y -qq --no-install-recommends chromium"
+
+
+def test_others_are_told_what_to_install(clone: Clone) -> None:
+    clone.fake("fakes/dpkg", 'test "$2" != redis-server')
+    clone.fake("fakes/id", "echo 1000")
+    done = clone.run("services.sh")
+    assert done.returncode == 1
+    assert "sudo apt-get install redis-server" in done.stderr

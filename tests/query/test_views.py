@@ -266,14 +266,14 @@ class SweptFiles(LocalStore):
         self.made = made
         self.swept = False
 
-    def open_buffer(self, path: str):  # type: ignore[no-untyped-def]
+    def open_buffer(self, path: str, crc: int | None = None):  # type: ignore[no-untyped-def]
         if not self.swept:
             self.swept = True
             for run in self.list(layout.RUNS):
                 self.delete(run)
             self.made.state = None if self.made.state is None else self._forget()
             self.made.epoch({"count": [values("views", [("a", 2)])]}, full=True)
-        return super().open_buffer(path)
+        return super().open_buffer(path, crc)
 
     def _forget(self):  # type: ignore[no-untyped-def]
         import msgspec

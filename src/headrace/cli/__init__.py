@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from headrace.cli import demo, doctor, epochs, explain, run, state
+from headrace.cli import demo, doctor, epochs, explain, run, serve, state
 
 __all__ = ["main"]
 
@@ -43,11 +43,13 @@ def _headrace(
     pass
 
 
-app.command("run", no_args_is_help=True)(run.run)
+app.command("run", no_args_is_help=True, cls=run.RunCommand)(run.run)
 app.command("demo")(demo.demo)
 app.command("explain", no_args_is_help=True)(explain.explain)
 app.command("epochs", no_args_is_help=True)(epochs.epochs)
 app.command("state", no_args_is_help=True)(state.state)
+app.command("serve", no_args_is_help=True)(serve.serve)
+app.command("token", no_args_is_help=True)(serve.token)
 app.command("doctor")(doctor.doctor)
 
 

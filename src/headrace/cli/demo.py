@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from headrace.cli.demo_server import DemoServer
     from headrace.demo import Board
     from headrace.foreground import Opening, Screen
     from headrace.state.manifest import Manifest
@@ -33,31 +34,43 @@ def demo(
     parallelism: Annotated[int | None, typer.Option("--parallelism", "-p", help="Number of shards.")] = None,
     rate: Annotated[float | None, typer.Option("--rate", min=1, help="Impressions per second [10000].")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget the counts of earlier plays.")] = False,
+    stay: Annotated[
+        bool | None, typer.Option("--stay/--no-stay", help="Serve the state after the end, too [on a terminal].")
+    ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Log lines instead of a live table.")] = False,
     as_json: Json = False,
     trace: Trace = False,
 ) -> None:
-    """Play generated tweet impressions, counted per tweet in state. Played again, it resumes.
+    """Play generated tweet impressions, counted per tweet in state and served. Played again, it resumes.
 
     Example: headrace demo --seconds 20
     """
     with told(trace=trace, as_json=as_json):
+        from headrace.cli.demo_server import DemoServer
         from headrace.demo import RATE, Board, make_demo
         from headrace.foreground import play, read_opening
 
         show_spark(trace)
         board = Board()
         app = make_demo(board, rate=rate or RATE)
-        settings = app.settings(store=store, parallelism=parallelism, fresh=fresh or None, plain=plain or None)
+        settings = app.settings(
+            store=store, parallelism=parallelism, fresh=fresh or None, plain=plain or None, serve=False
+        )
         opening = read_opening(settings)
         screen = _screen(board, opening, plain=settings.plain, as_json=as_json)
-        with aborting(screen):
-            screen.say(_hello(opening, seconds))
-            stopped = play(app, settings, "stopped", screen, seconds=seconds)
-        if isinstance(screen, JsonLines):
-            screen.end(stopped)
-        else:
-            _goodbye(board, screen, settings.store)
+
+        def serving() -> None:
+            screen.say(f"ask while it plays: {'   or   '.join(asked for asked, _ in server.commands(_tweet(board)))}")
+
+        with DemoServer(settings.store, app.name, serving) as server:
+            with aborting(screen):
+                screen.say(_hello(opening, seconds))
+                stopped = play(app, settings, "stopped", screen, seconds=seconds)
+            if isinstance(screen, JsonLines):
+                screen.end(stopped)
+                return
+            stays = not stopped and (sys.stdout.isatty() if stay is None else stay)
+            _goodbye(board, screen, settings.store, server if stays else None)
 
 
 def _hello(opening: Opening, seconds: float) -> str:
@@ -118,34 +131,54 @@ class BoardLines:
         return []
 
 
-def _goodbye(board: Board, screen: Screen, store: str) -> None:
-    """What happened, and commands that work now."""
+def _goodbye(board: Board, screen: Screen, store: str, server: DemoServer | None) -> None:
+    """What happened, and commands that work now; with a server, until Ctrl-C."""
     from rich.text import Text
 
+    from headrace.cli.demo_server import wait_for_signal
     from headrace.cli.show import make_console
-    from headrace.query.store import Store
 
     console = make_console()
     console.print(Text.assemble(("the demo has ended: ", "bold"), screen.summary()))
-    leaders = board.top()
-    if leaders:
+    if board.top():
         console.print(board.line())
+    commands = _own_commands(store, _tweet(board), serves=server is not None)
+    asked = [] if server is None else server.commands(_tweet(board))
+    width = max(len(command) for command, _ in (*commands, *asked))
+    console.print(Text("\ntry next", "bold"))
+    for command, why in commands:
+        console.print(Text.assemble((f"  {command:<{width}}", "cyan"), f"   {why}"))
+    if server is None:
+        return
+    console.print(Text("\nits state is served until Ctrl-C; try now", "bold"))
+    for command, why in asked:
+        console.print(Text.assemble((f"  {command:<{width}}", "cyan"), f"   {why}"))
+    sys.stdout.flush()
+    wait_for_signal(lambda: server.alive)
+
+
+def _own_commands(store: str, tweet: str, *, serves: bool) -> list[tuple[str, str]]:
+    """Commands of ours that go on from here, and what they give."""
+    from headrace.query.store import Store
+
     published = Store(store).epochs()
-    folder = _short(store)
-    tweet = leaders[0][0].tweet if leaders else "tweet-21"
+    folder, name = _short(store), command_name()
     commands: list[tuple[str, str]] = [
         (f"epochs {folder}", "what each epoch did"),
         *([(f"epochs {folder} {published[-1]}", "where one epoch's time went")] if published else []),
         (f"state {folder}", "what is kept"),
         (f"state {folder} count_views.views {tweet}", "the count of one tweet"),
+        *([] if serves else [(f"serve {folder} --http-port 8399", "ask for it with redis-cli and curl")]),
         ("demo", f"play again: it resumes at epoch {published[-1] + 1}" if published else "play again"),
         ("demo --fresh", "forget all counts"),
     ]
-    name = command_name()
-    width = max(len(command) for command, _ in commands)
-    console.print(Text("\ntry next", "bold"))
-    for command, why in commands:
-        console.print(Text.assemble(("  " + f"{name} {command:<{width}}", "cyan"), f"   {why}"))
+    return [(f"{name} {command}", why) for command, why in commands]
+
+
+def _tweet(board: Board) -> str:
+    """One that is there: the most viewed, or the first that ever was."""
+    leaders = board.top()
+    return leaders[0][0].tweet if leaders else "tweet-21"
 
 
 def _short(store: str) -> str:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from headrace.cli.exits import Exit, Json, Trace, told
 
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 Profile = Annotated[str | None, typer.Option("--profile", help="Profile of headrace.toml.")]
 Vars = Annotated[list[str] | None, typer.Option("--var", metavar="NAME=VALUE", help="What hr.var gives; repeatable.")]
 File = Annotated[str, typer.Argument(metavar="APP.PY[:NAME]", help="The program; :NAME picks one of several apps.")]
+
+
+class RunCommand(TyperCommand):
+    """Lets ``--serve`` stand alone, or before a port."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        spelled: list[str] = []
+        for place, word in enumerate(args):
+            follows = args[place + 1] if place + 1 < len(args) else ""
+            alone = word == "--serve" and not follows.replace(":", "").replace(".", "").isdigit()
+            spelled.append("--serve=true" if alone else word)
+        return super().parse_args(ctx, spelled)
 
 
 def run(
@@ -38,6 +51,9 @@ def run(
     ] = "stopped",
     fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what is in the store and start over.")] = False,
     takeover: Annotated[bool, typer.Option("--takeover", help="End another driver that runs on this store.")] = False,
+    serve: Annotated[
+        str | None, typer.Option("--serve", metavar="[PORT]", help="Serve state beside the job, on 6399 by default.")
+    ] = None,
     profile: Profile = None,
     var: Vars = None,
     plain: Annotated[bool, typer.Option("--plain", help="Log lines instead of a live table.")] = False,
@@ -49,6 +65,8 @@ def run(
     Example: headrace run tweets.py --store ./state --parallelism 2
 
     Example: headrace run tweets.py --until caught_up --var folder=events/
+
+    Example: headrace run tweets.py --serve
     """
     with told(trace=trace, as_json=as_json):
         from headrace.cli.loading import load_app, parse_vars
@@ -59,7 +77,7 @@ def run(
         app = load_app(file, variables=variables, profile=profile)
         arguments: dict[str, Any] = {
             "store": store, "parallelism": parallelism, "epoch": epoch, "master": master, "vars": variables or None,
-            "fresh": fresh or None, "takeover": takeover or None, "plain": plain or None,
+            "fresh": fresh or None, "takeover": takeover or None, "plain": plain or None, "serve": serve,
         }  # fmt: skip
         settings = app.settings(profile=profile, **arguments)
         app._check_runnable(until)

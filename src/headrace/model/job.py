@@ -20,7 +20,7 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
     was: tuple[str, ...] = ()
     """The names it had before, the newest first: runs written then hold it under those."""
     results: dict[str, list[Any]] = {}
-    """Of aggregates: result → its kind and what else is needed to finish its accumulator (`headrace.query.finishing`)."""
+    """Of aggregates: result → its kind and what else finishes its accumulator (`headrace.query.finishing`)."""
     key: tuple[str, ...] = ()
     """With results: names of the columns that hold the key, part by part."""
 

@@ -123,7 +123,11 @@ class _Compiler:
             schema=wire_schema(slots),
             timed=tuple(
                 TimedSource(
-                    read.name or "", read.out_of_order_us, read.idle_us, read.marking.said_by, read.alignment.group,
+                    read.name or "",
+                    read.out_of_order_us,
+                    read.idle_us,
+                    read.marking.said_by,
+                    read.alignment.group,
                     read.alignment.max_drift_us,
                 )
                 for read in self.reads
@@ -310,7 +314,7 @@ class _Compiler:
             raise ProgramError(
                 f"the step {node.label!r} works on event time, and no source above it has any",
                 where=node.site,
-                expected="time= in app.read, or the wall clock: hr.WallTimer, clock=\"wall\"",
+                expected='time= in app.read, or the wall clock: hr.WallTimer, clock="wall"',
                 found=f"{timers or node.verb} on event time",
                 next_move='say which column tells the time: app.read(…, time="at")',
             )

@@ -20,7 +20,7 @@ from headrace.model.values import type_name, value_codec
 from headrace.state.format import VALUE
 from headrace.state.subs import LIST_SUB, TIME_SUB, SubCodec, map_sub
 
-Kind = Literal["value", "map", "list", "timers"]
+Kind = Literal["value", "map", "list", "timers", "windows"]
 
 _LIST_START: Final = 0
 _KEY_TAGS: Final = frozenset(b"siybndfm(")

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, overload
+from typing import Any, Final, NamedTuple, overload
 from urllib.parse import unquote, urlparse
 
 import msgspec
 from typing_extensions import TypeVar
 
 from headrace.errors import CorruptFile, MissingFile, StoreError
-from headrace.model.ids import MIN_TIME
+from headrace.model.job import DeclaredState
+from headrace.model.report import RunRef
+from headrace.query.opening import Clock, is_nameless, named_tables, open_view
 from headrace.query.view import StateView
 from headrace.state import layout
+from headrace.state.format import PANES
 from headrace.state.lookup import Layers, open_layers
 from headrace.state.manifest import JobState, Manifest, list_epochs, read_manifest, read_state
 from headrace.state.store import Store as Files
@@ -28,14 +31,8 @@ from headrace.state.store import open_store
 
 V = TypeVar("V")
 T = TypeVar("T")
-Clock = Literal["event", "wall"]
-_CLOCKS: Final[dict[str, Clock]] = {"event": "event", "wall": "wall"}
-
 ATTEMPTS: Final = 8
 """How often a reader begins again before it believes that a file is really gone."""
-
-
-ROLLING_TABLE: Final = "value"
 
 
 class StateInfo(NamedTuple):
@@ -79,6 +76,14 @@ class Store:
         self._files = open_for_reading(path)
         self._pinned: int | None = None
 
+    @classmethod
+    def over(cls, files: Files) -> Store:
+        """A store by its files; for tools that opened them themselves."""
+        made = object.__new__(cls)
+        made._files = files
+        made._pinned = None
+        return made
+
     def __repr__(self) -> str:
         at = "" if self._pinned is None else f", at epoch {self._pinned}"
         return f"Store({self._files.url!r}{at})"
@@ -86,6 +91,16 @@ class Store:
     @property
     def url(self) -> str:
         return self._files.url
+
+    @property
+    def files(self) -> Files:
+        """The files of the store; for tools."""
+        return self._files
+
+    @property
+    def timeline(self) -> int:
+        """Which line of epochs is the present one: ``--fresh`` begins a new one."""
+        return self._record().timeline
 
     @property
     def app(self) -> str:
@@ -108,8 +123,7 @@ class Store:
                 found=f"epoch {epoch}",
                 next_move="older epochs are swept; run with a larger `retain` to keep more of them",
             )
-        pinned = object.__new__(Store)
-        pinned._files = self._files
+        pinned = Store.over(self._files)
         pinned._pinned = epoch
         return pinned
 
@@ -136,13 +150,13 @@ class Store:
 
     def steps(self) -> list[str]:
         """The steps that keep state."""
-        return sorted(step for step, runs in self.job_state().runs.items() if runs)
+        return steps_of(self.job_state())
 
     def states(self, step: str | None = None) -> list[StateInfo]:
         """Every state of every step, or of one."""
 
         def read(state: JobState) -> list[StateInfo]:
-            steps = sorted(step for step, runs in state.runs.items() if runs) if step is None else [step]
+            steps = steps_of(state) if step is None else [step]
             return [info for each in steps for info in self._infos(state, each)]
 
         return self._retrying(read)
@@ -193,10 +207,8 @@ class Store:
             before = (was,) if was else declared.was if declared is not None else ()
             known = empty_ok or declared is not None
             layers = self._layers(state, step, {wanted: before} if wanted and before else {}, known)
-            table = self._table(layers, step, wanted, known)
-            told = declared.clock if declared is not None else ""
-            now_us = _now_us(state.manifest, step, clock or _CLOCKS.get(told))
-            return StateView(layers, table, address=name, epoch=state.epoch, now_us=now_us, value=value, key=key)
+            table = self._table(layers, step, wanted, known, state.manifest.states.get(step, {}))
+            return open_view(layers, table, state.manifest, step, address=name, value=value, key=key, clock=clock)
 
         return self._retrying(read)
 
@@ -245,9 +257,9 @@ class Store:
     def _layers(
         self, state: JobState, step: str, renamed: dict[str, tuple[str, ...]], empty_ok: bool = False
     ) -> Layers:
-        runs = state.runs.get(step, ())
+        runs = runs_of(state, step)
         if not runs and not empty_ok:
-            known = sorted(name for name, refs in state.runs.items() if refs)
+            known = steps_of(state)
             raise StoreError(
                 f"no step {step!r} keeps state in this store",
                 where=self.url,
@@ -258,12 +270,16 @@ class Store:
         groups = state.manifest.key_groups
         return open_layers(self._files, runs, lo=0, hi=groups, groups=groups, renamed=renamed)
 
-    def _table(self, layers: Layers, step: str, wanted: str, empty_ok: bool) -> str:
+    def _table(
+        self, layers: Layers, step: str, wanted: str, empty_ok: bool, declared: Mapping[str, DeclaredState]
+    ) -> str:
         tables = named_tables(layers)
         if wanted in tables or (empty_ok and (wanted or not tables)):
             return wanted
         if not wanted and len(tables) == 1:
             return tables[0]
+        if not wanted and (nameless := [name for name in tables if is_nameless(name, tables, declared)]):
+            return nameless[0]
         raise StoreError(
             f"step {step!r} keeps no state {wanted!r}" if wanted else f"step {step!r} keeps several states",
             where=self.url,
@@ -276,14 +292,19 @@ class Store:
         layers = self._layers(state, step, {})
         tables = named_tables(layers)
         rows = {name: sum(view.table.rows for view in layers.views(name)) for name in layers.tables}
-        size = sum(ref.size_bytes for ref in state.runs[step])
+        size = sum(ref.size_bytes for ref in runs_of(state, step))
+        declared = state.manifest.states.get(step, {})
         total = sum(rows.values()) or 1
         infos = []
         for name in tables:
-            view: StateView[Any] = StateView(layers, name, address=name, epoch=state.epoch, now_us=None)
-            # The one table of a rolling step (reduce, aggregate, latest) has a name that nobody gave it.
-            shown = "" if tables == [ROLLING_TABLE] else name
-            infos.append(StateInfo(step, shown, view.kind, rows[name], size * rows[name] // total))
+            if layers.tables[name] == PANES:
+                infos.append(StateInfo(step, "", "windows", rows[name], size * rows[name] // total))
+                continue
+            view = open_view(layers, name, state.manifest, step, address=name)
+            shown = "" if is_nameless(name, tables, declared) else name
+            shared = name in declared and declared[name].kind == "broadcast"
+            kind = "broadcast" if shared else view.kind
+            infos.append(StateInfo(step, shown, kind, rows[name], size * rows[name] // total))
         return infos
 
 
@@ -309,19 +330,14 @@ def no_store(path: str) -> StoreError:
     )
 
 
-def named_tables(layers: Layers) -> list[str]:
-    """The tables that hold states; those with a mark in front are indexes."""
-    return sorted(name for name in layers.tables if not name.startswith("!"))
+def steps_of(state: JobState) -> list[str]:
+    """The steps that have written state."""
+    return sorted({layout.step_of(name) for name, runs in state.runs.items() if runs})
 
 
-def _now_us(manifest: Manifest, step: str, clock: Clock | None) -> int | None:
-    """The time that decides what has expired. Under the event clock nothing expires before time is known."""
-    watermark = manifest.time.steps.get(step, MIN_TIME)
-    if clock == "wall" or (clock is None and watermark <= MIN_TIME):
-        return manifest.clock_us
-    if clock == "event":
-        return watermark if watermark > MIN_TIME else None
-    return min(watermark, manifest.clock_us)
+def runs_of(state: JobState, step: str) -> tuple[RunRef, ...]:
+    """Everything a step has written: states by key and broadcast states, which have runs of their own."""
+    return (*state.runs.get(step, ()), *state.runs.get(layout.broadcast(step), ()))
 
 
 def _ranges(epochs: list[int]) -> str:

@@ -75,9 +75,7 @@ def _hashed(program: Program) -> list[str]:
     return [f"IF({_told(program)}, {HASH}, {hash_sql(KEY)}) AS {HASH}" if name == HASH else name for name in names]
 
 
-def _ticker(
-    session: SparkSession, program: Program, ship: executor.Ship, columns: list[tuple[str, str]]
-) -> DataFrame:
+def _ticker(session: SparkSession, program: Program, ship: executor.Ship, columns: list[tuple[str, str]]) -> DataFrame:
     """What wakes the job without input; its partitions, where it has any, read what waits in loops."""
     frame = session.readStream.format(ticker.FORMAT).option("store", ship.store).name(SOURCE).load()
     if not program.loops:

@@ -180,13 +180,20 @@ def open_run(source: pa.Buffer | bytes | Path, *, name: str = "", verify: bool =
     return _open_runs.get(str(path), load) if cached else load()
 
 
-def open_ref(store: Store, ref: RunRef) -> Run:
-    """The run that a manifest names: the way in for tasks, queries and folds. Cached by name or content."""
+def open_ref(store: Store, ref: RunRef, *, cached: bool = True) -> Run:
+    """The run that a manifest names: the way in for tasks, queries and folds. Cached by name or content.
+
+    Without ``cached`` it lives as long as the caller holds it: for those who know how long they need it.
+    """
     if not ref.file:
         inline = ref.inline
         key = f"inline {ref.epoch} {ref.crc} {ref.lo} {ref.size_bytes}"
         name = f"a run inside the manifest of epoch {ref.epoch}"
-        return _open_runs.get(key, lambda: Run(name, pa.py_buffer(inline), on_corrupt=lambda: _open_runs.drop(key)))
+
+        def make() -> Run:
+            return Run(name, pa.py_buffer(inline), on_corrupt=lambda: _open_runs.drop(key))
+
+        return _open_runs.get(key, make) if cached else make()
     key = f"{store.url}\n{ref.file}"
 
     def drop() -> None:
@@ -199,7 +206,7 @@ def open_ref(store: Store, ref: RunRef) -> Run:
             raise run.corrupt(f"{ref.size_bytes} bytes", f"{run.size_bytes} bytes")
         return run
 
-    return _open_runs.get(key, load)
+    return _open_runs.get(key, load) if cached else load()
 
 
 def clear_open_runs() -> None:

@@ -1,0 +1,1 @@
+"""State over Redis' protocol: any client of Redis reads it, unchanged."""

@@ -1,0 +1,287 @@
+"""One connection of Redis' protocol: bytes in, replies out, in order, with a bound on everything that may pile up.
+
+All requests of a piece of input are answered in one go and written once. ``GET`` has a way of its own through
+`data_received`, because nearly all requests are that; everything else goes through the table of commands.
+
+Back-pressure
+- Replies that the client does not read fill the transport's buffer; above its mark no further request is answered and
+  no further byte is read, until it has drained.
+- What is pushed unasked (messages) cannot be held back: a client that lets it pile up is cut off.
+- A command that takes its time (a wait, a walk) holds up this connection only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from headrace.query.resp import replies
+from headrace.query.resp.commands import Command, Refusal, Request, find_command, spoken, wrong_words
+from headrace.query.resp.refusing import refuse
+from headrace.query.resp.requests import LENGTHS, BadRequest, Requests
+from headrace.query.resp.session import Session, loading
+
+if TYPE_CHECKING:
+    from headrace.query.resp.server import RespServer
+
+log = logging.getLogger("headrace.serving")
+
+HIGH_WATER_BYTES: Final = 1 << 20
+_WRITE_BYTES: Final = 1 << 18
+"""Replies are handed to the transport when so many bytes of them are there."""
+_IN_MULTI: Final = frozenset({b"EXEC", b"DISCARD", b"MULTI", b"WATCH", b"QUIT", b"RESET"})
+_WHILE_LISTENING: Final = frozenset(
+    {b"SUBSCRIBE", b"PSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"PING", b"QUIT", b"RESET"}
+)
+
+
+class Connection(asyncio.Protocol):
+    """One client. `plain` is True while nothing about it is special, which is what the quick way through asks."""
+
+    transport: asyncio.Transport
+    session: Session
+
+    def __init__(self, server: RespServer) -> None:
+        self.server = server
+        self.peer = ""
+        self.plain = False
+        self.seen = server.tick
+        """The tick of the server when the client was last heard of."""
+        self.stuck_since: int | None = None
+        """The tick since which replies wait to be read, or a request to be completed."""
+        self._requests = Requests(server.service.limits.request_bytes, max(65_536, server.service.limits.keys + 8))
+        self._queue: deque[Request | BadRequest] = deque()
+        """What was asked and not answered yet; behind a BadRequest nothing is."""
+        self._task: asyncio.Task[bytes] | None = None
+        self._full = False
+        self._reading = True
+        self._closing = False
+
+    @property
+    def full(self) -> bool:
+        """Whether the client does not read what it asked for."""
+        return self._full
+
+    @property
+    def listening(self) -> bool:
+        return self.session.listening
+
+    # --- life
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are of no class of asyncio's.
+        self.transport = cast(asyncio.Transport, transport)
+        told = transport.get_extra_info("peername")
+        self.peer = f"{told[0]}:{told[1]}" if isinstance(told, tuple) else str(told or "local")
+        self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        if not self.server.admit(self):
+            self.transport.write(replies.error("ERR max number of clients reached"))
+            transport.close()
+            self._closing = True
+            return
+        self._settle()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._queue.clear()
+        if self._task is not None:
+            self._task.cancel()
+        self.server.dismiss(self)
+
+    def pause_writing(self) -> None:
+        self._full = True
+        self.plain = False
+        self.stuck_since = self.server.tick
+        if self._reading:
+            self._reading = False
+            self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self.stuck_since = None
+        self._go_on([])
+
+    def send(self, data: bytes) -> None:
+        """Writes something that was not asked for; a client that does not read is cut off."""
+        if self._closing:
+            return
+        self.transport.write(data)
+        if self.transport.get_write_buffer_size() > self.server.service.limits.reply_bytes:
+            self.session.refused("further messages", "the client does not read them")
+            self.abort()
+
+    def close_after_replies(self) -> None:
+        self._closing = True
+
+    def abort(self) -> None:
+        self._closing = True
+        self.transport.abort()
+
+    # --- requests
+
+    def data_received(self, data: bytes) -> None:
+        self.seen = self.server.tick
+        if not self.plain:
+            self._receive(data, [])
+            return
+        scope = self.session.scope
+        kept, make = scope.kept, scope.get
+        parts = data.split(b"\r\n")
+        last = len(parts) - 1
+        at, made = 0, 0
+        out: list[bytes] = []
+        try:
+            while at < last and parts[at] == b"*2":
+                name, key = parts[at + 2], parts[at + 4]
+                if (name != b"GET" and name != b"get") or parts[at + 3] != LENGTHS[len(key)] or at + 5 > last:
+                    break
+                reply = kept.get(key)
+                if reply is None:
+                    reply = make(key)
+                    if reply is None:
+                        # Unknown, not for this user, or nothing is published yet: the long way knows which.
+                        break
+                    kept = scope.kept
+                    made += len(reply)
+                    if made > _WRITE_BYTES:
+                        out.append(reply)
+                        at += 5
+                        break
+                out.append(reply)
+                at += 5
+        except IndexError:
+            # A request that is cut, or one with a long key.
+            pass
+        self.session.commands += len(out)
+        if at == last and not parts[last]:
+            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+            return
+        self._receive(data[sum(map(len, parts[:at])) + 2 * at :], out)
+
+    def _receive(self, data: bytes, out: list[bytes]) -> None:
+        """Any requests, behind the replies that are there already."""
+        if self._closing:
+            return
+        try:
+            self._queue.extend(self._requests.feed(data))
+        except BadRequest as bad:
+            self._queue.extend(bad.before)
+            self._queue.append(bad)
+            self.session.refused("bytes", str(bad))
+        self._go_on(out)
+
+    def _go_on(self, out: list[bytes]) -> None:
+        """Answers what waits, as far as the client reads the answers."""
+        size = 0
+        while self._queue and not self._full and self._task is None and not self._closing:
+            reply = self._answer(self._queue.popleft())
+            if isinstance(reply, bytes):
+                out.append(reply)
+                size += len(reply)
+            else:
+                self._task = asyncio.get_running_loop().create_task(self._finish(reply))
+            if size > _WRITE_BYTES:
+                self.transport.write(b"".join(out))
+                out, size = [], 0
+        if out:
+            self.transport.write(b"".join(out))
+        self._settle()
+        if self._closing:
+            self.transport.close()
+            return
+        reads = not self._queue and self._task is None and not self._full
+        if reads != self._reading:
+            self._reading = reads
+            (self.transport.resume_reading if reads else self.transport.pause_reading)()
+
+    def _settle(self) -> None:
+        """Decides whether the next bytes may go the quick way."""
+        session = self.session
+        pending = self._requests.pending
+        self.plain = not (
+            self._closing or self._full or self._task is not None or self._queue or pending or session.meters
+            or session.user is None or session.queued is not None or (session.listening and session.version == 2)
+        )  # fmt: skip
+        if not self._full:
+            waits = pending or (session.user is None and not self._closing)
+            since = self.server.tick if self.stuck_since is None else self.stuck_since
+            self.stuck_since = since if waits else None
+
+    async def _finish(self, slow: Coroutine[Any, Any, bytes]) -> bytes:
+        try:
+            reply = await slow
+        except Refusal as refusal:
+            reply = replies.error(str(refusal))
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("a command failed")
+            reply = replies.error("ERR an error of the server's own; its log has it")
+        self._task = None
+        if not self._closing:
+            self._go_on([reply])
+        return reply
+
+    # --- one request
+
+    def _answer(self, request: Request | BadRequest) -> bytes | Coroutine[Any, Any, bytes]:
+        session = self.session
+        session.commands += 1
+        if isinstance(request, BadRequest):
+            self._closing = True
+            return replies.error(str(request))
+        found = find_command(request[0])
+        try:
+            refused = self._refused(found, request)
+            if refused is not None:
+                session.broken = session.queued is not None
+                return refused
+            assert found is not None
+            if session.queued is not None and request[0].upper() not in _IN_MULTI:
+                return self._enqueue(request)
+            if "data" in found.flags and session.scope.snapshot is None:
+                return replies.error(loading(session.service.trouble or f"waiting for {session.service.where}"))
+            return found.answer(session, request)
+        except Refusal as refusal:
+            return replies.error(str(refusal))
+        except Exception:
+            log.exception("%s failed", spoken(request[0]))
+            return replies.error("ERR an error of the server's own; its log has it")
+
+    def _refused(self, found: Command | None, request: Request) -> bytes | None:
+        """The error for a request that is not even tried; None: it is."""
+        session = self.session
+        if session.user is None and (found is None or "no_auth" not in found.flags):
+            session.refused(spoken(request[0]), "the client has not named itself")
+            return replies.error("NOAUTH Authentication required.")
+        if any(not meter.allows() for meter in session.meters):
+            return self._too_fast(request)
+        if found is None:
+            return refuse(request)
+        if not found.takes(len(request)):
+            return replies.error(str(wrong_words(request)))
+        if session.listening and session.version == 2 and request[0].upper() not in _WHILE_LISTENING:
+            return replies.error(
+                f"ERR Can't execute '{found.name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are "
+                "allowed in this context"
+            )
+        return None
+
+    def _too_fast(self, request: Request) -> bytes:
+        per_second = min(meter.per_second for meter in self.session.meters)
+        self.session.refused(spoken(request[0]), f"more than {per_second} commands per second")
+        return replies.error(f"ERR limit: more than {per_second} commands per second; slow down")
+
+    def _enqueue(self, request: Request) -> bytes:
+        session = self.session
+        assert session.queued is not None
+        limits = session.service.limits
+        session.queued_bytes += sum(map(len, request))
+        if len(session.queued) >= limits.keys or session.queued_bytes > limits.request_bytes:
+            session.broken = True
+            return replies.error("ERR limit: too many commands in one transaction")
+        session.queued.append(request)
+        return replies.QUEUED

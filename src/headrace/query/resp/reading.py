@@ -1,0 +1,313 @@
+"""Commands that read keys: values, fields, entries, windows, elements, expiry.
+
+A key is ``address:key``. What a state keeps decides what can be asked of it: values and the newest window are strings;
+maps, the windows of a key and Records are hashes; lists and timers are lists. A key that is not there is of no kind, so
+any command answers as Redis does for an absent key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, Final
+
+from headrace.query.answers import EntryTable, Table, encode
+from headrace.query.resp import replies
+from headrace.query.resp.commands import Refusal, Reply, Request, command, number
+from headrace.query.resp.scopes import WRONG_TYPE
+from headrace.query.resp.session import Session
+
+_NO_KEY: Final = -2
+_NO_EXPIRY: Final = -1
+_FEW: Final = 24
+"""Up to this many keys are looked for one by one."""
+_MANY: Final = 2000
+"""Keys with more entries than this are gathered in slices, between which others are answered."""
+_MOST_PARTS: Final = 1_000_000
+
+KINDS: Final = {"value": "string", "windows": "hash", "map": "hash", "list": "list", "timers": "list"}
+"""What a state keeps → what Redis calls it."""
+
+
+def _check_keys(session: Session, count: int) -> None:
+    limit = session.service.limits.keys
+    if count > limit:
+        session.refused(f"a request for {count} keys", f"more than {limit} keys in one request")
+        raise Refusal(f"ERR limit: a request may ask for {limit} keys; ask for {count} in several requests")
+
+
+# --- strings
+
+
+@command("GET", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="string", summary="The value of a key.")
+def get(session: Session, request: Request) -> bytes:
+    key, scope = request[1], session.scope
+    reply = scope.kept.get(key) or scope.get(key)
+    if reply is None:
+        session.check(key.partition(b":")[0])
+        return session.null()
+    return reply
+
+
+@command("MGET", -2, "readonly", "fast", "data", keys=(1, -1, 1), group="string", summary="The values of several keys.")
+def mget(session: Session, request: Request) -> bytes:
+    keys = request[1:]
+    _check_keys(session, len(keys))
+    scope = session.scope
+    found = [scope.kept.get(key) for key in keys]
+    missing = [place for place, reply in enumerate(found) if reply is None]
+    if missing:
+        made = _make_many(session, {keys[place] for place in missing})
+        for place in missing:
+            found[place] = made.get(keys[place])
+    nothing = scope.null
+    told = [nothing if reply is None or reply is WRONG_TYPE else reply for reply in found]
+    return b"*%d\r\n%b" % (len(keys), b"".join(told))
+
+
+def _make_many(session: Session, keys: set[bytes]) -> dict[bytes, bytes]:
+    """Replies that are not kept; nothing for keys that are not there."""
+    scope = session.scope
+    if len(keys) <= _FEW:
+        made = {key: reply for key in keys if (reply := scope.get(key)) is not None}
+        for key in keys - made.keys():
+            session.check(key.partition(b":")[0])
+        return made
+    wanted: dict[Table, dict[bytes, bytes]] = {}
+    for key in keys:
+        found = session.find(key)
+        if found is not None and found[0].kind in ("value", "windows"):
+            wanted.setdefault(found[0], {})[key] = found[1]
+    made = {}
+    for table, stored in wanted.items():
+        values = table.get_many(list(stored.values()), session.form)
+        told = {key: replies.bulk(value) for key, value in zip(stored, values) if value is not None}
+        if table.stable and table.by_text:
+            scope.keep(told)
+        made |= told
+    return made
+
+
+@command("STRLEN", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="string", summary="The length of a value.")
+def strlen(session: Session, request: Request) -> bytes:
+    found = session.find(request[1])
+    if found is None:
+        return replies.ZERO
+    table, key = found
+    if table.kind not in ("value", "windows"):
+        return WRONG_TYPE if table.has(key) else replies.ZERO
+    return replies.integer(len(table.get(key, session.form) or b""))
+
+
+# --- any kind
+
+
+@command("EXISTS", -2, "readonly", "fast", "data", keys=(1, -1, 1), group="generic", summary="How many keys are there.")
+@command("TOUCH", -2, "readonly", "fast", "data", keys=(1, -1, 1), group="generic", summary="The same as EXISTS here.")
+def exists(session: Session, request: Request) -> bytes:
+    _check_keys(session, len(request) - 1)
+    pairs = (session.find(key) for key in request[1:])
+    return replies.integer(sum(1 for found in pairs if found is not None and found[0].has(found[1])))
+
+
+@command("TYPE", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="generic", summary="What kind a key is of.")
+def type_(session: Session, request: Request) -> bytes:
+    found = session.find(request[1])
+    there = found is not None and found[0].has(found[1])
+    return replies.simple(KINDS[found[0].kind] if found is not None and there else "none")
+
+
+def _expires_ms(session: Session, key: bytes) -> int:
+    """When a key ends, in milliseconds since 1970; −1: never, −2: there is no such key."""
+    found = session.find(key)
+    if found is None or not found[0].has(found[1]):
+        return _NO_KEY
+    ends = found[0].expires_us(found[1])
+    return _NO_EXPIRY if ends is None else max(0, ends // 1000)
+
+
+def _left_ms(session: Session, key: bytes) -> int:
+    """How long a key will still be there, by the clock that it expires by."""
+    ends = _expires_ms(session, key)
+    if ends < 0:
+        return ends
+    found = session.find(key)
+    assert found is not None
+    now_us = found[0].now_us
+    wall_us = session.snapshot.published_us
+    # Time goes on after the epoch where it is the wall clock; event time stands still until the next one.
+    now_ms = session.service.clock() * 1000 if now_us == wall_us else (now_us or 0) / 1000
+    return max(0, round(ends - now_ms))
+
+
+@command(
+    "PTTL", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="generic", summary="Milliseconds until a key ends."
+)
+def pttl(session: Session, request: Request) -> bytes:
+    return replies.integer(_left_ms(session, request[1]))
+
+
+@command("TTL", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="generic", summary="Seconds until a key ends.")
+def ttl(session: Session, request: Request) -> bytes:
+    left = _left_ms(session, request[1])
+    return replies.integer(left if left < 0 else round(left / 1000))
+
+
+@command("EXPIRETIME", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="generic", summary="When a key ends.")
+def expiretime(session: Session, request: Request) -> bytes:
+    ends = _expires_ms(session, request[1])
+    return replies.integer(ends if ends < 0 else ends // 1000)
+
+
+@command(
+    "PEXPIRETIME", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="generic", summary="When a key ends, in ms."
+)
+def pexpiretime(session: Session, request: Request) -> bytes:
+    return replies.integer(_expires_ms(session, request[1]))
+
+
+# --- hashes: entries of a map, windows of a key, fields of a Record
+
+
+def with_fields(session: Session, key: bytes, tell: Callable[[dict[str, Any]], bytes]) -> Reply:
+    """What is told of all parts of a key; of none where it is not there. Very many are gathered little by little."""
+    found = session.find(key)
+    if found is None:
+        return tell({})
+    table, stored = found
+    if isinstance(table, EntryTable) and table.kind == "map" and table.rows_of(stored) > _MANY:
+        return _tell_slowly(table.walk_fields(stored), lambda pairs: tell(dict(pairs)))
+    try:
+        fields = table.fields(stored)
+    except TypeError:
+        return WRONG_TYPE
+    return tell(fields or {})
+
+
+async def _tell_slowly(parts: Iterator[Any], tell: Callable[[list[Any]], bytes]) -> bytes:
+    gathered: list[Any] = []
+    while held := list(islice(parts, _MANY)):
+        gathered += held
+        if len(gathered) > _MOST_PARTS:
+            raise Refusal(f"ERR limit: the key has more than {_MOST_PARTS} entries; download the state over HTTP")
+        await asyncio.sleep(0)
+    return tell(gathered)
+
+
+def _field_of(session: Session, key: bytes, name: bytes) -> Any:
+    found = session.find(key)
+    if found is None:
+        return None
+    try:
+        return found[0].field(found[1], name.decode())
+    except UnicodeDecodeError:
+        return None
+    except TypeError:
+        raise Refusal(WRONG_TYPE[1:-2].decode()) from None
+
+
+def value_reply(session: Session, value: Any) -> bytes:
+    return session.null() if value is None else replies.bulk(encode(value, session.form))
+
+
+@command("HGET", 3, "readonly", "fast", "data", keys=(1, 1, 1), group="hash", summary="One entry, window or field.")
+def hget(session: Session, request: Request) -> bytes:
+    return value_reply(session, _field_of(session, request[1], request[2]))
+
+
+@command("HMGET", -3, "readonly", "fast", "data", keys=(1, 1, 1), group="hash", summary="Several entries or fields.")
+def hmget(session: Session, request: Request) -> Reply:
+    _check_keys(session, len(request) - 2)
+    found = session.find(request[1])
+    if found is None or found[0].kind == "map":
+        return replies.array(value_reply(session, _field_of(session, request[1], name)) for name in request[2:])
+    names = [name.decode("utf-8", "replace") for name in request[2:]]
+    return with_fields(
+        session, request[1], lambda fields: replies.array(value_reply(session, fields.get(name)) for name in names)
+    )
+
+
+@command("HGETALL", 2, "readonly", "data", keys=(1, 1, 1), group="hash", summary="All entries, windows or fields.")
+def hgetall(session: Session, request: Request) -> Reply:
+    def tell(fields: dict[str, Any]) -> bytes:
+        form = session.form
+        pairs = {replies.text(name): replies.bulk(encode(value, form)) for name, value in fields.items()}
+        return replies.mapping(pairs, session.version)
+
+    return with_fields(session, request[1], tell)
+
+
+@command("HKEYS", 2, "readonly", "data", keys=(1, 1, 1), group="hash", summary="Names of entries, windows or fields.")
+def hkeys(session: Session, request: Request) -> Reply:
+    return with_fields(session, request[1], lambda fields: replies.array(map(replies.text, fields)))
+
+
+@command("HVALS", 2, "readonly", "data", keys=(1, 1, 1), group="hash", summary="Values of entries, windows or fields.")
+def hvals(session: Session, request: Request) -> Reply:
+    def tell(fields: dict[str, Any]) -> bytes:
+        return replies.array(replies.bulk(encode(value, session.form)) for value in fields.values())
+
+    return with_fields(session, request[1], tell)
+
+
+@command("HLEN", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="hash", summary="How many entries or windows.")
+def hlen(session: Session, request: Request) -> Reply:
+    return with_fields(session, request[1], lambda fields: replies.integer(len(fields)))
+
+
+@command("HEXISTS", 3, "readonly", "fast", "data", keys=(1, 1, 1), group="hash", summary="Whether an entry is there.")
+def hexists(session: Session, request: Request) -> bytes:
+    return replies.integer(_field_of(session, request[1], request[2]) is not None)
+
+
+@command("HSTRLEN", 3, "readonly", "fast", "data", keys=(1, 1, 1), group="hash", summary="The length of an entry.")
+def hstrlen(session: Session, request: Request) -> bytes:
+    value = _field_of(session, request[1], request[2])
+    return replies.integer(0 if value is None else len(encode(value, session.form)))
+
+
+# --- lists: elements, times of timers
+
+
+def _with_elements(session: Session, key: bytes, tell: Callable[[list[Any]], bytes]) -> Reply:
+    """What is told of all elements of a key; of none where it is not there."""
+    found = session.find(key)
+    if found is None:
+        return tell([])
+    table, stored = found
+    if table.kind not in ("list", "timers"):
+        return WRONG_TYPE if table.has(stored) else tell([])
+    if isinstance(table, EntryTable) and table.rows_of(stored) > _MANY:
+        return _tell_slowly(table.walk_elements(stored), tell)
+    return tell(table.elements(stored) or [])
+
+
+@command("LLEN", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="list", summary="How many elements.")
+def llen(session: Session, request: Request) -> Reply:
+    return _with_elements(session, request[1], lambda elements: replies.integer(len(elements)))
+
+
+@command("LINDEX", 3, "readonly", "data", keys=(1, 1, 1), group="list", summary="One element; −1 is the last.")
+def lindex(session: Session, request: Request) -> Reply:
+    place = number(request[2])
+
+    def tell(elements: list[Any]) -> bytes:
+        inside = -len(elements) <= place < len(elements)
+        return value_reply(session, elements[place]) if inside else session.null()
+
+    return _with_elements(session, request[1], tell)
+
+
+@command("LRANGE", 4, "readonly", "data", keys=(1, 1, 1), group="list", summary="Elements from one to another.")
+def lrange(session: Session, request: Request) -> Reply:
+    start, stop = number(request[2]), number(request[3])
+
+    def tell(elements: list[Any]) -> bytes:
+        # Negative places count from the end; those before the first are the first, or nothing at the other side.
+        first = max(0, start + len(elements)) if start < 0 else start
+        last = stop + len(elements) if stop < 0 else stop
+        chosen = elements[first : last + 1] if last >= first else []
+        return replies.array(replies.bulk(encode(value, session.form)) for value in chosen)
+
+    return _with_elements(session, request[1], tell)

@@ -1,0 +1,312 @@
+"""What connections answer from: the states of the newest snapshot that a user may read, and answers kept ready.
+
+Connections that see the same states in the same form share a `Scope`. It keeps the replies of ``GET`` by key, as they
+go over the wire, so that a key asked for again costs one look into a dictionary. Memory is bounded: replies that were
+not asked for in a while go first.
+
+A reply is kept across epochs until its key changes. What changed is taken out by the thread that opened the epoch,
+before it is answered from; what the event loop puts in meanwhile, still of the epoch before, is noted and looked at
+once more when the epoch begins. Where too much changed, everything goes.
+
+Replies of states whose values expire, whose windows end, or whose keys can be written in several ways, are kept for one
+epoch only: nobody would tell when they are wrong.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from headrace.query.access import ANYBODY, User
+from headrace.query.answers import JSON, Table, ValueTable, json_of
+from headrace.query.resp import replies
+
+if TYPE_CHECKING:
+    from headrace.query.service import Service
+    from headrace.query.snapshot import Snapshot
+
+KEPT_REPLY_BYTES: Final = 4096
+"""Longer replies are made anew each time."""
+_ENTRY_BYTES: Final = 160
+"""What a kept reply costs beside its bytes."""
+MOST_CHANGES: Final = 200_000
+"""Up to so many changed rows are looked for one by one; beyond, dropping everything costs less."""
+FEW_KEPT: Final = 1000
+"""So few replies are not worth looking for what changed."""
+_DROP_AT_ONCE: Final = 1024
+
+WRONG_TYPE: Final = replies.error("WRONGTYPE Operation against a key holding the wrong kind of value")
+
+Maker = Callable[[bytes], bytes]
+"""From the text of a key, without its address, to the reply of GET."""
+Changes = frozenset[bytes]
+"""Keys that changed, as clients write them."""
+
+
+class Scope:
+    """The states that some connections see, in one form."""
+
+    def __init__(self, states: tuple[str, ...], form: str, version: int, dispose: Disposer) -> None:
+        """``states``: patterns of addresses; ``form``: JSON or MessagePack; ``version``: of the protocol."""
+        self._user = User(states=states)
+        self.form = form
+        self.version = version
+        self.null = replies.null(version)
+        self.snapshot: Snapshot | None = None
+        self.tables: dict[bytes, Table] = {}
+        """Address → state."""
+        self.kept: dict[bytes, bytes] = {}
+        """Key as clients write it → reply of GET."""
+        self._older: dict[bytes, bytes] = {}
+        self._moment: dict[bytes, bytes] = {}
+        """The same of states whose answers change by themselves."""
+        self._makers: dict[bytes, Maker] = {}
+        """Address → who makes the reply of GET for a key of it …"""
+        self._passing: dict[bytes, Maker] = {}
+        """… of states whose answers are good for this epoch only."""
+        self._room = self._mark = self._moment_room = self._budget = 0
+        self._dispose = dispose
+        self._coming: deque[tuple[Snapshot, Changes | None]] = deque()
+        """Epochs that will be answered from next, with what they changed; None: too much, or nobody knows."""
+        self._since: list[bytes] = []
+        """Keys whose replies were put in since the first of them was prepared."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The reply of GET for a key that is not among those kept; None where no state here has its address."""
+        reply = self._older.get(key)
+        if reply is None:
+            address, _, text = key.partition(b":")
+            make = self._makers.get(address)
+            if make is None:
+                return self._of_this_epoch(address, key, text)
+            reply = make(text)
+            if len(reply) > KEPT_REPLY_BYTES:
+                return reply
+        self._room -= len(key) + len(reply) + _ENTRY_BYTES
+        if self._room < self._mark:
+            self._make_room()
+        if self._coming:
+            self._since.append(key)
+        self.kept[key] = reply
+        return reply
+
+    def keep(self, made: dict[bytes, bytes]) -> None:
+        """Keeps replies of GET that were made elsewhere, from this snapshot."""
+        for key, reply in made.items():
+            if len(reply) <= KEPT_REPLY_BYTES:
+                self._room -= len(key) + len(reply) + _ENTRY_BYTES
+                self.kept[key] = reply
+        if self._coming:
+            self._since += made
+        if self._room < self._mark:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """When what is kept fills three quarters of the budget it becomes the older half of what is kept.
+
+        Who is asked for again comes back from there, until the newer half fills a quarter and the older one goes.
+        """
+        self._dispose.add(self._older)
+        self._older, self._mark = {}, 0
+        if self._room < 0:
+            self._older, self.kept = self.kept, {}
+            self._room = self._budget * 3 // 4
+            self._mark = self._budget // 2
+
+    def _of_this_epoch(self, address: bytes, key: bytes, text: bytes) -> bytes | None:
+        reply = self._moment.get(key)
+        if reply is None:
+            make = self._passing.get(address)
+            if make is None:
+                return None
+            reply = make(text)
+            self._moment_room -= len(key) + len(reply) + _ENTRY_BYTES
+            if len(reply) <= KEPT_REPLY_BYTES and self._moment_room > 0:
+                self._moment[key] = reply
+        return reply
+
+    def _maker(self, table: Table) -> Maker:
+        if isinstance(table, ValueTable) and table.plain_json and self.form == JSON:
+            return _plain_maker(table, self.null)
+        if table.kind in ("value", "windows"):
+            return _any_maker(table, self.form, self.null)
+        return _wrong_maker(table, self.null)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it keeps enough to be worth care."""
+        return len(self.kept) + len(self._older) > FEW_KEPT
+
+    def prepare(self, snapshot: Snapshot, changes: Changes | None) -> None:
+        """Takes out what an epoch changed, before it is answered from; called by the thread that opened it."""
+        self._coming.append((snapshot, changes))
+        kept, older = self.kept, self._older
+        for key in changes or ():
+            kept.pop(key, None)
+            older.pop(key, None)
+
+    def advance(self, snapshot: Snapshot, budget: int) -> None:
+        """Answers from a newer snapshot."""
+        before = {address: table.stable for address, table in self.tables.items()}
+        self.snapshot = snapshot
+        self.tables = {
+            address.encode(): table
+            for address, table in snapshot.tables().items()
+            if self._user.everything or self._user.may_read(address)
+        }
+        lasting = {address for address, table in self.tables.items() if table.stable and table.by_text}
+        makers = {address: self._maker(table) for address, table in self.tables.items()}
+        self._makers = {address: make for address, make in makers.items() if address in lasting}
+        self._passing = {address: make for address, make in makers.items() if address not in lasting}
+        self._dispose.add(self._moment)
+        self._moment, self._moment_room = {}, budget // 8
+        self._budget = budget - budget // 8
+        known = self._changes_until(snapshot)
+        if known is None or before != {address: table.stable for address, table in self.tables.items()}:
+            self.drop()
+        else:
+            for key in self._since:
+                if any(key in changes for changes in known):
+                    self.kept.pop(key, None)
+                    self._older.pop(key, None)
+        if not self._coming:
+            self._since = []
+
+    def _changes_until(self, snapshot: Snapshot) -> list[Changes] | None:
+        """What was prepared for a snapshot and those before it that were passed over; None: not everything is known."""
+        found: list[Changes] = []
+        complete = False
+        while self._coming and not complete:
+            prepared, changes = self._coming.popleft()
+            complete = prepared is snapshot
+            if changes is None:
+                return None
+            found.append(changes)
+        return found if complete else None
+
+    def drop(self) -> None:
+        """Forgets all replies."""
+        self._dispose.add(self.kept)
+        self._dispose.add(self._older)
+        self.kept, self._older = {}, {}
+        self._room, self._mark = self._budget * 3 // 4, 0
+
+
+def _plain_maker(table: ValueTable, null: bytes) -> Maker:
+    """Values of keys that are text, as JSON: what nearly everybody asks for."""
+    raw = table.finder.raw
+
+    def make(text: bytes) -> bytes:
+        found = raw(b"s" + text)
+        if found is None:
+            return null
+        value = json_of(found)
+        return b"$%d\r\n%b\r\n" % (len(value), value)
+
+    return make
+
+
+def _any_maker(table: Table, form: str, null: bytes) -> Maker:
+    def make(text: bytes) -> bytes:
+        try:
+            value = table.get(table.key_of(text), form)
+        except ValueError:
+            return null
+        return null if value is None else b"$%d\r\n%b\r\n" % (len(value), value)
+
+    return make
+
+
+def _wrong_maker(table: Table, null: bytes) -> Maker:
+    def make(text: bytes) -> bytes:
+        try:
+            # A key that is not there is of no kind, so it cannot be of the wrong one.
+            return WRONG_TYPE if table.has(table.key_of(text)) else null
+        except ValueError:
+            return null
+
+    return make
+
+
+class Scopes:
+    """All scopes of a process; advanced together."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self.dispose = Disposer()
+        self._lock = threading.Lock()
+        """For the list of scopes, which two threads walk over."""
+        self._scopes: WeakValueDictionary[tuple[tuple[str, ...], str, int], Scope] = WeakValueDictionary()
+        """Those that somebody uses …"""
+        self._common = [self.of(ANYBODY, JSON, version) for version in (2, 3)]
+        """… and those that nearly everybody does: they keep what is ready when nobody is connected for a while."""
+        service.prepare_with(self._prepare)
+        service.listen(self._advance)
+
+    def of(self, user: User, form: str, version: int) -> Scope:
+        states = ("*",) if user.everything else user.states
+        with self._lock:
+            found = self._scopes.get((states, form, version))
+            if found is not None:
+                return found
+            found = self._scopes[states, form, version] = Scope(states, form, version, self.dispose)
+        if self._service.snapshot is not None:
+            found.advance(self._service.snapshot, self._share())
+        return found
+
+    def _all(self) -> list[Scope]:
+        with self._lock:
+            return list(self._scopes.values())
+
+    def _share(self) -> int:
+        """What each may keep. Those that keep nothing need nothing."""
+        return self._service.memory_bytes // max(1, sum(scope.busy for scope in self._all()))
+
+    def _prepare(self, before: Snapshot | None, snapshot: Snapshot) -> None:
+        scopes = self._all()
+        changes = None
+        if before is not None and any(scope.busy for scope in scopes):
+            changes = find_changes(before, snapshot)
+        for scope in scopes:
+            scope.prepare(snapshot, changes)
+
+    def _advance(self, before: Snapshot | None, snapshot: Snapshot) -> None:
+        for scope in self._all():
+            scope.advance(snapshot, self._share())
+
+
+class Disposer:
+    """Frees dictionaries little by little: freeing a million entries at once would hold everybody up."""
+
+    def __init__(self) -> None:
+        self._dead: list[dict[bytes, bytes]] = []
+
+    def add(self, dead: dict[bytes, bytes]) -> None:
+        if dead:
+            self._dead.append(dead)
+
+    def work(self) -> bool:
+        """Frees some; answers whether there is more."""
+        if not self._dead:
+            return False
+        dead = self._dead[-1]
+        for _ in range(min(_DROP_AT_ONCE, len(dead))):
+            dead.popitem()
+        if not dead:
+            self._dead.pop()
+        return bool(self._dead)
+
+
+def find_changes(before: Snapshot, snapshot: Snapshot) -> Changes | None:
+    """What changed between two snapshots, as clients write keys; None where it is too much."""
+    if before.timeline != snapshot.timeline or snapshot.changed_rows(before) > MOST_CHANGES:
+        return None
+    found: set[bytes] = set()
+    for address, keys in snapshot.changed(before):
+        head = f"{address}:".encode()
+        # Only keys that are text are kept from epoch to epoch.
+        found.update(head + key[1:] for key in keys if key[:1] == b"s")
+    return frozenset(found)

@@ -1,0 +1,159 @@
+"""All connections of Redis' protocol in one process: who is let in, who is cut off, and what they share."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from headrace.query.access import Meter, User, audit
+
+# Each of these puts its commands into the table.
+from headrace.query.resp import about, channels, reading, scanning, stored, talking  # noqa: F401
+from headrace.query.resp.channels import Channels
+from headrace.query.resp.connection import Connection
+from headrace.query.resp.scopes import Scopes
+from headrace.query.resp.session import Session
+
+if TYPE_CHECKING:
+    from headrace.query.answers import Table
+    from headrace.query.service import Service
+
+TICK_S: Final = 0.5
+_DISPOSE_S: Final = 0.002
+_BACKLOG: Final = 1024
+_STOP_S: Final = 0.5
+
+
+class RespServer:
+    """Redis' protocol over one service."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.scopes = Scopes(service)
+        self.channels = Channels(service)
+        self.tick = 0
+        """Counts half seconds: a clock that costs nothing to look at."""
+        self.total_connections = 0
+        self.rejected_connections = 0
+        self._numbers = itertools.count(1)
+        self._connections: dict[Connection, Session] = {}
+        self._commands_before = 0
+        """Of connections that have ended."""
+        self._meters: dict[User, Meter] = {}
+        self._counts: WeakKeyDictionary[Table, int] = WeakKeyDictionary()
+        self._servers: list[asyncio.Server] = []
+        self._upkeep: asyncio.Task[None] | None = None
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    @property
+    def total_commands(self) -> int:
+        return self._commands_before + sum(session.commands for session in self._connections.values())
+
+    def sessions(self) -> Iterator[Session]:
+        return iter(list(self._connections.values()))
+
+    # --- life
+
+    async def start(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Begins to answer on a bound socket."""
+        loop = asyncio.get_running_loop()
+        made = await loop.create_server(lambda: Connection(self), sock=listener, ssl=tls, backlog=_BACKLOG)
+        self._servers.append(made)
+        if self._upkeep is None:
+            self._upkeep = loop.create_task(self._keep_up())
+
+    async def stop(self) -> None:
+        """Lets nobody in any more and ends every connection."""
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.transport.close()
+        # Replies that are on their way may arrive; who does not take them is not waited for long.
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + _STOP_S
+        while self._connections and loop.time() < ends:
+            await asyncio.sleep(0.005)
+        for connection in list(self._connections):
+            connection.abort()
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+
+    # --- connections
+
+    def admit(self, connection: Connection) -> bool:
+        """Takes a connection in, or answers that there is no room."""
+        self.total_connections += 1
+        connection.session = session = Session(self, connection, next(self._numbers))
+        if len(self._connections) >= self.service.limits.connections:
+            self.rejected_connections += 1
+            audit(connection.peer, "", "a connection", f"more than {self.service.limits.connections} connections")
+            return False
+        self._connections[connection] = session
+        return True
+
+    def dismiss(self, connection: Connection) -> None:
+        session = self._connections.pop(connection, None)
+        if session is not None:
+            self._commands_before += session.commands
+            self.channels.leave(session)
+
+    def meters_of(self, user: User | None) -> tuple[Meter, ...]:
+        """What counts the commands of a new connection of this user."""
+        meters: list[Meter] = []
+        if self.service.limits.commands_per_second:
+            meters.append(Meter(self.service.limits.commands_per_second))
+        if user is not None and user.commands_per_second:
+            meters.append(self._meters.setdefault(user, Meter(user.commands_per_second)))
+        return tuple(meters)
+
+    def count_of(self, table: Table) -> int:
+        """How many keys a state has; counted once per epoch."""
+        found = self._counts.get(table)
+        if found is None:
+            found = self._counts[table] = table.estimate()
+        return found
+
+    # --- beside the requests
+
+    async def _keep_up(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_tick = loop.time() + TICK_S
+        while True:
+            more = self.scopes.dispose.work()
+            await asyncio.sleep(_DISPOSE_S if more else min(TICK_S, max(0.0, next_tick - loop.time())))
+            if loop.time() >= next_tick:
+                next_tick = loop.time() + TICK_S
+                self.tick += 1
+                self._sweep()
+
+    def _sweep(self) -> None:
+        """Ends connections that take too long, and those of users that are no longer known."""
+        changed = self.service.access.look()
+        limits = self.service.limits
+        for connection, session in list(self._connections.items()):
+            reason = _overdue(connection, self.tick, limits.unfinished_s, limits.unread_s, limits.idle_s)
+            if changed and session.user is not None and not self.service.access.is_known(session.user):
+                reason = "the user is not among those who may read any more"
+            if reason:
+                audit(connection.peer, session.user.name if session.user else "", "the connection", reason)
+                connection.abort()
+
+
+def _overdue(connection: Connection, tick: int, unfinished_s: float, unread_s: float, idle_s: float) -> str:
+    """Why a connection has to end; empty: it has not."""
+    if connection.stuck_since is not None:
+        waited_s = (tick - connection.stuck_since) * TICK_S
+        if connection.full and waited_s > unread_s:
+            return f"replies were not read for {unread_s:g} s"
+        if not connection.full and waited_s > unfinished_s:
+            return f"a request was not completed within {unfinished_s:g} s"
+    quiet_s = (tick - connection.seen) * TICK_S
+    return f"nothing was said for {idle_s:g} s" if idle_s and quiet_s > idle_s and not connection.listening else ""

@@ -1,0 +1,122 @@
+"""One client as commands see it: who it is, what it speaks, what it subscribed to, and what it may read.
+
+What a session deliberately does not know: sockets. The connection that owns it is told through `Outlet`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.query.access import ANYBODY, Meter, User, audit
+from headrace.query.answers import JSON, Table
+from headrace.query.resp import replies
+from headrace.query.resp.commands import Refusal, Request
+
+if TYPE_CHECKING:
+    from headrace.query.resp.channels import Channels
+    from headrace.query.resp.scopes import Scope
+    from headrace.query.resp.server import RespServer
+    from headrace.query.snapshot import Snapshot
+
+
+class Outlet(Protocol):
+    """What a session needs of its connection."""
+
+    peer: str
+
+    def send(self, data: bytes) -> None:
+        """Writes something that was not asked for; a client that does not read is cut off."""
+
+    def close_after_replies(self) -> None: ...
+
+
+class Session:
+    """The state of one client's conversation."""
+
+    def __init__(self, server: RespServer, outlet: Outlet, number: int) -> None:
+        self.server = server
+        self.service = server.service
+        self.outlet = outlet
+        self.number = number
+        self.name = ""
+        self.library: dict[str, str] = {}
+        """What the client says of itself: ``lib-name``, ``lib-ver``."""
+        self.version = 2
+        self.form = JSON
+        self.user: User | None = ANYBODY if server.service.access.open else None
+        """None: the client has not named itself yet, and has to."""
+        self.queued: list[Request] | None = None
+        """Requests between MULTI and EXEC …"""
+        self.queued_bytes = 0
+        """… and how much they hold."""
+        self.broken = False
+        """Whether one of them was refused, so that EXEC will be."""
+        self.channels: set[bytes] = set()
+        self.patterns: set[bytes] = set()
+        self.commands = 0
+        self.since_s = server.service.clock()
+        self.scope: Scope = server.scopes.of(self.user or ANYBODY, self.form, self.version)
+        self.meters: tuple[Meter, ...] = ()
+        self.settle()
+
+    @property
+    def listening(self) -> bool:
+        return bool(self.channels or self.patterns)
+
+    @property
+    def hub(self) -> Channels:
+        return self.server.channels
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What this request is answered from."""
+        snapshot = self.scope.snapshot
+        if snapshot is None:
+            raise Refusal(loading(self.service.trouble or f"waiting for the first epoch of {self.service.where}"))
+        return snapshot
+
+    def settle(self) -> None:
+        """Who asks, or in what form, has changed."""
+        self.scope = self.server.scopes.of(self.user or ANYBODY, self.form, self.version)
+        self.meters = self.server.meters_of(self.user)
+
+    def reset(self) -> None:
+        """As if the client had just connected."""
+        self.hub.leave(self)
+        self.queued, self.broken = None, False
+        self.name, self.version, self.form = "", 2, JSON
+        self.user = ANYBODY if self.service.access.open else None
+        self.settle()
+
+    def find(self, key: bytes) -> tuple[Table, bytes] | None:
+        """The state and the stored key that a client means; None where there can be no such key."""
+        address, _, text = key.partition(b":")
+        table = self.scope.tables.get(address)
+        if table is None:
+            self.check(address)
+            return None
+        try:
+            return table, table.key_of(text)
+        except ValueError:
+            return None
+
+    def check(self, address: bytes) -> None:
+        """Refuses a state that is there and not for this user."""
+        snapshot = self.scope.snapshot
+        if snapshot is None or self.user is None or self.user.everything:
+            return
+        name = address.decode("utf-8", "replace")
+        if name in snapshot.addresses and not self.user.may_read(name):
+            self.refused(f"read {name}", "the user may not read this state")
+            raise Refusal(f"NOPERM user {self.user.name} may not read the state {name}")
+
+    def refused(self, request: str, reason: str) -> None:
+        """Writes the audit line of a refused request."""
+        audit(self.outlet.peer, self.user.name if self.user is not None else "", request, reason)
+
+    def null(self) -> bytes:
+        return replies.NULL3 if self.version == 3 else replies.NULL2
+
+
+def loading(reason: str) -> str:
+    return f"LOADING {reason}"

@@ -1,0 +1,110 @@
+"""Commands for Headrace's own clients: keys as they are stored, values of any kind, and the epoch with every answer.
+
+Redis' own commands know keys as text and kinds as strings, hashes and lists; a typed client wants neither. Each answer
+is a list: timeline, epoch, age in milliseconds, watermark of the step in microseconds (or null), and what was asked
+for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Final
+
+from headrace.errors import ProgramError
+from headrace.model.keys import decode_key, hash_key
+from headrace.query.answers import Table, WindowTable, encode
+from headrace.query.patterns import Pattern
+from headrace.query.resp import replies
+from headrace.query.resp.commands import Refusal, Request, command, number, spoken
+from headrace.query.resp.session import Session
+
+_MOST_KEYS: Final = 10_000
+_PAGE_BYTES: Final = 16 * 2**20
+"""A page ends when its values are larger than this."""
+
+
+def _table(session: Session, address: bytes) -> Table:
+    table = session.scope.tables.get(address)
+    if table is None:
+        session.check(address)
+        known = " or ".join(sorted(each.decode() for each in session.scope.tables))
+        raise Refusal(f"NOSTATE the job keeps no state {spoken(address)}; it keeps {known or 'none'}")
+    return table
+
+
+def _checked(key: bytes) -> bytes:
+    try:
+        decode_key(key)
+    except (ProgramError, ValueError, ArithmeticError, RecursionError, struct.error):
+        raise Refusal("ERR these are not the bytes of a key") from None
+    return key
+
+
+def _told(session: Session, table: Table, payload: bytes) -> bytes:
+    snapshot = session.snapshot
+    watermark = snapshot.watermark_us(table.address.partition(".")[0])
+    return replies.array(
+        [
+            replies.integer(snapshot.timeline),
+            replies.integer(snapshot.epoch),
+            replies.integer(session.service.age_ms()),
+            session.null() if watermark is None else replies.integer(watermark),
+            payload,
+        ]
+    )
+
+
+@command("HEADRACE.GET", -3, "readonly", "data", group="headrace", summary="Values of stored keys, of any kind.")
+def headrace_get(session: Session, request: Request) -> bytes:
+    table, keys = _table(session, request[1]), [_checked(key) for key in request[2:]]
+    limit = session.service.limits.keys
+    if len(keys) > limit:
+        session.refused(f"a request for {len(keys)} keys", f"more than {limit} keys in one request")
+        raise Refusal(f"ERR limit: a request may ask for {limit} keys; ask for {len(keys)} in several requests")
+    nothing = session.null()
+    values = table.get_many(keys, session.form)
+    made = replies.array(nothing if value is None else replies.bulk(value) for value in values)
+    return _told(session, table, made)
+
+
+@command("HEADRACE.WINDOWS", 3, "readonly", "data", group="headrace", summary="Start, end and value of its windows.")
+def headrace_windows(session: Session, request: Request) -> bytes:
+    table, key = _table(session, request[1]), _checked(request[2])
+    if not isinstance(table, WindowTable):
+        raise Refusal(f"WRONGTYPE {table.address} keeps a {table.kind} per key and no windows")
+    parts: list[bytes] = []
+    for window, value in table.windows(key).items():
+        ends = replies.integer(int(window.start)), replies.integer(int(window.end))
+        parts += [*ends, replies.bulk(encode(value, session.form))]
+    return _told(session, table, replies.array(parts))
+
+
+@command("HEADRACE.PAGE", 5, "readonly", "data", group="headrace", summary="PAGE state prefix from count: a page.")
+def headrace_page(session: Session, request: Request) -> bytes:
+    """Where the next page begins (−1: nowhere), then keys and values by turns."""
+    table, prefix = _table(session, request[1]), request[2].decode("utf-8", "replace")
+    start, count = number(request[3]), number(request[4])
+    if start < 0 or not 0 < count <= _MOST_KEYS:
+        raise Refusal(f"ERR a page begins at 0 or where the one before ended, and has 1 to {_MOST_KEYS} keys")
+    pattern = Pattern("".join(f"\\{char}" if char in "*?[\\" else char for char in prefix) + "*") if prefix else None
+    keys, following = table.page(start, count, pattern)
+    parts: list[bytes] = []
+    size = 0
+    for at in range(0, len(keys), 256):
+        part = keys[at : at + 256]
+        if size > _PAGE_BYTES and hash_key(keys[at - 1]) != hash_key(part[0]):
+            following = hash_key(part[0])
+            break
+        for key, value in zip(part, table.get_many(part, session.form)):
+            if value is not None:
+                parts += [replies.bulk(key), replies.bulk(value)]
+                size += len(value)
+    at_text = replies.text(str(-1 if following is None else following))
+    return _told(session, table, replies.array([at_text, *parts]))
+
+
+@command("HEADRACE.COUNT", 2, "readonly", "data", group="headrace", summary="How many keys a state has, counted.")
+async def headrace_count(session: Session, request: Request) -> bytes:
+    table = _table(session, request[1])
+    return replies.integer(await asyncio.to_thread(table.count))

@@ -1,0 +1,250 @@
+"""A server of state as a process: ports, signals, several processes on one port, and one beside a job.
+
+`serve` runs in the foreground until it is told to end. With several processes each of them binds the same port
+(``SO_REUSEPORT``) and answers for itself; a parent starts them, starts those again that die, and ends them. A child
+also ends when its parent is gone, however that came about: its standard input is a pipe that only the parent holds.
+
+What a child has to say it writes to its standard output, one JSON object per line.
+
+What this module deliberately does not do: answer requests (see `headrace.query.service` and the protocols).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import gc
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from headrace.errors import EnvironmentMissing, SettingsError
+from headrace.query.access import Access, Limits, check_binding, is_loopback, make_tls
+from headrace.query.follow import open_replica
+from headrace.query.resp.server import RespServer
+from headrace.query.service import Service
+from headrace.query.store import Store
+
+if TYPE_CHECKING:
+    import ssl
+
+    from headrace.query.snapshot import Snapshot
+
+PORT: Final = 6399
+LOOPBACK: Final = "127.0.0.1"
+_GC: Final = (50_000, 50, 50)
+"""Answers make no garbage that has to be looked for; looking often would only hold everybody up."""
+_SWITCH_S: Final = 0.001
+"""How long the thread that follows the store may keep the loop waiting."""
+
+Tell = Callable[[dict[str, Any]], None]
+"""Is given what happens: ``listening`` on which ports, ``serving`` from the first epoch on, with something to try."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything that can be said to ``headrace serve``."""
+
+    store: str
+    port: int = PORT
+    http_port: int | None = None
+    bind: str = LOOPBACK
+    processes: int = 1
+    follow_ms: float = 5.0
+    cache: str | None = None
+    """Folder for fetched files: makes this a replica."""
+    users: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    insecure: bool = False
+    origins: tuple[str, ...] = ()
+    """Web pages that may read over HTTP from a browser."""
+    memory_mb: int = 384
+    """For answers that a process keeps ready."""
+    limits: Limits = Limits()
+
+    def check(self) -> None:
+        """Refuses what cannot work, or should not."""
+        if self.processes < 1:
+            raise SettingsError("there has to be a process", where="--processes", found=str(self.processes))
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise SettingsError("TLS wants both a certificate and its key", expected="--tls-cert and --tls-key")
+        check_binding(self.bind, users=self.users is not None, tls=self.tls_cert is not None, insecure=self.insecure)
+
+    def tls(self) -> ssl.SSLContext | None:
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        return make_tls(Path(self.tls_cert), Path(self.tls_key))
+
+    def open_store(self) -> Store:
+        """The store that is followed; raises StoreError while it is not there."""
+        if self.cache is not None:
+            return open_replica(self.store, self.cache)
+        return Store(self.store)
+
+
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket that nobody else has; ``shared``: with others of ours that say the same."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        if error.errno == errno.EADDRINUSE:
+            raise SettingsError(
+                f"the port {port} is in use",
+                where=f"{host}:{port}",
+                found="another server listens there",
+                next_move=f"end it, or choose another port: --port {port + 1}",
+            ) from None
+        raise SettingsError(
+            "the address cannot be listened on", where=f"{host}:{port}", found=f"{type(error).__name__}: {error}"
+        ) from None
+    return made
+
+
+def serve(options: Options, tell: Tell) -> None:
+    """Serves until SIGINT or SIGTERM."""
+    options.check()
+    options.tls()
+    if options.users is not None:
+        Access(Path(options.users))
+    if options.processes > 1:
+        from headrace.query.processes import serve_together
+
+        serve_together(options, tell)
+        return
+    run_loop(serve_alone(options, tell, asyncio.Event()))
+
+
+def run_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Runs on uvloop where it is installed; the standard loop does the same, at half the speed."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC)
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
+
+
+async def serve_alone(options: Options, tell: Tell, stop: asyncio.Event, *, shared: bool = False) -> None:
+    """One process: everything it answers, until ``stop`` is set or a signal comes."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, stop.set)
+    service = make_service(options)
+    listener = bind(options.bind, options.port, shared=shared)
+    tls = options.tls()
+    resp = RespServer(service)
+    faces = [resp.stop]
+    ports = {"port": listener.getsockname()[1]}
+    http: socket.socket | None = None
+    if options.http_port is not None:
+        http = bind(options.bind, options.http_port, shared=shared)
+        ports["http_port"] = http.getsockname()[1]
+    service.listen(_tell_first(options, ports, tell))
+    service.start()
+    if shared:
+        # Others may answer on this port already: whoever connects must not meet one that has read nothing yet.
+        looking = asyncio.ensure_future(service.looked())
+        ending = asyncio.ensure_future(stop.wait())
+        await asyncio.wait([looking, ending], return_when=asyncio.FIRST_COMPLETED)
+        looking.cancel()
+        ending.cancel()
+    await resp.start(listener, tls)
+    if http is not None:
+        faces.append(await _start_http(options, service, http, tls))
+    tell({"event": "listening", **ports})
+    try:
+        await stop.wait()
+    finally:
+        for end in faces:
+            await end()
+        await service.stop()
+
+
+def make_service(options: Options) -> Service:
+    return Service(
+        options.open_store,
+        where=options.store,
+        access=Access(None if options.users is None else Path(options.users)),
+        limits=options.limits,
+        follow_s=options.follow_ms / 1000,
+        memory_bytes=options.memory_mb * 2**20,
+    )
+
+
+async def _start_http(
+    options: Options, service: Service, listener: socket.socket, tls: ssl.SSLContext | None
+) -> Callable[[], Coroutine[Any, Any, None]]:
+    try:
+        from headrace.query.http import HttpApp, HttpServer
+    except ModuleNotFoundError as error:
+        raise EnvironmentMissing(
+            "HTTP needs a package that is not installed",
+            where="--http-port",
+            found=str(error),
+            next_move='pip install "headrace[serve]"',
+        ) from error
+    # Who asks for no token must not answer to names that a web page can make point here.
+    hosts = None if not service.access.open or not is_loopback(options.bind) else (options.bind,)
+    app = HttpApp([service], origins=options.origins, hosts=hosts)
+    server = HttpServer(app, connections=options.limits.connections, tls=tls)
+    await server.start(listener)
+    return server.stop
+
+
+def _tell_first(options: Options, ports: dict[str, int], tell: Tell) -> Callable[[Snapshot | None, Snapshot], None]:
+    def told(before: Snapshot | None, snapshot: Snapshot) -> None:
+        if before is None:
+            facts = {"app": snapshot.app, "epoch": snapshot.epoch, "states": list(snapshot.addresses)}
+            tell({"event": "serving", **facts, **ports, "try": what_works(options, ports, snapshot)})
+
+    return told
+
+
+def what_works(options: Options, ports: dict[str, int], snapshot: Snapshot) -> list[str]:
+    """Commands that a person can try now, with a key that is there."""
+    host = "" if options.bind == LOOPBACK else f" -h {options.bind}"
+    secure = " --tls --insecure" if options.tls_cert else ""
+    token = " -a TOKEN" if options.users else ""
+    for address, table in snapshot.tables().items():
+        page = table.page(0, 1)
+        if page.keys:
+            key = f"{address}:{table.text(page.keys[0])}"
+            asking = {"map": "HGETALL {}", "list": "LRANGE {} 0 -1", "timers": "LRANGE {} 0 -1"}.get(
+                table.kind, "GET {}"
+            )
+            works = [f"redis-cli -p {ports['port']}{host}{secure}{token} {asking.format(_quoted(key))}"]
+            if "http_port" in ports:
+                scheme = "https" if options.tls_cert else "http"
+                path = f"v1/jobs/{snapshot.app}/state/{address}/{_escaped(table.text(page.keys[0]))}"
+                works.append(f"curl {scheme}://{options.bind}:{ports['http_port']}/{path}")
+            return works
+    return [f"redis-cli -p {ports['port']}{host}{secure}{token} HEADRACE.INFO"]
+
+
+def _quoted(word: str) -> str:
+    import shlex
+
+    return shlex.quote(word)
+
+
+def _escaped(text: str) -> str:
+    from urllib.parse import quote
+
+    return quote(text, safe="")

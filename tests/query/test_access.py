@@ -1,0 +1,402 @@
+"""Who may read over Redis' protocol, what one client may ask for, and how those are ended who take too much."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import ssl
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from headrace.errors import SettingsError
+from headrace.query.access import Access, Limits, Meter, add_user, check_binding, make_tls, read_users
+from headrace.query.serving import Options
+from tests.query.certificates import make_certificate
+from tests.query.kinds import make_kinds
+from tests.query.made_store import MadeStore, values
+from tests.query.served import Served
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_kinds(tmp_path_factory.mktemp("access") / "store").path
+
+
+@pytest.fixture
+def audited(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
+    """Lines of the audit."""
+    lines: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    handler = Keep()
+    logging.getLogger("headrace.audit").addHandler(handler)
+    yield lines
+    logging.getLogger("headrace.audit").removeHandler(handler)
+
+
+def connect(served: Served, **options: Any) -> redis.Redis:
+    """A client that does not try again."""
+    return redis.Redis(port=served.port, retry=Retry(NoBackoff(), 0), **options)
+
+
+# --- tokens
+
+
+def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
+    path = tmp_path / "users.toml"
+    token = add_user(path, "web", ("hourly", "fraud.*"))
+    assert token not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    user = Access(path).find(token)
+    assert user is not None
+    assert (user.name, user.states) == ("web", ("hourly", "fraud.*"))
+    assert [user.may_read(state) for state in ("hourly", "fraud.shops", "fraud", "daily")] == [True, True, False, False]
+
+
+def test_wrong_tokens_and_names_are_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "users.toml"
+    token = add_user(path, "web", ())
+    other = add_user(path, "batch", ())
+    access = Access(path)
+    assert access.find(token[:-1]) is None
+    assert access.find("") is None
+    assert access.find(other, "web") is None
+    assert access.find(token[:11] + other[11:]) is None
+
+
+def test_a_user_may_have_several_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "users.toml"
+    first, second = add_user(path, "web", ("hourly",)), add_user(path, "web", ())
+    access = Access(path)
+    assert access.find(first) is access.find(second) is access.users["web"]
+    with pytest.raises(SettingsError, match="states of its own"):
+        add_user(path, "web", ("daily",))
+
+
+@pytest.mark.parametrize("name", ["", "a b", 'a"b', "ü", "-x", "x" * 65])
+def test_names_that_would_not_survive_the_file_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match="name of a user"):
+        add_user(tmp_path / "users.toml", name, ())
+
+
+def test_patterns_that_would_not_survive_the_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="pattern of a state"):
+        add_user(tmp_path / "users.toml", "web", ('a"]\n',))
+
+
+@pytest.mark.parametrize(
+    "content", ["users = 3", "[users.web]\nstate = ['x']", "[user.web]", "[[", "[users.web]\nstates = 'x'"]
+)
+def test_a_wrong_file_is_told_with_its_name(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "users.toml"
+    path.write_text(content)
+    with pytest.raises(SettingsError, match="file of users cannot be read"):
+        read_users(path)
+
+
+def test_a_file_that_becomes_wrong_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "users.toml"
+    token = add_user(path, "web", ())
+    access = Access(path)
+    before = access.find(token)
+    path.write_text("[[")
+    assert not access.look()
+    assert access.find(token) is before
+    path.unlink()
+    assert not access.look()
+    assert access.find(token) is before
+
+
+# --- binding
+
+
+@pytest.mark.parametrize(
+    ("host", "users", "tls", "insecure", "fine"),
+    [
+        ("127.0.0.1", False, False, False, True),
+        ("localhost", False, False, False, True),
+        ("::1", False, False, False, True),
+        ("0.0.0.0", False, False, False, False),
+        ("", False, False, False, False),
+        ("192.0.2.7", True, False, False, False),
+        ("192.0.2.7", False, True, False, False),
+        ("example.org", True, True, False, True),
+        ("0.0.0.0", False, False, True, True),
+    ],
+)
+def test_other_machines_need_tokens_and_tls_or_a_word_that_it_is_meant_so(
+    host: str, users: bool, tls: bool, insecure: bool, fine: bool
+) -> None:
+    if fine:
+        check_binding(host, users=users, tls=tls, insecure=insecure)
+        return
+    with pytest.raises(SettingsError, match="other machines could read everything"):
+        check_binding(host, users=users, tls=tls, insecure=insecure)
+
+
+def test_half_of_tls_is_refused() -> None:
+    with pytest.raises(SettingsError, match="both a certificate and its key"):
+        Options(store="x", tls_cert="cert.pem").check()
+
+
+# --- over the wire
+
+
+def test_nothing_is_read_without_a_token_and_every_refusal_is_written_down(
+    store: str, tmp_path: Path, audited: list[str]
+) -> None:
+    users = tmp_path / "users.toml"
+    token = add_user(users, "web", ("count.*",))
+    with Served(store, users=users) as served:
+        served.wait_for(0)
+        with connect(served) as client:
+            with pytest.raises(redis.AuthenticationError):
+                client.get("count.views:a")
+            with pytest.raises(redis.AuthenticationError):
+                client.execute_command("INFO")
+        with connect(served, password=token + "x") as client, pytest.raises(redis.AuthenticationError):
+            client.ping()
+        with connect(served, username="other", password=token) as client, pytest.raises(redis.AuthenticationError):
+            client.ping()
+        for known in ({"password": token}, {"username": "web", "password": token}, {"password": token, "protocol": 3}):
+            with connect(served, **known) as client:
+                assert client.get("count.views:a") == b"1"
+                assert client.acl_whoami() in (b"web", "web")
+    assert all(line.startswith("refused ") and "127.0.0.1:" in line for line in audited)
+    assert len(audited) >= 4
+    assert not any(token in line for line in audited)
+
+
+def test_a_user_sees_only_their_states(store: str, tmp_path: Path, audited: list[str]) -> None:
+    users = tmp_path / "users.toml"
+    token = add_user(users, "web", ("count.*",))
+    with Served(store, users=users) as served, connect(served, password=token) as client:
+        served.wait_for(0)
+        for ask in (
+            lambda: client.get("fraud.shops:c1"),
+            lambda: client.hgetall("fraud.shops:c1"),
+            lambda: client.exists("last:a"),
+            lambda: client.mget("count.views:a", "last:a"),
+        ):
+            with pytest.raises(redis.exceptions.NoPermissionError, match="web may not read"):
+                ask()
+        assert {key.partition(b":")[0] for key in client.scan_iter()} == {b"count.views", b"count.brief"}
+        assert {key.partition(b":")[0] for key in client.keys("*")} == {b"count.views", b"count.brief"}
+        assert client.dbsize() == 5
+        assert list(client.execute_command("HEADRACE.STATES")) == [b"count.brief", b"count.views"]
+        assert len(client.client_list()) == 1
+    assert sum("may not read this state" in line for line in audited) == 4
+
+
+def test_a_token_that_is_taken_back_ends_its_connections(store: str, tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    gone, stays = add_user(users, "gone", ()), add_user(users, "stays", ())
+    with Served(store, users=users) as served:
+        served.wait_for(0)
+        with connect(served, password=gone) as first, connect(served, password=stays) as second:
+            assert first.ping() and second.ping()
+            kept = second.client_id()
+            text = users.read_text()
+            users.write_text(text[text.index('\n[users."stays"]') :])
+            os.utime(users, ns=(1, 1))
+            served.until(lambda: served.resp.connections == 1)
+            assert second.client_id() == kept
+            with pytest.raises(redis.AuthenticationError):
+                first.ping()
+
+
+def test_tls_hides_what_is_read(store: str, tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    with Served(store, tls=make_tls(certificate, key)) as served:
+        served.wait_for(0)
+        with redis.Redis(host="localhost", port=served.port, ssl=True, ssl_ca_certs=str(certificate)) as client:
+            assert client.get("count.views:a") == b"1"
+            assert client.mget([f"count.views:{i}" for i in range(3000)]) == [None] * 3000
+        with socket.create_connection(("127.0.0.1", served.port)) as plain:
+            plain.sendall(b"PING\r\n")
+            plain.settimeout(10)
+            assert b"PONG" not in _read_all(plain)
+        context = ssl.create_default_context()
+        with pytest.raises(ssl.SSLError), socket.create_connection(("127.0.0.1", served.port)) as doubting:
+            context.wrap_socket(doubting, server_hostname="localhost")
+
+
+def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").write_text("nothing")
+    with pytest.raises(SettingsError, match="certificate cannot be used"):
+        make_tls(tmp_path / "cert.pem", tmp_path / "cert.pem")
+
+
+# --- limits
+
+
+def test_a_meter_lets_through_what_it_is_told_and_no_more() -> None:
+    now = [0.0]
+    meter = Meter(10, clock=lambda: now[0])
+    assert [meter.allows() for _ in range(12)] == [True] * 10 + [False] * 2
+    now[0] = 0.5
+    assert [meter.allows() for _ in range(6)] == [True] * 5 + [False]
+    now[0] = 100
+    assert [meter.allows() for _ in range(11)] == [True] * 10 + [False]
+
+
+def test_commands_beyond_the_rate_are_refused(store: str, tmp_path: Path, audited: list[str]) -> None:
+    with Served(store, limits=Limits(commands_per_second=20)) as served, connect(served) as client:
+        served.wait_for(0)
+        with client.pipeline(transaction=False) as pipeline:
+            for _ in range(100):
+                pipeline.get("count.views:a")
+            answers = pipeline.execute(raise_on_error=False)
+        refused = [each for each in answers if isinstance(each, redis.ResponseError)]
+        assert 60 <= len(refused) <= 90
+        assert "more than 20 commands per second" in str(refused[0])
+    assert any("commands per second" in line for line in audited)
+
+
+def test_the_rate_of_a_user_counts_over_all_their_connections(store: str, tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    token = add_user(users, "web", ())
+    users.write_text(users.read_text().replace('states = ["*"]', 'states = ["*"]\ncommands_per_second = 30'))
+    with Served(store, users=users) as served:
+        served.wait_for(0)
+        refused = 0
+        for _ in range(3):
+            with connect(served, password=token) as client, client.pipeline(transaction=False) as pipeline:
+                for _ in range(20):
+                    pipeline.get("count.views:a")
+                try:
+                    answers = pipeline.execute(raise_on_error=False)
+                except redis.ResponseError:
+                    refused += 20
+                    continue
+                refused += sum(isinstance(each, redis.ResponseError) for each in answers)
+        assert refused >= 20
+
+
+def test_more_keys_than_allowed_are_refused(store: str, audited: list[str]) -> None:
+    with Served(store, limits=Limits(keys=50)) as served, connect(served) as client:
+        served.wait_for(0)
+        assert len(client.mget([f"count.views:{i}" for i in range(50)])) == 50
+        for words in (("MGET",), ("EXISTS",), ("HMGET", "fraud.shops:c1")):
+            with pytest.raises(redis.ResponseError, match="may ask for 50 keys"):
+                client.execute_command(*words, *(f"count.views:{i}" for i in range(51)))
+    assert len([line for line in audited if "more than 50 keys" in line]) == 3
+
+
+def test_longer_requests_than_allowed_end_the_connection(store: str, audited: list[str]) -> None:
+    with Served(store, limits=Limits(request_bytes=1000)) as served:
+        served.wait_for(0)
+        with connect(served) as client:
+            assert client.get("count.views:" + "x" * 900) is None
+        connection = redis.Connection(port=served.port)
+        connection.send_command("GET", "x" * 1200)
+        with pytest.raises(redis.ResponseError, match="invalid bulk length"):
+            connection.read_response()
+        with pytest.raises(redis.ConnectionError):
+            connection.read_response()
+        connection.disconnect()
+    assert any("invalid bulk length" in line for line in audited)
+
+
+def test_connections_beyond_the_limit_are_told_so(store: str, audited: list[str]) -> None:
+    with Served(store, limits=Limits(connections=2)) as served:
+        served.wait_for(0)
+        held = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(2)]
+        served.until(lambda: served.resp.connections == 2)
+        with socket.create_connection(("127.0.0.1", served.port)) as third:
+            third.settimeout(10)
+            assert b"max number of clients reached" in _read_all(third)
+        held.pop().close()
+        served.until(lambda: served.resp.connections == 1)
+        with connect(served) as client:
+            assert client.ping()
+            assert client.info("stats")["rejected_connections"] == 1
+        held.pop().close()
+    assert any("more than 2 connections" in line for line in audited)
+
+
+# --- slow clients
+
+
+@pytest.mark.parametrize(
+    ("limits", "sent"),
+    [
+        (Limits(unfinished_s=0.5), b"*2\r\n$3\r\nGET\r\n$10\r\nabc"),
+        (Limits(unfinished_s=0.5), b"PIN"),
+        (Limits(idle_s=0.5), b"PING\r\n"),
+        (Limits(idle_s=0.5), b""),
+    ],
+)
+def test_clients_that_keep_a_connection_for_nothing_are_ended(store: str, limits: Limits, sent: bytes) -> None:
+    with Served(store, limits=limits) as served, socket.create_connection(("127.0.0.1", served.port)) as client:
+        client.sendall(sent)
+        client.settimeout(20)
+        _read_all(client)
+        served.until(lambda: served.resp.connections == 0)
+
+
+def test_clients_that_never_name_themselves_are_ended(store: str, tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    add_user(users, "web", ())
+    limits = Limits(unfinished_s=0.5)
+    with (
+        Served(store, users=users, limits=limits) as served,
+        socket.create_connection(("127.0.0.1", served.port)) as client,
+    ):
+        client.settimeout(20)
+        assert _read_all(client) == b""
+
+
+def test_a_client_that_asks_and_does_not_read_is_held_up_and_then_ended(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    made.epoch({"count": [values("views", [("big", "x" * 200_000)])]})
+    limits = Limits(unread_s=1.0)
+    with Served(made.path, limits=limits) as served, socket.create_connection(("127.0.0.1", served.port)) as client:
+        served.wait_for(0)
+        request = b"*2\r\n$3\r\nGET\r\n$15\r\ncount.views:big\r\n"
+        client.setblocking(False)
+        sent = 0
+        with pytest.raises(BlockingIOError):
+            while sent < 2**30:
+                sent += client.send(request * 1000)
+        [connection] = list(served.resp._connections)
+        served.until(lambda: connection.full)
+        assert connection.transport.get_write_buffer_size() < 8 * 2**20, "what is asked for is not answered ahead"
+        with connect(served) as other:
+            assert other.ping(), "others are not held up"
+        served.until(lambda: served.resp.connections <= 1 and connection not in served.resp._connections)
+
+
+def test_a_client_that_reads_late_gets_everything(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    made.epoch({"count": [values("views", [("big", "x" * 200_000)])]})
+    with Served(made.path) as served, socket.create_connection(("127.0.0.1", served.port)) as client:
+        served.wait_for(0)
+        client.sendall(b"*2\r\n$3\r\nGET\r\n$15\r\ncount.views:big\r\n" * 300 + b"*1\r\n$4\r\nQUIT\r\n")
+        [connection] = list(served.resp._connections)
+        served.until(lambda: connection.full)
+        client.settimeout(20)
+        answer = _read_all(client)
+        assert answer.endswith(b"+OK\r\n")
+        assert answer.count(b"$200002\r\n") == 300
+
+
+def _read_all(connection: socket.socket) -> bytes:
+    parts = []
+    try:
+        while data := connection.recv(65_536):
+            parts.append(data)
+    except ConnectionError:
+        pass
+    return b"".join(parts)
