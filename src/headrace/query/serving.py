@@ -18,6 +18,7 @@ import gc
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -156,7 +157,8 @@ async def serve_alone(options: Options, tell: Tell, stop: asyncio.Event, *, shar
     if options.http_port is not None:
         http = bind(options.bind, options.http_port, shared=shared)
         ports["http_port"] = http.getsockname()[1]
-    service.listen(_tell_first(options, ports, tell))
+    first = _First(options, ports, tell)
+    service.listen(first)
     service.start()
     if shared:
         # Others may answer on this port already: whoever connects must not meet one that has read nothing yet.
@@ -169,6 +171,7 @@ async def serve_alone(options: Options, tell: Tell, stop: asyncio.Event, *, shar
     if http is not None:
         faces.append(await _start_http(options, service, http, tls))
     tell({"event": "listening", **ports})
+    first.let_out()
     try:
         await stop.wait()
     finally:
@@ -208,13 +211,36 @@ async def _start_http(
     return server.stop
 
 
-def _tell_first(options: Options, ports: dict[str, int], tell: Tell) -> Callable[[Snapshot | None, Snapshot], None]:
-    def told(before: Snapshot | None, snapshot: Snapshot) -> None:
-        if before is None:
-            facts = {"app": snapshot.app, "epoch": snapshot.epoch, "states": list(snapshot.addresses)}
-            tell({"event": "serving", **facts, **ports, "try": what_works(options, ports, snapshot)})
+class _First:
+    """Tells that there is something to ask for, once, and not before it can be asked for."""
 
-    return told
+    def __init__(self, options: Options, ports: dict[str, int], tell: Tell) -> None:
+        self._options, self._ports, self._tell = options, ports, tell
+        self._one = threading.Lock()
+        self._listening = False
+        self._held: dict[str, Any] | None = None
+
+    def __call__(self, before: Snapshot | None, snapshot: Snapshot) -> None:
+        if before is not None:
+            return
+        facts = {"app": snapshot.app, "epoch": snapshot.epoch, "states": list(snapshot.addresses)}
+        works = what_works(self._options, self._ports, snapshot)
+        with self._one:
+            self._held = {"event": "serving", **facts, **self._ports, "try": works}
+        self._say()
+
+    def let_out(self) -> None:
+        """The ports are listened on from now."""
+        self._listening = True
+        self._say()
+
+    def _say(self) -> None:
+        with self._one:
+            held = self._held if self._listening else None
+            if held is None:
+                return
+            self._held = None
+        self._tell(held)
 
 
 def what_works(options: Options, ports: dict[str, int], snapshot: Snapshot) -> list[str]:
