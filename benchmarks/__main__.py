@@ -26,7 +26,7 @@ from benchmarks.lib.results import show
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / ".results"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
-BENCHMARKS = ("keyed_process", "windows", "joins", "epoch_floor", "state_growth")
+BENCHMARKS = ("keyed_process", "windows", "joins", "epoch_floor", "state_growth", "serving", "impressions")
 
 
 def main() -> None:

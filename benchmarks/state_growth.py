@@ -33,7 +33,7 @@ STATE_PROGRAMS = {"state_runs.py": None, "state_lmdb.py": STORES, "state_rocksdb
 PER_EPOCH = 250_000
 BARS = {
     "rate_smallest_over_largest": Bar(at_most=4),
-    # Driver memory is to be flat; no number was set for that, and a quarter more is what is called flat here. The driver
+    # Driver memory is to be flat; no number was set for that, and a quarter more is called flat here. The driver
     # folds runs slice by slice, which takes some memory once; the smallest state is less than a slice and left out.
     "driver_memory_largest_over_first_sliced": Bar(at_most=1.25),
     "worker_gib_largest": Bar(at_most=1),

@@ -38,6 +38,16 @@ _SECTIONS = {
         "The same job over more and more keys: speed, memory and the time to start again. Below it, the state part "
         "alone beside two embedded stores.",
     ),
+    "serving": (
+        "Serving state",
+        "The state of a job over Redis' protocol, by one Python process, beside Redis itself with the same keys and "
+        "values: the same requests to both, sent by redis-benchmark.",
+    ),
+    "impressions": (
+        "Counts that are read every second",
+        "Counts per key in windows of 10 seconds that an application reads while they are counted: from the state "
+        "itself, or from a Redis that the job flushes into every second.",
+    ),
 }
 
 

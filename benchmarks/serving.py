@@ -1,0 +1,261 @@
+"""State served over Redis' protocol beside the real Redis: requests per second, latency, and how fresh the state is.
+
+    python benchmarks/serving.py                 1M keys, 50 clients; the stream standing still and running
+    python benchmarks/serving.py --quick --json
+    python benchmarks/serving.py --only idle     without Spark
+
+`redis-benchmark` asks both servers in turns with the same commands, and both hold the same values. Freshness is the
+time from when an event comes into being until a reader gets a value with it over the socket.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+if not __package__:
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.lib.children import ChildFailed
+from benchmarks.lib.figures import count_text, quantile, rate_text
+from benchmarks.lib.headrace_server import Asking, HeadraceServer
+from benchmarks.lib.progress import say
+from benchmarks.lib.redis_peer import CLIENTS, Measured, RedisServer, redis_benchmark
+from benchmarks.lib.results import Bar, bars_table, emit, table
+from benchmarks.lib.served_store import ADDRESS, KEY, pairs, write_store
+from benchmarks.lib.streaming import PROBE, Freshness, Stream
+
+KEYS = 1_000_000
+PARTS = ("idle", "stream", "freshness")
+RATE = 10_000
+"""Events per second of the stream that runs while its state is read."""
+FRESH_RATE, FRESH_KEYS = 1_000, 10_000
+BARS = {"get": Bar(at_least=0.8, goal=1.0), "get_p16": Bar(at_least=0.4, goal=0.7)}
+PEERS = {
+    "redis": "Redis",
+    "headrace": "Headrace",
+    "headrace_2": "Headrace, 2 processes",
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    name: str
+    label: str
+    command: tuple[str, ...]
+    pipeline: int
+    share: float
+    """Of the requests that are sent for a single GET."""
+
+
+ONE = f"{ADDRESS}:key__rand_int__"
+QUESTIONS = (
+    Question("get", "GET", ("GET", ONE), 1, 1.0),
+    Question("get_p16", "GET, 16 to a pipeline", ("GET", ONE), 16, 4.0),
+    Question("mget_100", "MGET of 100", ("MGET", *[ONE] * 100), 1, 0.05),
+)
+
+
+def main() -> None:
+    options = parse()
+    rows: list[dict] = []
+    versions: set[str] = set()
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        with RedisServer(Path(folder) / "redis") as redis:
+            versions.add(redis.version)
+            if {"idle", "stream"} & set(options.only):
+                say(f"writing a store of {count_text(options.keys)} keys, and the same values to Redis")
+                counts = write_store(Path(folder) / "made", options.keys)
+                redis.load(pairs(counts))
+            if "idle" in options.only:
+                rows += measure_idle(Path(folder) / "made", redis, options)
+            if "stream" in options.only:
+                rows += measure_streaming(Path(folder) / "streamed", redis, options, versions)
+        if "freshness" in options.only:
+            rows.append(measure_freshness(Path(folder) / "fresh", options, versions))
+    emit(report(rows, options, versions), as_json=options.json)
+
+
+# --- measuring
+
+
+def measure_idle(store: Path, redis: RedisServer, options: argparse.Namespace) -> list[dict]:
+    """Nothing is written while all are asked."""
+    with HeadraceServer(store) as one, HeadraceServer(store, processes=2) as two:
+        for server in (one, two):
+            server.wait_for(f"{ADDRESS}:{KEY.format(0)}")
+            check_equal(server, redis, options.keys)
+        ports = {"redis": redis.port, "headrace": one.port, "headrace_2": two.port}
+        return ask_all(ports, "idle", options)
+
+
+def measure_streaming(folder: Path, redis: RedisServer, options: argparse.Namespace, versions: set[str]) -> list[dict]:
+    """A job changes keys all the time, on the same two cores; Redis is asked on the same busy machine."""
+    say(f"starting a stream of {count_text(RATE)} events/s over {count_text(options.keys)} keys, an epoch per second")
+    rows = []
+    with Stream(folder, keys=options.keys, rate=RATE, epoch="1s", label="stream") as stream:
+        with HeadraceServer(stream.store) as server:
+            stream.wait_until_steady(server.port)
+            unread = watch(stream, server.port, options.fresh_s)
+            watching = Freshness(stream, server.port)
+            watching.start()
+            rows += ask_all({"redis": redis.port, "headrace": server.port}, "streaming", options, stream)
+            read = watching.finish()
+        # Not beside the other server: both would follow the stream.
+        with HeadraceServer(stream.store, processes=2) as server:
+            server.wait_for(PROBE)
+            rows += ask_all({"headrace_2": server.port}, "streaming", options, stream)
+    versions.add(stream.version)
+    rows.append(freshness_row("epochs of 1 s, nobody else reads", RATE, options.keys, unread))
+    rows.append(freshness_row(f"epochs of 1 s, read by {CLIENTS} clients in turns", RATE, options.keys, read))
+    return rows
+
+
+def measure_freshness(folder: Path, options: argparse.Namespace, versions: set[str]) -> dict:
+    """Epochs one after the other without a pause: as fresh as it gets."""
+    say(f"starting a stream of {count_text(FRESH_RATE)} events/s without a pause between epochs")
+    with (
+        Stream(folder, keys=FRESH_KEYS, rate=FRESH_RATE, epoch="1ms", label="fresh stream") as stream,
+        HeadraceServer(stream.store) as server,
+    ):
+        stream.wait_until_steady(server.port)
+        time.sleep(options.fresh_s / 2)
+        ages = watch(stream, server.port, options.fresh_s)
+    versions.add(stream.version)
+    return freshness_row("epochs without a pause, nobody else reads", FRESH_RATE, FRESH_KEYS, ages)
+
+
+def watch(stream: Stream, port: int, seconds: float) -> list[float]:
+    watching = Freshness(stream, port)
+    watching.start()
+    time.sleep(seconds)
+    stream.check()
+    return watching.finish()
+
+
+def ask_all(
+    ports: Mapping[str, int], when: str, options: argparse.Namespace, stream: Stream | None = None
+) -> list[dict]:
+    """In turns, so that whatever else the machine does meets all of them; the first round warms up."""
+    rows = []
+    for question in QUESTIONS:
+        found: dict[str, list[Measured]] = {peer: [] for peer in ports}
+        requests = int(options.requests * question.share)
+        for round_number in range(options.rounds + 1):
+            for peer, port in ports.items():
+                count = requests if round_number else max(1000, requests // 10)
+                one = redis_benchmark(
+                    port, question.command, requests=count, keys=options.keys, pipeline=question.pipeline
+                )
+                if round_number:
+                    found[peer].append(one)
+            if stream is not None:
+                stream.check()
+        for peer, runs in found.items():
+            row = {"part": "requests", "when": when, "question": question.name, "peer": peer}
+            row |= {
+                "per_s": median(run.per_s for run in runs),
+                "p50_ms": median(run.p50_ms for run in runs),
+                "p99_ms": median(run.p99_ms for run in runs),
+            }
+            say(f"{when}, {question.label}: {PEERS[peer]} {rate_text(row['per_s'])}/s, p99 {row['p99_ms']:.2f} ms")
+            rows.append(row)
+    return rows
+
+
+def check_equal(server: HeadraceServer, redis: RedisServer, keys: int) -> None:
+    """Both say the same, and to every key something: redis-benchmark would count a missing value as an answer."""
+    wanted = [f"{ADDRESS}:{KEY.format(number)}" for number in random.Random(1).sample(range(keys), 1000)]
+    with Asking(server.port) as ours, Asking(redis.port) as theirs:
+        if (found := ours.get_many(wanted)) != theirs.get_many(wanted) or None in found:
+            raise ChildFailed("Headrace and Redis do not answer the same")
+
+
+def freshness_row(label: str, rate: int, keys: int, ages_ms: list[float]) -> dict:
+    row = {"part": "freshness", "label": label, "rate": rate, "keys": keys, "events": len(ages_ms)}
+    row |= {"p50_ms": quantile(ages_ms, 0.5), "p99_ms": quantile(ages_ms, 0.99)}
+    say(f"freshness, {label}: p50 {row['p50_ms']:.0f} ms, p99 {row['p99_ms']:.0f} ms")
+    return row
+
+
+# --- telling
+
+
+def report(rows: list[dict], options: argparse.Namespace, versions: set[str]) -> dict:
+    ratios = derive_ratios(rows)
+    titles = {
+        "idle": f"{count_text(options.keys)} keys, nothing is written",
+        "streaming": f"{count_text(options.keys)} keys, while a stream of {count_text(RATE)} events/s changes them",
+    }
+    tables = [requests_table(rows, when, title) for when, title in titles.items() if any_of(rows, when)]
+    fresh = [row for row in rows if row["part"] == "freshness"]
+    if fresh:
+        tables.append(freshness_table(fresh))
+    if set(BARS) & set(ratios):
+        tables.append(bars_table(ratios, BARS, "Headrace ÷ Redis, one process each, nothing is written"))
+    notes = [
+        f"redis-benchmark with {CLIENTS} clients, on the same 2 cores as the server; the median of {options.rounds} "
+        f"runs in turns; {', '.join(sorted(versions))}.",
+        "A second process has no core of its own here: one is taken by redis-benchmark.",
+        "Freshness: from the moment an event comes into being until a reader gets a value with it.",
+    ]
+    return {"benchmark": "serving", "rows": rows, "ratios": ratios, "tables": tables, "notes": notes}
+
+
+def any_of(rows: list[dict], when: str) -> bool:
+    return any(row.get("when") == when for row in rows)
+
+
+def derive_ratios(rows: list[dict]) -> dict[str, float]:
+    rates = {(row["when"], row["question"], row["peer"]): row["per_s"] for row in rows if row["part"] == "requests"}
+    ratios = {}
+    for (when, question, peer), rate in rates.items():
+        if peer != "redis":
+            name = question + peer.removeprefix("headrace") + ("" if when == "idle" else "_streaming")
+            ratios[name] = round(rate / rates[when, question, "redis"], 2)
+    return ratios
+
+
+def requests_table(rows: list[dict], when: str, title: str) -> dict:
+    mine = {(row["question"], row["peer"]): row for row in rows if row.get("when") == when}
+    lines = []
+    for question in QUESTIONS:
+        redis = mine[question.name, "redis"]["per_s"]
+        for peer, label in PEERS.items():
+            row = mine[question.name, peer]
+            ratio = "–" if peer == "redis" else f"{row['per_s'] / redis:.2f}"
+            latency = [f"{row[name]:.2f}" for name in ("p50_ms", "p99_ms")]
+            lines.append([f"{question.label}: {label}", rate_text(row["per_s"]), *latency, ratio])
+    return table(title, ["", "requests/s", "p50, ms", "p99, ms", "÷ Redis"], lines)
+
+
+def freshness_table(rows: list[dict]) -> dict:
+    lines = [
+        [row["label"], count_text(row["rate"]), count_text(row["keys"]), f"{row['p50_ms']:.0f}", f"{row['p99_ms']:.0f}"]
+        for row in rows
+    ]
+    return table("Event in → readable over the socket", ["", "events/s", "keys", "p50, ms", "p99, ms"], lines)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one object with rows and ratios instead of tables")
+    parser.add_argument("--quick", action="store_true", help="fewer requests: rough figures, soon")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=PARTS, help=", ".join(PARTS))
+    options = parser.parse_args()
+    options.keys = KEYS
+    options.requests, options.rounds, options.fresh_s = (100_000, 2, 10) if options.quick else (500_000, 5, 60)
+    if unknown := set(options.only) - set(PARTS):
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    return options
+
+
+if __name__ == "__main__":
+    main()
