@@ -2,7 +2,7 @@
 # Installs the Debian packages that tests talk to. A test that needs one adds it here, skips without it on a laptop and
 # fails without it in CI.
 set -euo pipefail
-packages=(chromium redis-server redis-tools)
+packages=(chromium maven postgresql redis-server redis-tools)
 
 missing=()
 for package in ${packages[@]+"${packages[@]}"}; do

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import SettingsError
+from headrace.spark.class_archive import class_archive
+from headrace.spark.connectors import check_connectors, with_connectors
 from headrace.spark.java import find_java
 from headrace.spark.quiet import quiet_children
 
@@ -64,8 +66,8 @@ TRACE: Final = "HEADRACE_TRACE"
 """Set in the environment: Spark's own log and stacks are shown."""
 
 
-def make_session(app: str, master: str, conf: Mapping[str, str]) -> SparkSession:
-    """A session of our own; where a context runs already, a further session of it."""
+def make_session(app: str, master: str, conf: Mapping[str, str], connectors: Collection[str] = ()) -> SparkSession:
+    """A session of our own; where a context runs already, a further session of it. It has these connectors."""
     java = find_java()
     os.environ["JAVA_HOME"] = str(java)
     # Workers run the driver's interpreter, whatever is called python on the machine.
@@ -80,7 +82,9 @@ def make_session(app: str, master: str, conf: Mapping[str, str]) -> SparkSession
         session = running.newSession()
         for name, value in REQUIRED.items():
             session.conf.set(name, value)
+        check_connectors(session, connectors)
         return session
+    conf = with_connectors(connectors, conf)
     builder: Any = SparkSession.builder.appName(app).master(_with_retries(master))
     ours = {**DEFAULTS, **(LOCAL if master.startswith("local") else {})}
     for name, value in {**ours, **dict(conf), **REQUIRED}.items():
@@ -94,7 +98,7 @@ def make_session(app: str, master: str, conf: Mapping[str, str]) -> SparkSession
                 next_move="leave the setting out",
             )
         builder = builder.config(name, value)
-    with quiet_children() if not os.environ.get(TRACE) else nullcontext():
+    with quiet_children() if not os.environ.get(TRACE) else nullcontext(), class_archive(java, conf):
         made: SparkSession = builder.getOrCreate()
     if not os.environ.get(TRACE):
         made.sparkContext.setLogLevel("OFF")

@@ -1,0 +1,60 @@
+"""Real servers for tests: each starts from its package on a port of its own under a temporary folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+START_S = 60.0
+
+
+def needed(program: str, package: str, *folders: str) -> str:
+    """The path of a program; where it is missing, the test fails in CI and is skipped elsewhere."""
+    path = shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", ""), *folders]))
+    if path is None:
+        missing(f"{program} is not installed (Debian, Ubuntu: apt-get install {package})")
+    return path
+
+
+def missing(reason: str) -> None:
+    """Ends a test that cannot run here: a skip at home, a failure in CI."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until somebody listens; what the server said, where it does not."""
+    ends = time.monotonic() + START_S
+    while time.monotonic() < ends and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.02)
+        else:
+            return
+    raise RuntimeError(f"nobody listens on port {port}: {log.read_text(errors='replace')[-2000:]}")
+
+
+def end(process: subprocess.Popen[bytes], *, hard: bool = False) -> None:
+    if hard:
+        process.kill()
+    else:
+        process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(10)

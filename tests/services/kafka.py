@@ -1,0 +1,130 @@
+"""A Kafka broker (KRaft, one node), for tests. Its jars come by Maven once, into the user's cache folder."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+from tests.services import end, free_port, missing, needed, wait_for_port
+
+VERSION = "4.1.1"
+_POM = f"""<project>
+<modelVersion>4.0.0</modelVersion>
+<groupId>headrace</groupId><artifactId>broker</artifactId><version>1</version>
+<dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
+</dependencies>
+</project>
+"""
+_PROPERTIES = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.num.partitions=4
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+log.dirs={logs}
+"""
+
+
+def broker_jars() -> Path:
+    """The folder of the broker's jars; fetched where it is not there yet."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "headrace" / f"kafka-broker-{VERSION}"
+    if folder.is_dir():
+        return folder
+    maven = needed("mvn", "maven")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        (Path(scratch) / "pom.xml").write_text(_POM)
+        command = [maven, "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"]
+        command += [f"-DoutputDirectory={scratch}/jars"]
+        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False, timeout=600)
+        if done.returncode:
+            missing(f"Maven could not fetch the broker: {(done.stdout + done.stderr)[-1000:]}")
+        # Only a whole folder gets the name; whoever was quicker has made the same.
+        if not folder.is_dir():
+            os.rename(f"{scratch}/jars", folder)
+    return folder
+
+
+class Broker:
+    """One node that is broker and controller; what it holds survives a stop or a kill."""
+
+    def __init__(self, folder: Path) -> None:
+        self._jars = broker_jars()
+        self._java = needed("java", "openjdk-17-jre-headless")
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._properties = folder / "server.properties"
+        self._properties.write_text(_PROPERTIES.format(port=self.port, controller=free_port(), logs=folder / "logs"))
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        self._run("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._properties))
+
+    def _command(self, *words: str) -> list[str]:
+        quick = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        return [self._java, *quick, "-cp", f"{self._jars}/*", *words]
+
+    def _run(self, *words: str) -> None:
+        done = subprocess.run(self._command(*words), capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode:
+            raise RuntimeError(f"{words[0]}: {(done.stdout + done.stderr)[-2000:]}")
+
+    def start(self) -> None:
+        log = self._folder / "broker.log"
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                self._command("kafka.Kafka", str(self._properties)), cwd=self._folder, stdout=out, stderr=out
+            )
+        wait_for_port(self.port, self._process, log)
+        self._wait_until_it_answers()
+
+    def _wait_until_it_answers(self) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        ends = time.monotonic() + 60
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        while True:
+            try:
+                admin.list_topics(timeout=2)
+            except Exception:
+                if time.monotonic() > ends:
+                    raise
+            else:
+                return
+
+    def stop(self, *, hard: bool = False) -> None:
+        if self._process is not None:
+            end(self._process, hard=hard)
+            self._process = None
+
+    def topic(self, name: str, partitions: int = 1) -> str:
+        """Creates a topic and returns its name."""
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
+
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        for made in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+            made.result(30)
+        return name
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,86 @@
+"""The class archive: written by the first JVM, used by the second, and never in the way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from headrace.errors import EnvironmentMissing
+from headrace.spark.class_archive import LAUNCH, archive_file, archive_options, class_archive
+from headrace.spark.java import find_java
+
+
+@pytest.fixture
+def java() -> Path:
+    try:
+        return find_java()
+    except EnvironmentMissing as missing:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(missing))
+
+
+def start(java: Path, options: list[str], *more: str) -> subprocess.CompletedProcess[str]:
+    """Something small of Spark's, with the class path that all of it has."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    command = [str(java / "bin" / "java"), *options, *more, "-cp", f"{jars}/*"]
+    command += ["org.apache.spark.deploy.SparkSubmit", "--version"]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
+
+
+def test_the_first_jvm_writes_the_archive_and_the_second_maps_it(java: Path, tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    first = start(java, archive_options(java, {}, environment))
+    file = archive_file(java, environment)
+    assert file is not None
+    assert file.exists()
+    assert "cds" not in first.stdout + first.stderr, "Java must not list the classes it could not keep"
+
+    again = archive_options(java, {}, environment)
+    assert again[0].startswith("-XX:ArchiveClassesAtExit="), "so small an archive is of no program, and written anew"
+    second = start(java, archive_options(java, {}, environment, whole_bytes=1), "-Xlog:class+load=info")
+    loaded = [line for line in second.stdout.splitlines() if "org.apache.spark.deploy.SparkSubmit " in line]
+    assert "shared objects file (top)" in loaded[0]
+
+
+def test_half_an_archive_costs_nothing_but_the_gain(java: Path, tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    file = archive_file(java, environment)
+    assert file is not None
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"\0" * 100_000)
+    done = start(java, archive_options(java, {}, environment, whole_bytes=1))
+    assert "cds" not in done.stdout + done.stderr
+
+
+def test_options_go_to_the_launcher_beside_the_users_own_and_are_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "java").mkdir()
+    (tmp_path / "java" / "release").write_text('JAVA_VERSION="17.0.1"\n')
+    monkeypatch.setenv(LAUNCH, "-Dmine=1")
+    with class_archive(tmp_path / "java", {}, {"HOME": str(tmp_path / "a home")}):
+        assert os.environ[LAUNCH].startswith(f'-Dmine=1 "-XX:ArchiveClassesAtExit={tmp_path}/a home/.cache/headrace/')
+    assert os.environ[LAUNCH] == "-Dmine=1"
+
+
+@pytest.mark.parametrize(
+    ("release", "conf", "environment"),
+    [
+        ('JVM_VARIANT="Openj9"\n', {}, {"HOME": "{home}"}),
+        ('JVM_VARIANT="Hotspot"\n', {}, {"HOME": "{home}", "HEADRACE_CLASS_ARCHIVE": "off"}),
+        ('JVM_VARIANT="Hotspot"\n', {"spark.driver.extraClassPath": "x.jar"}, {"HOME": "{home}"}),
+        ('JVM_VARIANT="Hotspot"\n', {}, {}),
+    ],
+    ids=["another kind of JVM", "turned off", "a class path of one's own", "no home"],
+)
+def test_there_is_no_archive_where(
+    release: str, conf: dict[str, str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "release").write_text(release)
+    told = {name: value.format(home=tmp_path) for name, value in environment.items()}
+    assert archive_options(tmp_path, conf, told) == []
