@@ -89,6 +89,10 @@ class BadRow(HeadraceError):
     """An input row could not be decoded, and nobody reads the ``errors`` of its stream."""
 
 
+class InputLost(HeadraceError):
+    """A source no longer has what the job has still to read."""
+
+
 class EpochFailed(HeadraceError):
     """An epoch could not be completed; replaying it may succeed."""
 
@@ -99,6 +103,10 @@ class EndlessLoop(HeadraceError):
 
 class SinkFailed(HeadraceError):
     """A sink refused its rows; they stay staged in the store and are released at the next start."""
+
+
+class SinkUnavailable(SinkFailed):
+    """What a sink writes to cannot be reached just now. The release is tried again, for as long as is set."""
 
 
 class Unreachable(HeadraceError):

@@ -10,13 +10,15 @@ import cloudpickle
 import pytest
 from rich.console import Console
 
+import headrace as hr
 import headrace.sinks as sink
-from headrace.errors import SinkFailed
+from headrace.errors import ProgramError, SinkFailed
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
 from headrace.sinks.console import ConsoleSink
-from headrace.sinks.contract import Sink
+from headrace.sinks.contract import GuaranteeChoice, Sink, chosen_guarantee
+from headrace.sinks.driver import CallSink
 from headrace.testing.sinks import SinkTarget, Staging, stage_rows, verify_sink
 
 
@@ -101,6 +103,22 @@ def test_a_function_that_raises_is_named_with_its_place(tmp_path: Path) -> None:
         release(sink.call(broken).bind(CODEC, "counts"), Staging(tmp_path), 7, COUNTS)
     text = str(failed.value)
     assert "test_driver_sinks.py:" in text and "KeyError" in text and "epoch 7" in text and "next:" in text
+
+
+def test_a_guarantee_that_the_user_chose_is_the_instances_and_is_explained() -> None:
+    class Choosy(CallSink):
+        def __init__(self, guarantee: GuaranteeChoice) -> None:
+            super().__init__(print, batch=True)
+            self.guarantee = chosen_guarantee(guarantee, "sink.choosy")
+
+    app = hr.App("counts")
+    counts = app.read("counts", hr.source.items([]), Count)
+    counts.write(Choosy("exactly_once"), name="one")
+    counts.write(Choosy("at_least_once"), name="two")
+    lines = [line for line in app.explain().splitlines() if "write call" in line]
+    assert "[exactly once]" in lines[0] and "[at least once]" in lines[1]
+    with pytest.raises(ProgramError, match="no guarantee 'twice'"):
+        Choosy("twice")  # type: ignore[arg-type]
 
 
 def test_discard_counts_each_epoch_once(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StringType, StructType
 
 from headrace.model.alignment import WAITED, SourceHold, WaitingOrder, derive_waiting
 from headrace.model.watermarks import TimedSource, TimeState, derive_time
@@ -154,7 +155,8 @@ def test_whoever_waits_everything_is_read_once_and_the_run_ends(seed: int, holds
 
 def spark_reader(reader: Parts, **use: Any) -> _Reader:
     options = reader_options(reader, "at BIGINT", ReadOptions("fast", **use))
-    return _Reader(options["reader"], msgspec.json.decode(options["use"], type=ReadOptions))
+    schema = StructType().add("at", LongType()).add("__split", StringType()).add("__bad", StringType())
+    return _Reader(options["reader"], msgspec.json.decode(options["use"], type=ReadOptions), schema)
 
 
 def test_the_reader_beside_the_driver_reads_in_the_store_whether_it_waits(tmp_path: Path) -> None:
@@ -184,5 +186,5 @@ def test_a_generator_gets_all_rows_of_a_split_in_one_task(whole: bool, tasks: in
     partitions = reader.partitions({}, {})
     assert len(partitions) == tasks
     rows = [batch.to_pylist() for batch in reader.read(partitions[0])]
-    expected = [{"at": 1, "__split": "p"}, {"at": 2, "__split": "p"}][: 2 if whole else 1]
+    expected = [{"at": at, "__split": "p", "__bad": None} for at in (1, 2)][: 2 if whole else 1]
     assert [row for batch in rows for row in batch] == expected

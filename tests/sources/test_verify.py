@@ -69,6 +69,50 @@ class HasNothing(Honest):
         return start
 
 
+class StandsStillAtOne(Honest):
+    def latest(self, start: Offset, limit: int | None) -> Offset:
+        return start if limit == 1 else super().latest(start, limit)
+
+
+class ForgetsAfterARestart(Honest):
+    """Finds less when it is asked anew."""
+
+    asked = 0
+
+    def latest(self, start: Offset, limit: int | None) -> Offset:
+        self.asked += 1
+        return super().latest(start, limit if self.asked > 1 or start == {"i": 0} else 2)
+
+
+class ReadsFromOneCursor(Honest):
+    """Two attempts that share a cursor take rows from each other."""
+
+    def __init__(self) -> None:
+        self.cursors: dict[int, Iterator[int]] = {}
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        first, stop = split.start["i"], split.end["i"]
+        cursor = self.cursors.setdefault(first, iter(range(first, stop)))
+        for n in cursor:
+            yield pa.RecordBatch.from_arrays([pa.array([n], pa.int64())], schema=SCHEMA)
+        self.cursors.pop(first, None)
+
+
+class SaysItHolds(Honest):
+    def hold(self, splits: frozenset[str]) -> bool:
+        return True
+
+
+class CountsWrongly(Honest):
+    def remaining(self, start: Offset) -> int:
+        return int(start["i"])
+
+
+class NeverGetsThere(Honest):
+    def remaining(self, start: Offset) -> int:
+        return 21 - int(start["i"])
+
+
 def test_an_honest_reader_passes() -> None:
     assert verify_source(Honest, SCHEMA) == 20
 
@@ -84,6 +128,12 @@ def test_an_honest_reader_passes() -> None:
         (SplitsNothing, "no splits"),
         (KeepsTuples, "stored as JSON"),
         (HasNothing, "no rows"),
+        (StandsStillAtOne, "stands still"),
+        (ForgetsAfterARestart, "after a restart only 2"),
+        (ReadsFromOneCursor, "two attempts|given up"),
+        (SaysItHolds, "was to be held"),
+        (CountsWrongly, "grows"),
+        (NeverGetsThere, "1 at the end"),
     ],
 )
 def test_every_broken_promise_is_found(reader: Callable[[], SplitReader], words: str) -> None:

@@ -40,6 +40,7 @@ from headrace.checkpoint.publish import (
 from headrace.checkpoint.release import Releaser
 from headrace.errors import EpochFailed, FunctionFailed, Refused
 from headrace.model import crash
+from headrace.model.behind import Behind
 from headrace.model.job import JobFacts, derive_states
 from headrace.model.loops import Loops, waiting
 from headrace.model.order import EpochOrder
@@ -118,11 +119,12 @@ class Coordinator:
         offsets: str,
         inputs: Mapping[str, bytes],
         took_us: Mapping[str, int],
+        behind: Mapping[str, Behind] | None = None,
     ) -> Manifest:
         """Makes an epoch true. After a death before publishing it never happened; after it, it is released again."""
         crash.reach("reports_collected", order.epoch)
         self._check(order, reports)
-        manifest, state = self._derive(order, reports, offsets, took_us)
+        manifest, state = self._derive(order, reports, offsets, took_us, behind or {})
         for name, entry in inputs.items():
             self.store.write(layout.input_entry(name), entry)
         self.fence.check()
@@ -195,6 +197,7 @@ class Coordinator:
         reports: Sequence[TaskReport],
         offsets: str,
         took_us: Mapping[str, int],
+        behind: Mapping[str, Behind],
     ) -> tuple[Manifest, JobState]:
         before = self.state
         rewritten = dict(self.adopted)
@@ -237,6 +240,8 @@ class Coordinator:
             counters=derive_counters({} if before is None else before.manifest.counters, reports, self.job.was),
             tasks=derive_stats(reports),
             took_us=dict(took_us),
+            behind=dict(behind),
+            released_us=dict(self.releaser.took_us),
         )
         state = (before or JobState(manifest, {})).followed_by(manifest)
         return manifest, state

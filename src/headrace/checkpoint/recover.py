@@ -67,7 +67,7 @@ def recover(store: Store, job: JobFacts, fence: Fence, releaser: Releaser, *, at
 
 
 def start_over(
-    store: Store, folders: Sequence[str] = (layout.RUNS, layout.STAGED, layout.SPARK, layout.INPUTS)
+    store: Store, folders: Sequence[str] = (layout.RUNS, layout.STAGED, layout.SPARK, layout.INPUTS, layout.KEPT)
 ) -> None:
     """Throws away what a store holds. A new timeline begins, so older drivers and sinks cannot mistake its epochs."""
     record = read_record(store)
@@ -80,6 +80,7 @@ def start_over(
     store.delete(layout.TICK)
     store.delete(layout.WAITING)
     store.delete(layout.RELEASED)
+    store.delete(layout.UNRELEASED)
 
 
 def _make_record(store: Store, job: JobFacts) -> StoreRecord:

@@ -77,7 +77,7 @@ def sweep_inputs(store: Store, offsets: str) -> None:
     for source, offset in source_offsets(offsets).items():
         found = json.loads(offset)
         reached = found.get("logOffset") if isinstance(found, dict) else None
-        if reached is None:
+        if not isinstance(reached, int):
             continue
         prefix = layout.input_entry(f"{source}/")
         entries = {path: name for path in paths if (name := _entry_number(path, prefix)) is not None}

@@ -44,8 +44,11 @@ def error_failure(error: HeadraceError | OSError) -> Failure:
 
 def failure_error(program: Program, failure: Failure) -> HeadraceError:
     """The error for a failure that a task reported."""
-    if failure.kind == "row":
-        return _bad_row(program, failure)
+    return _bad_row(program, failure) if failure.kind == "row" else reported_error(failure)
+
+
+def reported_error(failure: Failure) -> HeadraceError:
+    """The error for a failure of a function, or of our own family."""
     if failure.kind == "error":
         parts = dict(failure.parts)
         kind = getattr(errors, parts.pop("class"), HeadraceError)

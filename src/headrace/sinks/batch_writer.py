@@ -28,7 +28,7 @@ _TARGETS = ("dbtable", "table", "topic", "collection")
 
 class BatchWriterSink(Sink):
     kind: ClassVar[str] = "spark"
-    guarantee: ClassVar[Guarantee] = "at least once"
+    guarantee: Guarantee = "at least once"
     accepts_updates: ClassVar[bool] = False
 
     def __init__(self, format: str, path: str | None, mode: str, options: Mapping[str, Any]) -> None:

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 class ConsoleSink(Sink):
     kind: ClassVar[str] = "console"
-    guarantee: ClassVar[Guarantee] = "at least once"
+    guarantee: Guarantee = "at least once"
     accepts_updates: ClassVar[bool] = True
+    in_process: ClassVar[bool] = True
     driver_only: ClassVar[tuple[str, ...]] = ("console", "show", "_live", "_newest", "_seen")
 
     def __init__(self, limit: int, console: Console | None = None) -> None:

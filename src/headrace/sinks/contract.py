@@ -3,12 +3,14 @@
 Outputs are staged first and released afterwards. The two halves of a sink never meet in one process state:
 
 1. ``stream.write`` calls `Sink.bind` once, while the program is built. Nothing outside the process is touched.
-2. At start the driver calls `Sink.start` once on the bound sink.
+2. At start the driver calls `Sink.start` once on the bound sink; again, while it raises `SinkUnavailable`.
 3. The bound sink travels to the workers by (cloud)pickle. In each task that has this output, `Sink.open_writer` is
    called once, then `StageWriter.write` any number of times, then `StageWriter.finish` once. A task that fails calls
    nothing more; what it staged is swept, because no report names it. Two attempts of a task may run at the same time.
 4. After the manifest of the epoch is published, the driver calls `Sink.release` with the parts the manifest lists.
    Epochs come in order; an epoch that may have been released before comes again after a restart, with the same parts.
+   One that raises `SinkUnavailable` comes again on the same sink, after a pause, for as long as is set. Sinks of one
+   epoch are released at the same time, each on some thread; one sink is never called twice at once.
 5. `Sink.close` is called once in the driver when the run ends; not at all when the process dies.
 
 User code never runs between 3 and 4, so what is released again is what was released before, byte for byte.
@@ -21,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from headrace.errors import ProgramError
 from headrace.model.report import StagedPart
 
 if TYPE_CHECKING:
@@ -32,6 +35,27 @@ if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
 
 Guarantee = Literal["exactly once", "at least once"]
+GuaranteeChoice = Literal["exactly_once", "at_least_once"]
+"""As the parameter of a sink spells it: ``hr.sink.kafka(…, guarantee="at_least_once")``."""
+
+
+def chosen_guarantee(choice: GuaranteeChoice, where: str) -> Guarantee:
+    """What the user chose, in the words of `Sink.guarantee`; a ProgramError where it is neither.
+
+    >>> chosen_guarantee("at_least_once", where="sink.kafka")
+    'at least once'
+    """
+    words: dict[str, Guarantee] = {"exactly_once": "exactly once", "at_least_once": "at least once"}
+    found = words.get(choice)
+    if found is None:
+        raise ProgramError(
+            f"there is no guarantee {choice!r}",
+            where=where,
+            expected='"exactly_once" or "at_least_once"',
+            found=repr(choice),
+            next_move='leave guarantee= out for "exactly_once"',
+        )
+    return found
 
 
 class StageTask(Protocol):
@@ -64,9 +88,13 @@ class Release(Protocol):
     """What the driver gives to a sink that may now let an epoch out."""
 
     timeline: str
-    """Changes when a job is rewound and epoch numbers come again with other contents; safe in a file name."""
+    """A number as text, safe in a file name. It goes up when a job is rewound and epoch numbers come again with other
+    contents."""
     epoch: int
     output: str
+    job: str
+    """Id of the job's store, safe in a file name: the same for the life of the store, and no other's. With `output` it
+    names the writer where several jobs write to one system."""
 
     def read(self, part: StagedPart) -> pa.Buffer:
         """The bytes of a part, inline or from the store (mapped where it is local)."""
@@ -104,9 +132,12 @@ class Sink(ABC):
 
     kind: ClassVar[str]
     """One word for people: "files", "console"."""
-    guarantee: ClassVar[Guarantee]
+    guarantee: Guarantee
+    """What the target shows after any crash. Of the class, or, where the user has the choice, of the instance."""
     accepts_updates: ClassVar[bool] = False
     """False: the sink appends, so a stream that corrects its earlier rows is refused while the program is built."""
+    in_process: ClassVar[bool] = False
+    """True: rows stay in this process (memory, a screen, a function). Such sinks are released one after the other."""
     driver_only: ClassVar[tuple[str, ...]] = ()
     """Attributes that stay in the driver when the sink travels to the workers."""
 
@@ -127,7 +158,10 @@ class Sink(ABC):
         return bound
 
     def start(self) -> None:  # noqa: B027 - a hook that most sinks need not override
-        """Once per run, in the driver, before the first epoch: finds a path that is a file. Raises SinkFailed."""
+        """Once per run, in the driver, before the first epoch: finds a path that is a file. Raises SinkFailed.
+
+        Raises SinkUnavailable where the target cannot be reached just now; then it is called again after a pause.
+        """
 
     @abstractmethod
     def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
@@ -139,7 +173,12 @@ class Sink(ABC):
 
         `parts` is always the whole list of the epoch in the manifest's order, never empty. Idempotent by (timeline,
         epoch): after a crash anywhere inside, or right after, it is called again with the same arguments and must end
-        with each row there once (or, for a sink that is called at least once, at least once). Raises SinkFailed when
+        with each row there once (or, for a sink that is called at least once, at least once). An epoch older than the
+        newest that is visible of its timeline, or one of an older timeline, comes from a driver that was thought dead
+        and woke up: it changes nothing.
+
+        Raises SinkUnavailable when trying again may help (no connection, a timeout, a server that fails over): the
+        release comes again on this sink, which must hold no open transaction and connect anew. Raises SinkFailed when
         the rows cannot go out; they stay staged, and the release is tried again at the next start.
         """
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.errors import SinkFailed
@@ -26,30 +27,55 @@ def identity(parts: Sequence[StagedPart], ctx: Release) -> Identity:
     return (ctx.timeline, ctx.epoch, *((part.file, zlib.crc32(part.inline), part.rows) for part in parts))
 
 
+class _Newest:
+    """The newest release of each output, by which one that comes again, or too late, is told.
+
+    Numbers count within one run: a program may be run on several stores, and each begins with epoch 0. Across runs only
+    the newest release can come again, and it is told by what is in it.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, Identity] = {}
+        self._numbers: dict[str, tuple[int, int]] = {}
+        self._lock = Lock()
+
+    def begin_run(self, output: str) -> None:
+        self._numbers.pop(output, None)
+
+    def let_out(self, parts: Sequence[StagedPart], ctx: Release, show: Callable[[], None]) -> None:
+        """Shows a release, unless it or a newer one was shown; looking and showing are one step."""
+        release, number = identity(parts, ctx), (int(ctx.timeline), ctx.epoch)
+        with self._lock:
+            if self._last.get(ctx.output) == release or number <= self._numbers.get(ctx.output, (-1, -1)):
+                return
+            show()
+            self._last[ctx.output] = release
+            self._numbers[ctx.output] = number
+
+
 class CollectSink(Sink):
     """Keeps rows in memory; `rows` is shared by all copies of the sink, so it can be read from the one the user has."""
 
     kind: ClassVar[str] = "collect"
-    guarantee: ClassVar[Guarantee] = "exactly once"
+    guarantee: Guarantee = "exactly once"
     accepts_updates: ClassVar[bool] = True
+    in_process: ClassVar[bool] = True
     driver_only: ClassVar[tuple[str, ...]] = ("rows", "_last")
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
-        self._last: dict[str, Identity] = {}
+        self._last = _Newest()
+
+    def start(self) -> None:
+        self._last.begin_run(self.output)
 
     def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
         return arrow_writer(task)
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
-        # Epochs come in order, so only the newest one can come again.
-        release = identity(parts, ctx)
-        if self._last.get(ctx.output) == release:
-            return
         assert self.codec is not None
         fresh = [row for batch in read_rows(parts, ctx, self.codec) for row in batch]
-        self.rows.extend(fresh)
-        self._last[ctx.output] = release
+        self._last.let_out(parts, ctx, lambda: self.rows.extend(fresh))
 
     def clear(self) -> None:
         """Forgets the rows collected so far."""
@@ -64,8 +90,9 @@ class CallSink(Sink):
     """Hands rows to a function. It cannot tell a repeated release, so it is at least once."""
 
     kind: ClassVar[str] = "call"
-    guarantee: ClassVar[Guarantee] = "at least once"
+    guarantee: Guarantee = "at least once"
     accepts_updates: ClassVar[bool] = True
+    in_process: ClassVar[bool] = True
     driver_only: ClassVar[tuple[str, ...]] = ("fn",)
 
     def __init__(self, fn: Callable[[Any, int], object], batch: bool) -> None:
@@ -112,13 +139,17 @@ class DiscardSink(Sink):
     """Counts rows and drops them; `count` is shared by all copies of the sink."""
 
     kind: ClassVar[str] = "discard"
-    guarantee: ClassVar[Guarantee] = "exactly once"
+    guarantee: Guarantee = "exactly once"
     accepts_updates: ClassVar[bool] = True
+    in_process: ClassVar[bool] = True
     driver_only: ClassVar[tuple[str, ...]] = ("_total", "_last")
 
     def __init__(self) -> None:
         self._total = [0]
-        self._last: dict[str, Identity] = {}
+        self._last = _Newest()
+
+    def start(self) -> None:
+        self._last.begin_run(self.output)
 
     @property
     def count(self) -> int:
@@ -129,10 +160,10 @@ class DiscardSink(Sink):
         return _Counter()
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
-        release = identity(parts, ctx)
-        if self._last.get(ctx.output) != release:
-            self._total[0] += sum(part.rows for part in parts)
-            self._last[ctx.output] = release
+        self._last.let_out(parts, ctx, lambda: self._count(parts))
+
+    def _count(self, parts: Sequence[StagedPart]) -> None:
+        self._total[0] += sum(part.rows for part in parts)
 
 
 class _Counter(StageWriter):

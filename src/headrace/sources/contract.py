@@ -14,7 +14,9 @@ Who calls what, in order:
    missing folder or an unreadable header is found.
 3. A `SplitReader` is then pickled. One copy lives beside the driver and plans: `initial`, `available_now`, `hold`,
    `latest`, `splits`. Short-lived copies live in tasks and only `read`. `close` is called on the planning copy alone.
-4. For a row that could not be decoded, and only when it stops the job, `Source.explain_bad` is called once.
+4. Rows that could not be decoded come from the JVM (`SparkRead.bad`) or from `SplitReader.read` (`BadRows`). They go to
+   the stream's ``errors`` where somebody reads those, and stop the job where nobody does. Either way
+   `Source.explain_bad` puts each of them into words.
 
 This module deliberately knows nothing of Spark's classes: it is the part of a source that can be tested without a JVM.
 """
@@ -24,7 +26,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +37,11 @@ if TYPE_CHECKING:
 
 Offset = dict[str, Any]
 """A position in a source. It travels through Spark's offset log as JSON: only int, str, bool, None, lists and dicts."""
+
+
+EPOCH_ROWS_AT_MOST: Final = 1_000_000
+"""Rows that a source with much behind it gives to an epoch where nobody said otherwise. After a long stall everything
+that waits would else be one epoch: no progress is seen, and a failure near its end begins from its start."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +58,40 @@ class Split:
     end: Offset
 
 
+@dataclass(frozen=True)
+class BadRows:
+    """Rows of a split that could not be decoded, in their place between its batches.
+
+    Each is a JSON text ``{"where": …, "text": …, "reason": …}``: the place as a person would look it up, what stands
+    there, and why it is no row. They are part of what the split holds: reading it again gives the same ones.
+    """
+
+    texts: list[str]
+
+    @staticmethod
+    def text(where: str, text: str, reason: str) -> str:
+        """One bad row, as `texts` holds it.
+
+        >>> BadRows.text("orders.log:3", "{", "it ends too early")
+        '{"where":"orders.log:3","text":"{","reason":"it ends too early"}'
+        """
+        return msgspec.json.encode({"where": where, "text": text, "reason": reason}).decode()
+
+
 class SplitReader(ABC):
     """Reads a source in Python, split by split.
 
     The promise on which exactly-once rests: `read` of a split gives the same rows in the same order, whenever, wherever
     and however often it is called, in any process, also years later as long as the source keeps the range.
     A reader must be cheap to pickle: it travels with every task.
+
+    Errors: `EpochFailed` where trying again may help (a server that does not answer); the epoch is then planned and
+    read again from what is published, as often as the setting ``restarts`` says. Any other HeadraceError (`InputLost`
+    for rows that are gone) ends the job in its own words.
     """
+
+    never_bad: ClassVar[bool] = False
+    """True: `read` never yields `BadRows`, so the JVM need not look for any."""
 
     @abstractmethod
     def initial(self) -> Offset:
@@ -71,7 +107,9 @@ class SplitReader(ABC):
 
         Called by the planning copy, once per epoch and repeatedly while the source is idle, so it must be quick and
         must not block. `start` is the end of the last epoch, also after a restart. `limit` bounds the rows of the
-        epoch where the caller has a bound; the reader may return less, never more. A position once returned may be
+        epoch where the caller has a bound; the reader may return less, never more. Where it is None
+        the reader bounds the epoch itself (`EPOCH_ROWS_AT_MOST`), so that a job that was down or slow catches up in
+        epochs of a decent size. A position once returned may be
         written down and asked for again after a crash, so it must stay readable; the same call may later return more,
         never less.
         """
@@ -85,9 +123,10 @@ class SplitReader(ABC):
         """
 
     @abstractmethod
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def read(self, split: Split) -> Iterator[pa.RecordBatch | BadRows]:
         """The rows of a split, as batches with exactly the codec's schema, in bounded memory.
 
+        What could not be decoded comes between the batches, as `BadRows`; it counts against the limit of `latest`.
         Called in a task; two attempts may read one split at the same time. Batches of about 50 000 rows suit the rest
         of the way. Never called on a copy that plans.
         """
@@ -108,6 +147,14 @@ class SplitReader(ABC):
         waits as a whole, once all of them are too far ahead; then `latest` is not called.
         """
         return False
+
+    def remaining(self, start: Offset) -> int | None:
+        """How many rows are there behind this position that no epoch has read yet; None: it cannot tell.
+
+        An estimate is enough: people are shown how far behind a job is, and when it will have caught up. Called on a
+        copy in the driver, after an epoch, so it must be quick; what it raises counts as None.
+        """
+        return None
 
     def close(self) -> None:  # noqa: B027 - a hook that most readers need not override
         """Called once on the planning copy when the run ends; never in tasks, and not at all when the process dies."""
@@ -141,7 +188,8 @@ class SparkRead:
     bad: str | None = None
     """True for a row that cannot be decoded. None: there are no such rows."""
     raw: str | None = None
-    """For a bad row: JSON text ``{"file": …, "text": …, "reason": …}``; given whenever `bad` is."""
+    """For a bad row: JSON text ``{"where": …, "text": …, "reason": …}``, or whatever else the source's `explain_bad`
+    understands; given whenever `bad` is."""
     split: str | None = None
     """STRING expression: the split id of a row. None: the whole source is one split."""
     available_now: bool = True
@@ -165,6 +213,8 @@ class Source(ABC):
     """One word for people: "files", "items"."""
     python: ClassVar[bool]
     """True: `reader` is implemented. False: `spark` is."""
+    connector: str = ""
+    """The connector that Spark needs to read it and has not by itself, as `headrace connectors list` names it."""
 
     @property
     def bounded(self) -> bool:
@@ -176,10 +226,23 @@ class Source(ABC):
         """Whether rows say which split they came from (`SparkRead.split`, or `Split.id` other than ``""``)."""
         return False
 
+    @property
+    def needs_time(self) -> bool:
+        """Whether it can only be read with an event time (``app.read(…, time=…)``)."""
+        return False
+
     def bind(self, codec: RowCodec) -> Source:
         """Checks that rows of this type can come from here, and returns the source to use (itself, or a copy).
 
         Called once per ``app.read``, while the program is built. Raises ProgramError; touches nothing outside.
+        """
+        return self
+
+    def placed_in(self, folder: str) -> Source:
+        """The source to read, told of a folder (a path or URL) of the store that is its alone, for what it must keep.
+
+        Called once per run, in the driver, right before `reader`. Nothing else writes there, and what is there stays as
+        long as the store; a job that begins anew finds it empty.
         """
         return self
 
@@ -192,8 +255,14 @@ class Source(ABC):
         raise NotImplementedError(f"the source {self.kind} is read by Spark")
 
     def explain_bad(self, codec: RowCodec, raw: str) -> BadInput:
-        """Puts the `SparkRead.raw` text of a bad row into words. Must not raise; may be slow: the job is stopping."""
-        return BadInput(where="", text=raw, reason="the row could not be decoded")
+        """Puts a bad row (`SparkRead.raw`, a text of `BadRows`) into words. Must not raise. Not quick: they are few."""
+        try:
+            told = msgspec.json.decode(raw, type=dict[str, str | None])
+        except msgspec.DecodeError:
+            told = {}
+        text, reason = told.get("text"), told.get("reason")
+        reason = reason or "the row could not be decoded"
+        return BadInput(where=told.get("where") or "", text=raw if text is None else text, reason=reason)
 
     def describe(self) -> str:
         """One short line for ``app.explain()``."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import re
+from typing import Final
 
+import msgspec
 from pyspark.errors import (
     AnalysisException,
     ArithmeticException,
@@ -15,7 +18,9 @@ from pyspark.errors import (
 )
 
 from headrace.errors import EnvironmentMissing, EpochFailed, ExpressionError, HeadraceError, ProgramError
+from headrace.model.report import Failure
 from headrace.model.wire import ROW_BAD
+from headrace.runtime.failures import error_failure, reported_error
 
 # PySpark logs the whole JVM stack of a failed query from Python, whatever Spark's own log level is.
 logging.getLogger("SQLQueryContextLogger").disabled = True
@@ -25,8 +30,19 @@ _VALUES = (ArithmeticException, ArrayIndexOutOfBoundsException, DateTimeExceptio
 """What Spark raises for a row that an expression cannot digest: running it again does not help."""
 
 
+_HANDED_OVER: Final = re.compile(r"<headrace:([A-Za-z0-9+/=]+)>")
+
+
+def hand_over(error: HeadraceError) -> str:
+    """An error as text that `spark_error` finds in whatever Spark makes of an exception with it."""
+    return f"{error.what} <headrace:{base64.b64encode(msgspec.msgpack.encode(error_failure(error))).decode()}>"
+
+
 def spark_error(error: BaseException) -> HeadraceError:
-    """An exception of Spark itself, without its stack."""
+    """An exception of Spark itself, without its stack; or the error that a reader of ours raised below it."""
+    ours = _HANDED_OVER.search(str(error))
+    if ours is not None:
+        return reported_error(msgspec.msgpack.decode(base64.b64decode(ours.group(1)), type=Failure))
     text = _first_lines(str(error))
     missing = re.search(r"No module named '([^']+)'", str(error))
     if missing is not None:

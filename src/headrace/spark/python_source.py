@@ -1,27 +1,32 @@
 """Sources written in Python, as Spark reads them: a thin cover of `SplitReader`.
 
 The reader travels as text in the options: its planning copy lives in a process beside the driver, copies for reading in
-the workers. Every batch carries the id of its split, so that watermarks are kept per split. An aligned source reads in
-the store, before it plans an epoch, whether it has to wait.
+the workers. Every batch carries the id of its split, so that watermarks are kept per split, and the texts of rows that
+could not be decoded. An aligned source reads in the store, before it plans an epoch, whether it has to wait. What a
+reader raises travels through Spark's exceptions as text, and is told in its own words.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
 
-from headrace.errors import StoreError
+from headrace.errors import HeadraceError, StoreError
 from headrace.model.alignment import SourceHold, WaitingOrder
-from headrace.model.wire import ROW_SPLIT
+from headrace.model.wire import ROW_BAD, ROW_SPLIT
 from headrace.plan.ship import dump_program, load_program
 from headrace.sources.aligned import plain_position, plan_next, whole_splits
-from headrace.sources.contract import Split, SplitReader
+from headrace.sources.contract import BadRows, Split, SplitReader
+from headrace.spark.failures import hand_over
 from headrace.state import layout
 from headrace.state.store import Store, open_store
 
@@ -38,6 +43,15 @@ class ReadOptions(msgspec.Struct, frozen=True):
     """Whether all rows of a split have to come to one task."""
 
 
+@contextmanager
+def _told() -> Iterator[None]:
+    """Errors of our family must survive a way on which only the text of an exception does."""
+    try:
+        yield
+    except HeadraceError as error:
+        raise RuntimeError(hand_over(error)) from error
+
+
 class _SplitPartition(InputPartition):
     def __init__(self, splits: tuple[Split, ...]) -> None:
         super().__init__(None)
@@ -46,9 +60,10 @@ class _SplitPartition(InputPartition):
 
 
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, text: str, options: ReadOptions) -> None:
+    def __init__(self, text: str, options: ReadOptions, schema: StructType) -> None:
         self._text = text
         self._options = options
+        self._schema = schema
         self._reader: SplitReader | None = None
         self._store: Store | None = None
         self._bounded = False
@@ -60,22 +75,26 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_text": self._text, "_options": self._options, "_reader": None, "_store": None, "_bounded": False}
+        kept = {"_text": self._text, "_options": self._options, "_schema": self._schema}
+        return {**kept, "_reader": None, "_store": None, "_bounded": False}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return self.reader.initial()
+        with _told():
+            return self.reader.initial()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._bounded = True
-        self.reader.available_now()
+        with _told():
+            self.reader.available_now()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        if not self._options.waits_in:
-            return self.reader.latest(plain_position(start), None)
-        return plan_next(self.reader, start, None, self._hold(), bounded=self._bounded)
+        with _told():
+            if not self._options.waits_in:
+                return self.reader.latest(plain_position(start), None)
+            return plan_next(self.reader, start, None, self._hold(), bounded=self._bounded)
 
     def _hold(self) -> SourceHold | None:
         """What the driver said after the last epoch."""
@@ -88,17 +107,32 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return (order.hurried if self._bounded else order.paced).get(self._options.source)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        splits = self.reader.splits(plain_position(start), plain_position(end))
+        with _told():
+            splits = self.reader.splits(plain_position(start), plain_position(end))
         if self._options.whole_splits:
             return [_SplitPartition(slices) for slices in whole_splits(splits)]
         return [_SplitPartition((split,)) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _SplitPartition)
-        for split in partition.splits:
-            for batch in self.reader.read(split):
-                ids = pa.array([split.id], pa.string()).take(pa.array([0] * batch.num_rows, pa.int8()))
-                yield pa.RecordBatch.from_arrays([*batch.columns, ids], names=[*batch.schema.names, ROW_SPLIT])
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        with _told():
+            for split in partition.splits:
+                for batch in self.reader.read(split):
+                    yield self._with_row_columns(batch, split.id, schema)
+
+    def _with_row_columns(self, read: pa.RecordBatch | BadRows, split: str, schema: pa.Schema) -> pa.RecordBatch:
+        """What was read, as Spark gets it: bad rows are rows without values, and with their text."""
+        if isinstance(read, BadRows):
+            names = schema.names[:-2]
+            columns = [pa.nulls(len(read.texts), schema.field(name).type) for name in names]
+            texts = pa.array(read.texts, pa.string())
+        else:
+            names, columns, texts = read.schema.names, read.columns, pa.nulls(read.num_rows, pa.string())
+        ids = pa.array([split], pa.string()).take(pa.array([0] * len(texts), pa.int8()))
+        if self.reader.never_bad:
+            return pa.RecordBatch.from_arrays([*columns, ids], names=[*names, ROW_SPLIT])
+        return pa.RecordBatch.from_arrays([*columns, ids, texts], names=[*names, ROW_SPLIT, ROW_BAD])
 
     def commit(self, end: dict[str, Any]) -> None:
         pass
@@ -119,13 +153,13 @@ class PythonSource(DataSource):
         return self.options["ddl"]
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-        return _Reader(self.options["reader"], msgspec.json.decode(self.options["use"], type=ReadOptions))
+        return _Reader(self.options["reader"], msgspec.json.decode(self.options["use"], type=ReadOptions), schema)
 
 
 def reader_options(reader: SplitReader, ddl: str, use: ReadOptions) -> dict[str, str]:
     """The options that carry a reader to Spark."""
     return {
         "reader": base64.b85encode(dump_program(reader)).decode(),
-        "ddl": f"{ddl}, `{ROW_SPLIT}` STRING",
+        "ddl": f"{ddl}, `{ROW_SPLIT}` STRING" + ("" if reader.never_bad else f", `{ROW_BAD}` STRING"),
         "use": msgspec.json.encode(use).decode(),
     }

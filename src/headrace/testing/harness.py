@@ -44,6 +44,7 @@ from headrace.plan.ship import copy_program, dump_program
 from headrace.runtime.failures import failure_error
 from headrace.runtime.task import TaskEnv
 from headrace.sinks.driver import CollectSink, DiscardSink
+from headrace.sources.contract import BadRows
 from headrace.state import layout
 from headrace.state.store import open_store
 from headrace.state.sweep import RETAIN_AT_LEAST
@@ -136,8 +137,12 @@ class Harness:
         """A time of day on the day the harness starts, or a whole timestamp: ``h.at("12:00:30")``."""
         return Timestamp(self._time(text))
 
-    def push(self, stream: Stream[T], *rows: T, split: str = "") -> None:
-        """Queues rows of a source for the next epoch. ``split``: the part of the source they come from."""
+    def push(self, stream: Stream[T], *rows: T | BadRows, split: str = "") -> None:
+        """Queues rows of a source for the next epoch. ``split``: the part of the source they come from.
+
+        `BadRows` among them stand for input that the source could not decode: it goes to ``stream.errors``, or stops
+        the epoch with BadRow.
+        """
         node = stream.node
         if not isinstance(node, ReadNode):
             raise ProgramError(
@@ -147,9 +152,11 @@ class Harness:
                 found=node.verb,
                 next_move="push into the source above it",
             )
-        given = list(rows)
+        given: list[Any] = []
+        for row in rows:
+            given += [BadRows([text]) for text in row.texts] if isinstance(row, BadRows) else [row]
         try:
-            node.codec.to_arrays(given)
+            node.codec.to_arrays([row for row in given if not isinstance(row, BadRows)])
         except HeadraceError as error:
             # Found here and not in an epoch, where the row would stay queued and fail every epoch to come.
             raise ProgramError(

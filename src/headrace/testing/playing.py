@@ -25,6 +25,7 @@ from headrace.operators.expressions import compile_exprs, compile_predicate
 from headrace.plan.physical import Program, SourcePlan
 from headrace.runtime.fragment import LiveFragment
 from headrace.runtime.task import TaskEnv, run_chain, run_level, run_loop
+from headrace.sources.contract import BadRows
 
 _TEXT = pa.string()
 
@@ -56,9 +57,14 @@ class PlayedSpark:
         return [msgspec.msgpack.decode(content, type=TaskReport) for content in contents]
 
     def _chain(self, env: TaskEnv, index: int, source: SourcePlan, rows: list[Any]) -> list[pa.RecordBatch]:
-        splits = self.splits.get(source.name, ())
+        bad = [text for row in rows if isinstance(row, BadRows) for text in row.texts]
+        splits = self.splits.get(source.name, [])
+        if bad:
+            splits = [split for row, split in zip(rows, splits, strict=True) if not isinstance(row, BadRows)]
+            rows = [row for row in rows if not isinstance(row, BadRows)]
         batch = source_batch(source, rows, splits) if self.session is None else self._ask_spark(source, rows)
-        return list(run_chain(env, source, self.chains[index], [batch], shard=index, attempt=uuid.uuid4().hex))
+        batches = [batch, _bad_batch(batch.schema, bad)] if bad else [batch]
+        return list(run_chain(env, source, self.chains[index], batches, shard=index, attempt=uuid.uuid4().hex))
 
     def _read_loops(self, env: TaskEnv) -> list[pa.RecordBatch]:
         program, batches = self.program, list[pa.RecordBatch]()
@@ -110,6 +116,13 @@ def source_batch(source: SourcePlan, rows: list[Any], splits: Sequence[str] = ()
         beside.append(_times_of(source.mark, read.record_batch))
     names = [*batch.schema.names, *(ROW_TIME, ROW_SPLIT, ROW_BAD, ROW_MARK)[: len(beside)]]
     return pa.RecordBatch.from_arrays([*batch.columns, *beside], names=names)
+
+
+def _bad_batch(schema: pa.Schema, texts: list[str]) -> pa.RecordBatch:
+    """Rows that could not be decoded, as a source's chain gets them: no values, and the text."""
+    columns = [pa.array(texts, _TEXT) if name == ROW_BAD else pa.nulls(len(texts), schema.field(name).type)
+               for name in schema.names]  # fmt: skip
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _out_schema(source: SourcePlan, verb: str, pairs: Sequence[tuple[str, str]]) -> pa.Schema | None:
