@@ -169,6 +169,6 @@ def answer_type(fn: Any, *, verb: str, given: Any, at: Site, optional: bool = Fa
     target = fn.call if isinstance(fn, AsyncFunction) else fn
     if given is None and isinstance(fn, AsyncFunction):
         _, out = function_types(type(fn), AsyncFunction, 2)
-        given = None if out is Any else out
+        given = fn.output if out is Any else out
     found = output_type(target, verb=verb, given=given, many=False, at=at, optional=optional)
     return split_optional(found)[0] if optional else found

@@ -31,6 +31,9 @@ class AsyncFunction(Generic[In, Out]):
     ...         return Shop(self.names[row])            # usually: await self.client.get(…)
     """
 
+    output: Any = None
+    """The type of what `call` gives, where an instance knows it and the class does not say."""
+
     async def open(self) -> None:
         """Once per worker, before the first request."""
 

@@ -1,0 +1,168 @@
+"""A table as the other side of ``stream.lookup``: values are gathered and asked for by one query.
+
+While a query is under way, the values that come meanwhile wait for the next one, so the batches are as large as the
+server is slow. One connection per worker. A connection that was lost is opened again once; a SELECT may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headrace.errors import ProgramError
+from headrace.model.postgres import connection_arguments, psycopg_module, quoted
+from headrace.model.requests import AsyncFunction
+from headrace.sources.table_select import SESSION, Selection, told
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from headrace.model.rows import RowCodec
+
+BATCH_VALUES: Final = 1000
+"""Values that one query asks for."""
+_MOMENTS: Final = ("timestamptz", "timestamp")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TableLookup(AsyncFunction[Any, Any]):
+    """The row of a key in a table, or None; made by ``hr.source.table(…).lookup(Type, key=…)``."""
+
+    def __init__(self, text: str, dsn: str, codec: RowCodec, key: str, where: str) -> None:
+        self.text = text
+        self.dsn = dsn
+        self.codec = codec
+        self.key = key
+        self.where = where
+        self.output = codec.type
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._waiting: list[tuple[Any, asyncio.Future[Any]]] = []
+        self._asking: asyncio.Task[None] | None = None
+        self._statement = ""
+        self._selection: Selection | None = None
+
+    async def open(self) -> None:
+        self._selection = Selection(self.text, self.codec, self.where)
+        self._waiting, self._asking, self._connection = [], None, None
+        psycopg = psycopg_module()
+        try:
+            await asyncio.to_thread(self._prepare)
+        except psycopg.Error as error:
+            raise told(error, self.where, self.dsn) from error
+
+    def _prepare(self) -> None:
+        """Compares the table with the type, and settles the statement."""
+        from headrace.model.postgres import open_connection
+
+        assert self._selection is not None
+        with open_connection(self.dsn, "headrace lookup") as connection:
+            types = self._selection.check(connection)
+        if self.key not in types:
+            raise ProgramError(
+                f"there is no column {self.key!r} to look up by",
+                where=self.where,
+                expected=f"one of {', '.join(types)}",
+                found=repr(self.key),
+            )
+        self._key_type = types[self.key]
+        self._statement = (
+            f"SELECT wanted.n, {self._selection.select(types)} "
+            f"FROM unnest(%s::{quoted(self._key_type)}[]) WITH ORDINALITY AS wanted(value, n) "
+            f"JOIN {self._selection.from_sql} AS t ON t.{quoted(self.key)} = wanted.value"
+        )
+
+    async def call(self, row: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        self._waiting.append((row, answer))
+        if self._asking is None:
+            self._asking = loop.create_task(self._ask())
+        return await answer
+
+    async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+        await self._disconnect()
+
+    async def _ask(self) -> None:
+        """Until nobody waits any more."""
+        try:
+            while self._waiting:
+                # Whoever gave up waiting (a timeout) needs no answer.
+                asked = [each for each in self._waiting[:BATCH_VALUES] if not each[1].done()]
+                del self._waiting[:BATCH_VALUES]
+                try:
+                    found = await self._find([value for value, _ in asked]) if asked else []
+                except Exception as error:
+                    found = [error] * len(asked)
+                for (_, answer), value in zip(asked, found, strict=True):
+                    if answer.done():
+                        continue
+                    if isinstance(value, Exception):
+                        answer.set_exception(value)
+                    else:
+                        answer.set_result(value)
+        finally:
+            self._asking = None
+
+    async def _find(self, values: list[Any]) -> list[Any]:
+        psycopg = psycopg_module()
+        wanted = [self._adapted(value) for value in values]
+        kept = self._connection is not None
+        try:
+            rows = await self._query(wanted)
+        except psycopg.OperationalError as error:
+            await self._disconnect()
+            if not kept:
+                raise told(error, self.where, self.dsn) from error
+            # The connection was idle for a while, and the server restarted meanwhile.
+            try:
+                rows = await self._query(wanted)
+            except psycopg.Error as again:
+                await self._disconnect()
+                raise told(again, self.where, self.dsn) from again
+        except psycopg.Error as error:
+            raise told(error, self.where, self.dsn) from error
+        return self._answers(values, rows)
+
+    async def _query(self, values: list[Any]) -> list[tuple[Any, ...]]:
+        if self._connection is None:
+            psycopg = psycopg_module()
+            self._connection = await psycopg.AsyncConnection.connect(
+                **connection_arguments(self.dsn, "headrace lookup"), autocommit=True
+            )
+            await self._connection.execute(SESSION)
+        cursor = await self._connection.execute(self._statement, (values,))
+        rows: list[tuple[Any, ...]] = await cursor.fetchall()
+        return rows
+
+    def _answers(self, values: list[Any], rows: list[tuple[Any, ...]]) -> list[Any]:
+        assert self._selection is not None
+        texts = list(zip(*rows, strict=True))[1:] if rows else [()] * len(self.codec.names)
+        columns = self._selection.arrays([pa.array(list(column), pa.string()) for column in texts])
+        answers: list[Any] = [None] * len(values)
+        for row, found in zip(rows, self.codec.to_objects(columns), strict=True):
+            place = row[0] - 1
+            if answers[place] is not None:
+                answers[place] = LookupError(
+                    f"{self.where} has several rows with {self.key} = {values[place]!r}; look up by a unique column"
+                )
+            else:
+                answers[place] = found
+        return answers
+
+    def _adapted(self, value: Any) -> Any:
+        """A value as the column compares it: our times are whole microseconds."""
+        if isinstance(value, int) and not isinstance(value, bool) and self._key_type in _MOMENTS:
+            return _EPOCH + timedelta(microseconds=value)
+        return getattr(value, "value", value)
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                await connection.close()
