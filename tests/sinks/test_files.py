@@ -23,7 +23,7 @@ from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
 from headrace.sinks.contract import Sink
-from headrace.sinks.folder import LocalFolder
+from headrace.sinks.local_folder import LocalFolder
 from headrace.sinks.partitions import NULL_FOLDER
 from headrace.sinks.staged import PartWriter, encode_arrow
 from headrace.testing.sinks import SinkTarget, Staging, stage_rows, verify_sink

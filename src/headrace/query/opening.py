@@ -64,6 +64,9 @@ def open_view(
     told = declared.clock if declared is not None else ""
     now_us = now_us_of(manifest, step, clock or _CLOCKS.get(told))
     form = _FORMS.get((declared.kind, layers.tables.get(table, ""))) if declared is not None else None
+    if declared is not None and declared.archive is not None and table not in layers.tables:
+        # Every window is closed, or none has been opened yet; the archive can be asked all the same.
+        form = HeldWindowsView
     if declared is not None and form is not None:
         return form(layers, table, declared=declared, address=address, epoch=epoch, now_us=now_us, value=value, key=key)
     return StateView(layers, table, address=address, epoch=epoch, now_us=now_us, value=value, key=key)

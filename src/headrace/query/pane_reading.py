@@ -13,6 +13,7 @@ import math
 import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -35,6 +36,8 @@ _CODES: Final[dict[pa.DataType, Any]] = {pa.int64(): "q", pa.float64(): "d"}
 
 Cell = Callable[[int], Any]
 """The value of a row, as plain Python; times are microseconds."""
+_RunRow = tuple[int, list[Any]]
+"""Number of a run, and cells of one of its rows."""
 
 
 class SliceIndex:
@@ -138,13 +141,13 @@ class PaneReader:
             # Slices of this window before this one; behind it the key has nothing.
             earlier = [each for each in reversed(self._panes) if start <= each < pane]
             before = [row for each in earlier for row in self._rows(each, hash_, key)]
-            return self._result(key, start, end, self._merge([*before, *rows]))
+            return self._result(key, start, end, self._merge(_oldest_first([*before, *rows])))
         return None
 
     def windows(self, key: bytes) -> dict[Window, dict[str, Any]]:
         """Every window that is kept, in the order of their ends."""
         hash_ = hash_key(key)
-        found: dict[tuple[int, int], list[list[Any]]] = {}
+        found: dict[tuple[int, int], list[_RunRow]] = {}
         for pane in reversed(self._panes):
             rows = self._rows(pane, hash_, key)
             if rows:
@@ -153,23 +156,22 @@ class PaneReader:
                         found.setdefault(window, []).extend(rows)
         ordered = sorted(found.items(), key=lambda entry: (entry[0][1], entry[0][0]))
         return {
-            Window(start, end): self._result(key, start, end, self._merge(rows))  # type: ignore[arg-type]
+            Window(start, end): self._result(key, start, end, self._merge(_oldest_first(rows)))  # type: ignore[arg-type]
             for (start, end), rows in ordered
         }
 
-    def _rows(self, pane: int, hash_: int, key: bytes) -> list[list[Any]]:
+    def _rows(self, pane: int, hash_: int, key: bytes) -> list[_RunRow]:
         """The cells of a slice in each run that has it, oldest first."""
-        rows: list[list[Any]] = []
-        for view, index in self._views:
+        rows: list[_RunRow] = []
+        for run, (view, index) in enumerate(self._views):
             if view.low <= hash_ <= view.high and (found := index.find(pane, hash_, key)) is not None:
                 block, row = found
                 names = block.batch.schema.names
-                rows.append(
-                    [
-                        index.cell(block, field.name)(row) if field.name in names else None if field.nullable else 0
-                        for field in self._fields
-                    ]
-                )
+                cells = [
+                    index.cell(block, field.name)(row) if field.name in names else None if field.nullable else 0
+                    for field in self._fields
+                ]
+                rows.append((run, cells))
         return rows
 
     def _merge(self, rows: list[list[Any]]) -> dict[str, Any]:
@@ -205,6 +207,11 @@ class PaneReader:
             else:
                 made[name] = merged[columns[0]]
         return made
+
+
+def _oldest_first(rows: list[_RunRow]) -> list[list[Any]]:
+    """Of rows that are equal, the one that came first counts: older runs before newer ones, whatever their slices."""
+    return [cells for _, cells in sorted(rows, key=itemgetter(0))]
 
 
 def _cell_of(column: pa.Array) -> Cell:

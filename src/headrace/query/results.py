@@ -20,6 +20,7 @@ from headrace.model.keys import encode_key
 from headrace.model.values import type_name
 from headrace.model.window import Window
 from headrace.query.finishing import Finisher
+from headrace.query.ranges import EVERYTHING, Moment, between, moment_us, read_range
 from headrace.query.shape import Kind
 from headrace.query.tables import to_frame
 from headrace.query.view import StateView
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from headrace.model.job import DeclaredState
+    from headrace.query.archive import ArchivedWindows
     from headrace.state.lookup import Layers
 
 V = TypeVar("V", default=Any)
@@ -108,6 +110,9 @@ class HeldWindowsView(AggregateView[V]):
     A key's value is the result of the window that ends last; `windows` gives all that are open.
     """
 
+    archived: ArchivedWindows | None = None
+    """Windows that are closed for good, where they are archived."""
+
     @property
     def kind(self) -> Kind:
         """``windows``."""
@@ -118,6 +123,16 @@ class HeldWindowsView(AggregateView[V]):
         encoded = encode_key(key)
         stored = StateView._find(self, encoded)
         return {} if stored is None else dict(self._results(encoded, stored))
+
+    def between(self, key: Any, start: Moment | None = None, end: Moment | None = None) -> dict[Window, V]:
+        """The windows of a key that lie between two times, in the order of their ends: open and archived ones.
+
+        Raises where the archive cannot be read, rather than leaving some out.
+        """
+        wanted = between(moment_us(start), moment_us(end))
+        encoded = encode_key(key)
+        page = read_range(self.windows(key), self.archived, encoded, wanted, EVERYTHING, self._typed)
+        return dict(page.windows)
 
     def finished(self, key: bytes, stored: Any) -> Any:
         """The result of the window that ends last; None where all are empty."""

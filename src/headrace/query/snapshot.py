@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from headrace.model.ids import MIN_TIME
 from headrace.model.tick import SOURCE
-from headrace.query.answers import PACKED, Table, open_table
+from headrace.query.answers import PACKED, Table, WindowTable, open_table
+from headrace.query.archive import open_archived
 from headrace.query.opening import is_nameless, named_tables, open_view
 from headrace.query.store import runs_of, steps_of
 from headrace.state.lookup import Layers
@@ -25,6 +26,7 @@ from headrace.state.manifest import JobState
 from headrace.state.run import Run, open_ref
 
 if TYPE_CHECKING:
+    from headrace.model.job import DeclaredState
     from headrace.model.report import RunRef
     from headrace.state.store import Store as Files
 
@@ -93,7 +95,10 @@ class Snapshot:
             step, name = self._named[address]
             layers = self._layers[step]
             view = open_view(layers, name, self.state.manifest, step, address=address)
-            table = self._tables[address] = open_table(view, layers, name)
+            table = open_table(view, layers, name)
+            if isinstance(table, WindowTable):
+                table.archived = open_archived(self._files, self.state.manifest, step, name)
+            self._tables[address] = table
         return table
 
     def tables(self) -> dict[str, Table]:
@@ -128,7 +133,9 @@ class Snapshot:
     # --- what is there
 
     def _steps(self) -> list[str]:
-        declared = (step for step, states in self.state.manifest.states.items() if _KEPT & _kinds(states))
+        declared = (
+            step for step, states in self.state.manifest.states.items() if any(map(_is_readable, states.values()))
+        )
         return sorted({*steps_of(self.state), *declared})
 
     def _open_layers(self, step: str, before: Snapshot | None) -> Layers:
@@ -152,7 +159,7 @@ class Snapshot:
         for step, layers in self._layers.items():
             declared = self.state.manifest.states.get(step, {})
             written = named_tables(layers)
-            unwritten = [name for name, known in declared.items() if known.kind in _KEPT and name not in written]
+            unwritten = [name for name, known in declared.items() if _is_readable(known) and name not in written]
             for name in (*written, *unwritten):
                 yield self._address(step, name, written), (step, name)
 
@@ -192,8 +199,9 @@ class Snapshot:
         return before.get(key, PACKED) != now.get(key, PACKED)
 
 
-def _kinds(states: dict[str, Any]) -> frozenset[str]:
-    return frozenset(known.kind for known in states.values())
+def _is_readable(known: DeclaredState) -> bool:
+    """Whether a state can be read before anything was written to it, or when nothing is left."""
+    return known.kind in _KEPT or known.archive is not None
 
 
 def _identity(ref: RunRef) -> object:

@@ -20,8 +20,12 @@ from typing_extensions import TypeVar
 from headrace.errors import CorruptFile, MissingFile, StoreError
 from headrace.model.job import DeclaredState
 from headrace.model.report import RunRef
+from headrace.model.sink_waits import SinkWait, SinkWaits
+from headrace.query.archive import open_archived
 from headrace.query.opening import Clock, is_nameless, named_tables, open_view
+from headrace.query.results import HeldWindowsView
 from headrace.query.view import StateView
+from headrace.query.windows import WindowView
 from headrace.state import layout
 from headrace.state.format import PANES
 from headrace.state.lookup import Layers, open_layers
@@ -144,6 +148,13 @@ class Store:
                 kept.append(read_manifest(self._files, timeline, epoch))
         return kept
 
+    def waits(self) -> tuple[SinkWait, ...]:
+        """The sinks that the job waits for, or had waited for when it ended: their rows are not out yet."""
+        try:
+            return msgspec.json.decode(self._files.read(layout.UNRELEASED), type=SinkWaits).waits
+        except (MissingFile, msgspec.DecodeError):
+            return ()
+
     def job_state(self) -> JobState:
         """Everything that an epoch's manifest says, with the files of every step; for tools."""
         return self._retrying(lambda state: state)
@@ -203,12 +214,19 @@ class Store:
 
         def read(state: JobState) -> StateView[Any]:
             step, _, wanted = name.partition(".")
-            declared = state.manifest.states.get(step, {}).get(wanted)
+            states = state.manifest.states.get(step, {})
+            if not wanted and not runs_of(state, step):
+                # A step whose windows are all closed keeps nothing, and can be asked for what it archived.
+                wanted = next((each for each, told in states.items() if told.archive is not None), "")
+            declared = states.get(wanted)
             before = (was,) if was else declared.was if declared is not None else ()
             known = empty_ok or declared is not None
             layers = self._layers(state, step, {wanted: before} if wanted and before else {}, known)
-            table = self._table(layers, step, wanted, known, state.manifest.states.get(step, {}))
-            return open_view(layers, table, state.manifest, step, address=name, value=value, key=key, clock=clock)
+            table = self._table(layers, step, wanted, known, states)
+            view = open_view(layers, table, state.manifest, step, address=name, value=value, key=key, clock=clock)
+            if isinstance(view, WindowView | HeldWindowsView):
+                view.archived = open_archived(self._files, state.manifest, step, table)
+            return view
 
         return self._retrying(read)
 

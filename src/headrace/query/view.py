@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import TypeVar
 
+from headrace.errors import ProgramError
 from headrace.model.keys import decode_key, encode_key, hash_key, key_text
 from headrace.query.shape import Kind, derive_shape
 from headrace.query.tables import to_frame
@@ -27,6 +28,8 @@ from headrace.query.tables import to_frame
 if TYPE_CHECKING:
     import polars as pl
 
+    from headrace.model.window import Window
+    from headrace.query.ranges import Moment
     from headrace.state.lookup import Layers
 
 V = TypeVar("V", default=Any)
@@ -96,6 +99,23 @@ class StateView(Mapping[Any, V], Generic[V]):
         distinct = list(dict.fromkeys(wanted))
         found = dict(zip(distinct, self._find_many(distinct)))
         return [found[key] for key in wanted]
+
+    def windows(self, key: Any) -> dict[Window, V]:
+        """Every window of a key that is kept, in the order of their ends, with its result. Of windowed states only."""
+        raise self._no_windows()
+
+    def between(self, key: Any, start: Moment | None = None, end: Moment | None = None) -> dict[Window, V]:
+        """The windows of a key that lie between two times, in the order of their ends, kept and archived ones."""
+        raise self._no_windows()
+
+    def _no_windows(self) -> ProgramError:
+        return ProgramError(
+            "this state has no windows",
+            where=f"state {self.address}",
+            expected="a windowed state",
+            found=f"a {self.kind} per key",
+            next_move="ask for the key alone: view[key]",
+        )
 
     def _find(self, key: bytes) -> Any:
         if self._shape.sub is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from typing_extensions import TypeVar
@@ -18,6 +19,7 @@ from headrace.model.keys import decode_key, encode_key, hash_key
 from headrace.model.record import Record
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.window import Window
+from headrace.query.ranges import EVERYTHING, Moment, between, moment_us, read_range
 from headrace.query.shape import Kind
 from headrace.query.view import StateView
 from headrace.state.pane_lookup import PaneRange, distinct_panes, find_pieces, find_row
@@ -27,6 +29,7 @@ from headrace.state.panes import clock_of, concat_rows, first_live_pane, merge_r
 if TYPE_CHECKING:
     import polars as pl
 
+    from headrace.query.archive import ArchivedWindows
     from headrace.state.lookup import Layers
     from headrace.state.pane_results import About
     from headrace.state.view import TableView
@@ -50,6 +53,9 @@ class WindowView(StateView[V]):
     >>> [window.start for window in hourly.windows("tweet-42")]    # doctest: +SKIP
     [1704110400000000, 1704114000000000]
     """
+
+    archived: ArchivedWindows | None = None
+    """Windows that are closed for good, where they are archived."""
 
     def __init__(
         self,
@@ -107,6 +113,19 @@ class WindowView(StateView[V]):
         encoded = encode_key(key)
         found = self._results(self._merged(self._rows_of(encoded)))
         return {window: value for _, window, value in found}
+
+    def between(self, key: Any, start: Moment | None = None, end: Moment | None = None) -> dict[Window, V]:
+        """The windows of a key that lie between two times, in the order of their ends: open, kept and archived ones.
+
+        Raises where the archive cannot be read, rather than leaving some out.
+        """
+        wanted = between(moment_us(start), moment_us(end))
+        encoded = encode_key(key)
+        page = read_range(self.windows(key), self.archived, encoded, wanted, EVERYTHING, self._typed)
+        return dict(page.windows)
+
+    def _typed(self, row: dict[str, Any]) -> Any:
+        return row if self._codec is None else msgspec.convert(row, self._value_type)
 
     # --- by key
 

@@ -1,26 +1,33 @@
-"""Puts finished files into a folder, so that its readers see each of them whole, once, or not at all.
+"""A folder that readers look into: what can be done to it so that they see each file whole, once, or not at all.
 
-Every file has a name that follows from what is in it (timeline, epoch, output, place in the list), so putting it again
-is harmless: a name that is taken by the same bytes is done already. A name taken by other bytes means that somebody
-else writes here, and is refused: overwriting would lose rows, skipping would lose others.
+Names are relative to the folder, with slashes. Every file has a name that follows from what is in it (timeline, epoch,
+output, place in the list), so putting it again is harmless: a name that is taken by the same bytes is done already. A
+name taken by other bytes means that somebody else writes here, and is refused: overwriting would lose rows, skipping
+would lose others.
 
-A local folder gets a hard link to the staged file, or, where that cannot be (another device, bytes from a manifest), a
-copy under a name that begins with a dot, renamed when it is durable. A remote folder gets an object by one put, which
-object stores make visible whole.
+How it is done on a disk and in an object store: `headrace.sinks.local_folder`, `headrace.sinks.remote_folder`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import filecmp
-import os
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from headrace.errors import SinkFailed
+from headrace.errors import SinkFailed, SinkUnavailable
+
+
+class Listed(NamedTuple):
+    """A file as a listing shows it."""
+
+    name: str
+    size_bytes: int
+    modified_s: float | None = None
+    """When it was written, where that is known."""
 
 
 class Folder(Protocol):
@@ -34,146 +41,58 @@ class Folder(Protocol):
         """Makes a file visible under a relative name; `staged` is a local file with the same bytes, if there is one."""
         ...
 
+    def making(self) -> AbstractContextManager[Path]:
+        """A new local file to write to, for `publish`; gone when the context ends."""
+        ...
+
+    def publish(self, made: Path, name: str) -> None:
+        """Lets a finished file appear whole. Where the name is taken it was published before, and stays."""
+        ...
+
+    def copy(self, source: str, name: str) -> None:
+        """Lets a file of this folder appear under a second name, without moving its bytes where that can be."""
+        ...
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Writes a small file only if there is none of that name; whoever is told False came too late."""
+        ...
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Writes a small file in the place of another, if there is one; readers see the old or the new one."""
+        ...
+
+    def read(self, name: str) -> pa.Buffer:
+        """Raises FileNotFoundError where there is no such file."""
+        ...
+
+    def list(self, folder: str, *, below: bool = False) -> list[Listed]:
+        """The files of a folder inside of this one, and with `below` of all folders in it; none where it is not there.
+
+        Their names are relative to this folder, as everywhere.
+        """
+        ...
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Takes files away; those that are gone already are no trouble."""
+        ...
+
+    def drop_empty(self, folder: str) -> None:
+        """Takes a folder away, with what is in it, if there is no file in it."""
+        ...
+
     def settle(self) -> None:
         """Everything put so far survives a crash of the machine when this returns."""
         ...
 
 
 def open_folder(path: str) -> Folder:
+    """Nothing is touched before it is used."""
+    from headrace.sinks.local_folder import LocalFolder
+    from headrace.sinks.remote_folder import RemoteFolder
+
     if path.startswith("file://"):
         return LocalFolder(path.removeprefix("file://"))
     return RemoteFolder(path) if "://" in path else LocalFolder(path)
-
-
-class LocalFolder:
-    def __init__(self, path: str) -> None:
-        self.where = path
-        self.root = Path(os.path.abspath(path))
-        self._touched: set[Path] = set()
-
-    def prepare(self) -> None:
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise failed(self.where, error) from error
-        if not os.access(self.root, os.W_OK | os.X_OK):
-            raise failed(self.where, PermissionError(errno.EACCES, "no permission to write", str(self.root)))
-
-    def put(self, name: str, data: pa.Buffer, staged: Path | None) -> None:
-        target = self.root / name
-        try:
-            self._ensure_folder(target.parent)
-            if not self._link(staged, target):
-                self._copy(data, target)
-            self._touched.add(target.parent)
-        except OSError as error:
-            raise failed(self.where, error) from error
-
-    def _link(self, staged: Path | None, target: Path) -> bool:
-        """False when a link cannot be made here and the bytes have to be copied."""
-        if staged is None:
-            return False
-        try:
-            os.link(staged, target)
-        except FileExistsError:
-            if not os.path.samefile(staged, target) and not filecmp.cmp(staged, target, shallow=False):
-                raise taken(self.where, target.name) from None
-        except OSError as error:
-            # Another device, a file system without links, or a link limit: all of them still allow a copy.
-            if error.errno in (errno.ENOSPC, errno.EACCES, errno.ENOENT, errno.EROFS, errno.EDQUOT):
-                raise
-            return False
-        return True
-
-    def _copy(self, data: pa.Buffer, target: Path) -> None:
-        if target.exists():
-            if target.stat().st_size != data.size or not data.equals(pa.py_buffer(target.read_bytes())):
-                raise taken(self.where, target.name)
-            return
-        temporary = target.with_name(f".{target.name}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-
-    def _ensure_folder(self, folder: Path) -> None:
-        """A new folder is an entry of the one above, which has to be made durable too."""
-        if folder.is_dir():
-            return
-        missing = folder
-        while not missing.parent.exists():
-            missing = missing.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        while folder != missing.parent:
-            folder = folder.parent
-            self._touched.add(folder)
-
-    def settle(self) -> None:
-        touched, self._touched = self._touched, set()
-        try:
-            for folder in touched:
-                handle = os.open(folder, os.O_RDONLY)
-                try:
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
-        except OSError as error:
-            raise failed(self.where, error) from error
-
-
-class RemoteFolder:
-    """An object store or another file system that fsspec knows, named by a URL."""
-
-    def __init__(self, url: str) -> None:
-        self.where = url
-        self._opened: tuple[Any, str] | None = None
-
-    @property
-    def _fs(self) -> tuple[Any, str]:
-        if self._opened is None:
-            import fsspec
-
-            try:
-                self._opened = fsspec.core.url_to_fs(self.where)
-            except (ImportError, ValueError) as error:
-                raise SinkFailed(
-                    f"cannot open {self.where}",
-                    where=f"sink.files({self.where!r})",
-                    found=str(error),
-                    next_move="install the fsspec package for this kind of URL",
-                ) from error
-        return self._opened
-
-    def prepare(self) -> None:
-        fs, root = self._fs
-        try:
-            fs.makedirs(root, exist_ok=True)
-        except Exception as error:
-            raise failed(self.where, error) from error
-
-    def put(self, name: str, data: pa.Buffer, staged: Path | None) -> None:
-        fs, root = self._fs
-        target = f"{root}/{name}"
-        try:
-            if fs.exists(target):
-                if fs.size(target) != data.size or not data.equals(pa.py_buffer(fs.cat_file(target))):
-                    raise taken(self.where, name)
-                return
-            fs.makedirs(target.rpartition("/")[0], exist_ok=True)
-            fs.pipe_file(target, data.to_pybytes())
-        except SinkFailed:
-            raise
-        except Exception as error:
-            raise failed(self.where, error) from error
-
-    def settle(self) -> None:
-        """An object store answers a put when the object is durable."""
 
 
 _NEXT_MOVES = {
@@ -188,8 +107,39 @@ _NEXT_MOVES = {
 }
 
 
+_NO_ANSWER: Final = frozenset({
+    "EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError", "HTTPClientError",
+    "ProxyConnectionError", "FSTimeoutError", "ClientConnectorError", "ClientConnectorDNSError", "ServerTimeoutError",
+    "ServerDisconnectedError", "gaierror", "ServiceRequestError", "ServiceUnavailable", "SlowDown", "InternalError",
+})  # fmt: skip
+"""What clients of object stores raise, or their services answer, when trying again may help."""
+
+
+def is_no_answer(error: BaseException | None) -> bool:
+    """Whether trying again may help. Clients wrap each other's errors, so the whole chain is looked at."""
+    for _ in range(10):
+        if error is None:
+            return False
+        code = getattr(error, "response", None)
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if isinstance(code, dict):
+            names.add(str(code.get("Error", {}).get("Code", "")))
+        if names & _NO_ANSWER or isinstance(error, ConnectionError | TimeoutError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def failed(path: str, error: BaseException) -> SinkFailed:
     code = error.errno if isinstance(error, OSError) else None
+    if is_no_answer(error):
+        return SinkUnavailable(
+            f"{path} does not answer",
+            where=f"sink.files({path!r})",
+            expected="an object store that can be reached",
+            found=f"{type(error).__name__}: {error}",
+            next_move="look at the network, the endpoint and the service; the rows stay staged in the store",
+        )
     move = _NEXT_MOVES.get(code or 0, "see the cause below; then start again")
     return SinkFailed(
         f"cannot write to {path}",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.sinks.staged import SplitRows
 from headrace.sinks.text import iso_text
@@ -17,14 +18,28 @@ NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(0x20)}
 
 
-def split_by(columns: tuple[str, ...]) -> SplitRows:
-    """Cuts a batch by the values of some columns; rows of a folder keep their order."""
+SPANS: Final[dict[str, tuple[str, ...]]] = {"month": ("month",), "day": ("day",), "hour": ("day", "hour")}
+"""A span of time → the folders that name it, the outer first."""
+
+
+class BucketBy(NamedTuple):
+    """Folders by time: of a column, the span that its value lies in."""
+
+    column: str
+    span: str
+
+
+def split_by(columns: tuple[str, ...], bucket: BucketBy | None = None) -> SplitRows:
+    """Cuts a batch by time and by the values of some columns; rows of a folder keep their order."""
 
     def split(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         codes = np.zeros(batch.num_rows, np.int64)
         folders = [""]
-        for name in columns:
-            names, which = _folders(name, batch.column(name))
+        named = [(name, batch.column(name)) for name in columns]
+        if bucket is not None:
+            named = [*_spans(batch.column(bucket.column), bucket.span), *named]
+        for name, column in named:
+            names, which = _folders(name, column)
             codes = codes * len(names) + which
             folders = [f"{outer}/{inner}" if outer else inner for outer in folders for inner in names]
             # Only combinations that occur are kept, so that many columns do not multiply without end.
@@ -38,6 +53,16 @@ def split_by(columns: tuple[str, ...]) -> SplitRows:
             start = end
 
     return split
+
+
+def _spans(times: pa.Array, span: str) -> list[tuple[str, pa.Array]]:
+    """What folders are named by, in UTC: ``month=2024-01``, ``day=2024-01-01``, ``day=2024-01-01/hour=13``."""
+    dates = times.cast(pa.date32()).cast(pa.string())
+    if span == "month":
+        return [("month", pc.utf8_slice_codeunits(dates, 0, -3))]
+    if span == "day":
+        return [("day", dates)]
+    return [("day", dates), ("hour", pc.utf8_lpad(pc.hour(times).cast(pa.string()), 2, "0"))]
 
 
 def _folders(name: str, column: pa.Array) -> tuple[list[str], np.ndarray[tuple[int], np.dtype[np.int64]]]:

@@ -11,6 +11,8 @@ from headrace.query.shape import Kind
 
 Version = tuple[int, int]
 """Timeline and epoch; later ones are greater."""
+Ends = tuple[int | None, int | None]
+"""A stretch of time in microseconds; None: without that end."""
 
 
 class Told(NamedTuple):
@@ -34,6 +36,13 @@ class Values(NamedTuple):
 class Windows(NamedTuple):
     told: Told
     windows: list[tuple[Window, bytes]]
+
+
+class RangeOfWindows(NamedTuple):
+    told: Told
+    windows: list[tuple[Window, bytes]]
+    next: str | None
+    """Where the range goes on; None: it is over."""
 
 
 class Page(NamedTuple):
@@ -60,6 +69,11 @@ class Wire(Protocol):
 
     def windows(self, address: str, key: bytes, seen: Version, timeout_s: float) -> Steps[Windows]:
         """All windows of a key that are kept."""
+
+    def range(
+        self, address: str, key: bytes, ends: Ends, after: str, count: int, seen: Version, timeout_s: float
+    ) -> Steps[RangeOfWindows]:
+        """Some windows of a key that lie between two times, from state and archive."""
 
     def page(self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float) -> Steps[Page]:
         """Some keys and values, from where the page before ended."""

@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, StoreError
 from headrace.model.keys import decode_key, key_text
 from headrace.model.time import parse_time
 from headrace.model.window import Window
-from headrace.query.client.answers import Page, Told, Values, Version, Windows
+from headrace.query.client.answers import Ends, Page, RangeOfWindows, Told, Values, Version, Windows
 from headrace.query.client.refusals import refusal
 from headrace.query.client.steps import Behind, Line, Lost, Read, Server, Steps, Write
 from headrace.query.shape import Kind
@@ -83,6 +83,17 @@ class HttpWire:
         path = f"{self._state(address)}/get"
         answer = yield from self._ask("POST", path, _wait(seen, timeout_s), msgspec.msgpack.encode(body), timeout_s)
         return _told(answer), msgspec.msgpack.decode(answer.body, type=_Got).values
+
+    def range(
+        self, address: str, key: bytes, ends: Ends, after: str, count: int, seen: Version, timeout_s: float
+    ) -> Steps[RangeOfWindows]:
+        path = f"{self._state(address)}/{_part(key_text(decode_key(key)))}/windows"
+        query = {"limit": str(count), **({"after": after} if after else {}), **_wait(seen, timeout_s)}
+        query |= {name: str(end) for name, end in zip(("from", "to"), ends) if end is not None}
+        answer = yield from self._ask("GET", path, query, None, timeout_s)
+        body = msgspec.msgpack.decode(answer.body, type=_Range)
+        windows = [(Window(start, end), bytes(raw)) for start, end, raw in body.windows]  # type: ignore[arg-type]
+        return RangeOfWindows(_told(answer), windows, body.next)
 
     def page(self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float) -> Steps[Page]:
         query = {"limit": str(count), **({"prefix": prefix} if prefix else {}), **({"after": after} if after else {})}
@@ -211,6 +222,10 @@ class HttpWire:
         if answer.status == 504:
             return Behind(f"{self.server} has not come that far")
         if answer.status in TROUBLED:
+            refused = _refused(self.server, answer) if answer.status == 502 else None
+            if refused is not None and refused.next_move:
+                # Not a proxy that does not reach the server, but a server that does not reach its archive.
+                return refused
             return Lost(f"{self.server} answered with status {answer.status}")
         return _refused(self.server, answer)
 
@@ -221,6 +236,11 @@ class _Change(msgspec.Struct):
 
 class _Got(msgspec.Struct):
     values: list[msgspec.Raw]
+
+
+class _Range(msgspec.Struct):
+    windows: list[tuple[int, int, msgspec.Raw]]
+    next: str | None
 
 
 class _Page(msgspec.Struct):

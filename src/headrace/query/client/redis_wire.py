@@ -14,13 +14,15 @@ import msgspec
 from headrace.errors import EnvironmentMissing, HeadraceError
 from headrace.model.keys import decode_key, key_text
 from headrace.model.window import Window
-from headrace.query.client.answers import Page, Told, Values, Version, Windows
+from headrace.query.client.answers import Ends, Page, RangeOfWindows, Told, Values, Version, Windows
 from headrace.query.client.refusals import refusal
 from headrace.query.client.steps import Behind, Line, Lost, Read, Server, Silent, Steps, Write
 from headrace.query.shape import Kind
 
 _NOTHING: Final = object()
-_STATUS: Final = {"NOAUTH": 401, "WRONGPASS": 401, "NOPERM": 403, "NOSTATE": 404, "WRONGTYPE": 400, "ERR": 400}
+_STATUS: Final = {
+    "NOAUTH": 401, "WRONGPASS": 401, "NOPERM": 403, "NOSTATE": 404, "WRONGTYPE": 400, "ERR": 400, "NOARCHIVE": 502,
+}  # fmt: skip
 _BUSY: Final = frozenset({"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN"})
 _MORE_TIME_S: Final = 5.0
 """How much longer than the server to wait for an answer that takes its time."""
@@ -58,6 +60,16 @@ class RedisWire:
         told, parts = yield from self._told(timeout_s, "HEADRACE.WINDOWS", address, key)
         found = zip(parts[::3], parts[1::3], parts[2::3])
         return Windows(told, [(Window(start, end), raw) for start, end, raw in found])
+
+    def range(
+        self, address: str, key: bytes, ends: Ends, after: str, count: int, seen: Version, timeout_s: float
+    ) -> Steps[RangeOfWindows]:
+        first, last = ("-" if ends[0] is None else str(ends[0])), ("+" if ends[1] is None else str(ends[1]))
+        words = ("HEADRACE.RANGE", address, key, first, last, str(count), after)
+        told, (following, *parts) = yield from self._told(timeout_s, *words)
+        found = zip(parts[::3], parts[1::3], parts[2::3])
+        windows = [(Window(start, end), raw) for start, end, raw in found]
+        return RangeOfWindows(told, windows, following.decode() or None)
 
     def page(self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float) -> Steps[Page]:
         words = ("HEADRACE.PAGE", address, prefix, after or "0", str(count))

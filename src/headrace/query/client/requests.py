@@ -12,7 +12,7 @@ from typing_extensions import TypeVar
 
 from headrace.model.keys import decode_key, encode_key
 from headrace.model.window import Window
-from headrace.query.client.answers import Page, Told, Wire
+from headrace.query.client.answers import Ends, Page, RangeOfWindows, Told, Wire
 from headrace.query.client.decoding import decoder
 from headrace.query.client.sessions import Session
 from headrace.query.client.steps import Behind, Lost, Pause, Steps
@@ -74,6 +74,24 @@ class Requests:
 
         windows = yield from self.session.call(ask)
         return {window: self.decode(raw) for window, raw in windows}
+
+    def between(self, key: Any, ends: Ends) -> Steps[dict[Window, Any]]:
+        """The windows of a key that lie between two times, those that end earlier first."""
+        encoded = encode_key(key)
+        found: dict[Window, Any] = {}
+        after: str | None = ""
+        while after is not None:
+
+            def ask(wire: Wire, timeout_s: float, after: str = after) -> Steps[RangeOfWindows]:
+                seen = self.session.seen
+                page = yield from wire.range(self.address, encoded, ends, after, AT_ONCE, seen, timeout_s)
+                self.session.learn(page.told)
+                return page
+
+            page = yield from self.session.call(ask)
+            found.update((window, self.decode(raw)) for window, raw in page.windows)
+            after = page.next
+        return found
 
     # --- all of it
 

@@ -18,6 +18,7 @@ from headrace.model.window import Window
 from headrace.query.client.awaiting import Awaiting
 from headrace.query.client.blocking import Blocking
 from headrace.query.client.requests import Requests, Watching
+from headrace.query.ranges import Moment, moment_us
 from headrace.query.shape import Kind
 from headrace.query.tables import to_frame
 from headrace.query.windows import WINDOW_END, WINDOW_START
@@ -70,6 +71,13 @@ class ServedView(Mapping[Any, V], Generic[V]):
     def windows(self, key: Any) -> dict[Window, V]:
         """Every window of a key that is kept, in the order of their ends, with its result."""
         return self._io.run(self._requests.windows(key))
+
+    def between(self, key: Any, start: Moment | None = None, end: Moment | None = None) -> dict[Window, V]:
+        """The windows of a key that lie between two times, in the order of their ends: open, kept and archived ones.
+
+        Up to 10,000 of them are of one epoch. Raises where the archive cannot be read, rather than leaving some out.
+        """
+        return self._io.run(self._requests.between(key, (moment_us(start), moment_us(end))))
 
     def __iter__(self) -> Iterator[Any]:
         return (key for key, _ in self.scan())
@@ -143,6 +151,10 @@ class AsyncServedView(Generic[V]):
     async def windows(self, key: Any) -> dict[Window, V]:
         """Every window of a key that is kept, in the order of their ends, with its result."""
         return await self._io.run(self._requests.windows(key))
+
+    async def between(self, key: Any, start: Moment | None = None, end: Moment | None = None) -> dict[Window, V]:
+        """The windows of a key that lie between two times, in the order of their ends: open, kept and archived ones."""
+        return await self._io.run(self._requests.between(key, (moment_us(start), moment_us(end))))
 
     async def count(self) -> int:
         """How many keys there are."""
