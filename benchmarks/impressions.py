@@ -89,9 +89,10 @@ def measure(way: str, events: TimedEvents, folder: Path) -> dict:
             if reader is not None:
                 found |= reader.finish()
             check(events)
-    except ChildFailed as failed:
-        say(str(failed))
-        return {**row, "error": str(failed)}
+    except (ChildFailed, OSError) as failed:
+        said = f"{type(failed).__name__}: {failed}"
+        say(f"{label}: {said}")
+        return {**row, "error": said}
     rate = found["steady_rows"] / found["steady_s"]
     say(f"{label}: {rate_text(rate)} events/s")
     return {**row, **found, "events_per_s": rate}

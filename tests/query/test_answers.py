@@ -20,6 +20,7 @@ from headrace.query.paging import EXACT_ROWS
 from headrace.query.patterns import Pattern
 from headrace.query.store import Store
 from headrace.testing import Harness
+from tests.effort import examples
 from tests.query.made_store import SECOND_US, START_US, MadeStore, lists, maps, timers, values
 
 pytestmark = pytest.mark.filterwarnings("ignore::headrace.HeadraceWarning")
@@ -213,7 +214,7 @@ ROWS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     epochs=st.lists(ROWS, min_size=1, max_size=4),
     kind=st.sampled_from(["tumbling", "sliding", "cumulating"]),

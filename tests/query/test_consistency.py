@@ -199,10 +199,10 @@ def test_answers_are_true_of_their_epoch_while_the_job_runs_crashes_and_changes_
         served.wait_for(0)
 
         def live() -> None:
-            job.run(12)
-            job.run(8, parallelism=3, crash="before_publish")
-            job.run(8, parallelism=1, crash="manifest_answer_lost")
-            job.run(8, parallelism=4)
+            job.run(7)
+            job.run(6, parallelism=3, crash="before_publish")
+            job.run(6, parallelism=1, crash="manifest_answer_lost")
+            job.run(5, parallelism=4)
             served.wait_for(max(job.truth))
 
         checkers = check(served.port, job, live)

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.model.keys import encode_key, hash_key
+from headrace.query import finding
 from headrace.query.finding import FILTERED_ROWS, Finder, index_of
 from headrace.state import encode
 from headrace.state.format import VALUE, TableData, hash_bounds
 from headrace.state.run import encode_run, open_run
 from headrace.state.view import TableView
+from tests.effort import examples
 
 GROUPS = 16
 Rows = dict[int, bytes | None]
@@ -42,13 +44,22 @@ RUNS = st.lists(
 )
 
 
-@settings(max_examples=60)
-@given(RUNS, st.lists(st.tuples(st.integers(0, GROUPS - 1), st.integers(1, GROUPS)), min_size=5, max_size=5))
-def test_the_newest_run_that_speaks_for_a_key_decides(runs: list[Rows], ranges: list[tuple[int, int]]) -> None:
+@settings(max_examples=examples(30))
+@given(
+    RUNS,
+    st.lists(st.tuples(st.integers(0, GROUPS - 1), st.integers(1, GROUPS)), min_size=5, max_size=5),
+    st.sampled_from([0, 3, FILTERED_ROWS]),
+)
+def test_the_newest_run_that_speaks_for_a_key_decides(
+    runs: list[Rows], ranges: list[tuple[int, int]], filtered_rows: int
+) -> None:
     views = []
     for rows, (lo, size) in zip(runs, ranges):
         views.append(view_of(rows, lo=lo, hi=min(GROUPS, lo + size)))
-    finder = Finder(views, GROUPS)
+    with pytest.MonkeyPatch.context() as patch:
+        # Runs with more rows have no filter: all, some or none of them.
+        patch.setattr(finding, "FILTERED_ROWS", filtered_rows)
+        finder = Finder(views, GROUPS)
     for key in range(42):
         encoded = encode_key(key)
         hash_ = hash_key(encoded)

@@ -19,7 +19,7 @@ from tests.query.tweets import Tweets
 
 pytestmark = pytest.mark.filterwarnings("ignore::headrace.HeadraceWarning")
 ADDRESSES = ["hourly", "totals", "last", "watch.seen", "watch.sizes", "watch.recent", "by_size", "by_pair", "nope", ""]
-ours = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+ours = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="module")

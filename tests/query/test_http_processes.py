@@ -93,13 +93,13 @@ def test_readers_see_nothing_wrong_while_epochs_are_published_and_servers_die(tm
             threads += [threading.Thread(target=ask_typed, args=(n, at)) for n, at in ((1, url), (2, url), (3, redis))]
             for thread in threads:
                 thread.start()
-            for number in range(40):
+            for number in range(24):
                 tweets.push(("a", "12:02", 1))
-                if number in (10, 25):
+                if number in (6, 14):
                     os.kill(children_of(server)[0], signal.SIGKILL)
             with hr.Client(url, timeout="20s") as client:
-                client.wait_for(40)
-                assert client.state("watch.seen", int)["a"] == 41
+                client.wait_for(24)
+                assert client.state("watch.seen", int)["a"] == 25
             stop.set()
             for thread in threads:
                 thread.join(30)

@@ -306,6 +306,19 @@ def test_commands_are_described(served: Served) -> None:
     connection.disconnect()
 
 
+@pytest.mark.parametrize("name", ["COMMAND", "CLIENT", "CONFIG", "PUBSUB"])
+def test_errors_of_subcommands_point_to_help_that_is_there(served: Served, name: str) -> None:
+    connection = redis.Connection(port=served.port)
+    connection.send_command(name, "NOPE")
+    with pytest.raises(redis.ResponseError, match=f"Try {name} HELP"):
+        connection.read_response()
+    connection.send_command(name, "HELP")
+    told = connection.read_response()
+    assert told[0].startswith(f"{name} <subcommand>".encode())
+    assert told[-2:] == [b"HELP", b"    Prints this help."]
+    connection.disconnect()
+
+
 def test_settings_that_clients_ask_for_are_told(client: Any) -> None:
     assert client.config_get("databases") == {"databases": "2"}
     assert client.config_get("max*")["maxclients"] == "10000"

@@ -39,6 +39,7 @@ def serve(
     max_connections: Annotated[int, typer.Option("--max-connections", help="Of each process.")] = 10_000,
     max_keys: Annotated[int, typer.Option("--max-keys", help="Of one request.")] = 10_000,
     max_request_kb: Annotated[int, typer.Option("--max-request-kb", help="Size of one request.")] = 4096,
+    max_reply_mb: Annotated[int, typer.Option("--max-reply-mb", help="Values of one GET or MGET.")] = 64,
     max_rate: Annotated[int, typer.Option("--max-rate", help="Commands per second of a connection; 0: any.")] = 0,
     idle_s: Annotated[float, typer.Option("--idle-s", help="End connections that say nothing; 0: never.")] = 0.0,
     as_json: Json = False,
@@ -61,7 +62,7 @@ def serve(
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
         limits = Limits(
             request_bytes=max_request_kb * 1024, keys=max_keys, connections=max_connections,
-            commands_per_second=max_rate, idle_s=idle_s,
+            reply_bytes=max_reply_mb * 2**20, commands_per_second=max_rate, idle_s=idle_s,
         )  # fmt: skip
         options = Options(
             store=store, port=port, http_port=http_port, bind=bind, processes=processes, follow_ms=follow_ms,

@@ -59,7 +59,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     commands_per_second: int = 0
     """Of one connection; 0: no limit. Users may have limits of their own."""
     reply_bytes: int = 64 * 2**20
-    """Of what waits for a client that does not read: more, and it is cut off."""
+    """Of values in one reply of Redis' protocol; and of messages that wait for a client: more, and it is cut off."""
     unfinished_s: float = 30.0
     """How long a request may take to arrive, and a client to name itself where it has to."""
     unread_s: float = 60.0

@@ -5,7 +5,8 @@ that may have them; what is left to look at is a row or two. Batches never chang
 serves for as long as its run is open; it takes two to eight bytes per row.
 
 Runs of one key group are listed once per snapshot, so that a key is looked for in the runs of its own shard only,
-newest first.
+newest first. Most keys changed long ago: one look into a filter over all small runs together tells that none of them
+has the key.
 
 What this module deliberately does not do: know types, expiry or epochs. `headrace.state.lookup` is the same for tasks,
 which look for many keys at once.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -29,12 +30,17 @@ from headrace.state.view import TableView
 
 FILTERED_ROWS: Final = 1 << 18
 """Runs up to this size say beforehand which keys they do not have."""
-_FILTER_SHARE: Final = 8
-"""Bytes of the filter per row."""
+_FILTER_SHARE: Final = 16
+"""Bytes of the filter per row, at least; the more, the fewer keys look as if they were there."""
+_LARGER_ROWS: Final = 1 << 15
+_LARGER_SHARE: Final = 4
+"""Of runs that have more rows than that, whose filters would be the most of all memory."""
 
 _hash = xxhash.xxh64_intdigest
 
 
+_ALL: Final = b"\x01"
+"""The filter of a run that may have any key."""
 GONE: Final = b""
 """What a tombstone is told as: no stored value is empty."""
 
@@ -82,24 +88,26 @@ def index_block(block: Block) -> BlockIndex:
 class RunIndex:
     """One table of a run, batch by batch; batches are opened as they are needed."""
 
-    __slots__ = ("__weakref__", "_blocks", "_firsts", "_table", "filter", "rows")
+    __slots__ = ("__weakref__", "_blocks", "_firsts", "_plain", "_table", "filter", "rows")
 
     def __init__(self, table: RunTable) -> None:
         # The table is held by whoever looks into it: an index that held it, too, would keep every run for ever.
         self._table = weakref.ref(table)
-        self.filter = _filter_of(table) if table.rows <= FILTERED_ROWS else _ALL
-        """A byte for each value of the lower bits of a hash, and the mask of those bits: 0 where no row has them."""
+        self.filter = _filter_of(table) if table.rows <= FILTERED_ROWS else None
+        """A byte for each value of the lower bits of a hash: 0 where no row has them. None: the run is a large one."""
         self.rows = table.rows
         self._firsts = table.firsts
         self._blocks: list[BlockIndex | None] = [None] * len(table)
+        self._plain: list[tuple[Any, ...] | None] = [None] * len(table)
+        """The same as plain tuples, which are taken apart in a third of the time."""
 
     def value(self, hash_: int, key: bytes) -> bytes | None:
         """The stored value of a key; GONE for a tombstone, None where the run says nothing of it."""
         number = bisect_right(self._firsts, hash_) - 1
         while number >= 0:
             # Spelled out without a call: this is what every reader waits for.
-            index = self._blocks[number] or self.open(number)
-            shift, base, places, starts, hashes, key_offsets, key_data, offsets, data, valid, _ = index
+            plain = self._plain[number] or tuple(self.open(number))
+            shift, base, places, starts, hashes, key_offsets, key_data, offsets, data, valid, _ = plain
             place = (hash_ >> shift) - base
             if place < places:
                 row, end = starts[place], starts[place + 1]
@@ -107,7 +115,8 @@ class RunIndex:
                     if hashes[row] == hash_ and key_data[key_offsets[row] : key_offsets[row + 1]].tobytes() == key:
                         if valid is not None and not valid[row >> 3] >> (row & 7) & 1:
                             return GONE
-                        return data[offsets[row] : offsets[row + 1]].tobytes()
+                        found: bytes = data[offsets[row] : offsets[row + 1]].tobytes()
+                        return found
                     row += 1
             if self._firsts[number] != hash_:
                 return None
@@ -136,6 +145,7 @@ class RunIndex:
         table = self._table()
         assert table is not None
         made = self._blocks[number] = index_block(table.block(number))
+        self._plain[number] = tuple(made)
         return made
 
     def warm(self) -> None:
@@ -145,16 +155,23 @@ class RunIndex:
                 self.open(number)
 
 
-_ALL: Final = (b"\x01", 0)
-
-
-def _filter_of(table: RunTable) -> tuple[bytes, int]:
+def _filter_of(table: RunTable) -> bytes:
     """Tells most keys that a small run does not have: a key that changed long ago is in none of the newest runs."""
-    size = 1 << (_FILTER_SHARE * table.rows).bit_length()
+    share = _FILTER_SHARE if table.rows <= _LARGER_ROWS else _LARGER_SHARE
+    size = 1 << (share * table.rows).bit_length()
     found = np.zeros(size, np.uint8)
     for number in range(len(table)):
         found[table.block(number).hash & np.uint64(size - 1)] = 1
-    return found.tobytes(), size - 1
+    return found.tobytes()
+
+
+def _filter_together(filters: Sequence[bytes]) -> bytes:
+    """What any of them has. Sizes are powers of two: a smaller one, repeated, says the same of more bits."""
+    together = np.zeros(max((len(each) for each in filters), default=1), np.uint8)
+    for each in filters:
+        repeated = together.reshape(-1, len(each))
+        np.bitwise_or(repeated, np.frombuffer(each, np.uint8), out=repeated)
+    return together.tobytes()
 
 
 _indexes: WeakKeyDictionary[RunTable, RunIndex] = WeakKeyDictionary()
@@ -171,6 +188,26 @@ def index_of(table: RunTable) -> RunIndex:
 _Lookup = Callable[[int, bytes], bytes | None]
 
 
+class _Runs(NamedTuple):
+    """The runs of some key groups, newest first."""
+
+    filter: bytes
+    mask: int
+    """filter[hash & mask] is 0 where no small run has the key …"""
+    large: tuple[_Lookup, ...]
+    """… so that only these are left."""
+    all: tuple[tuple[bytes, int, _Lookup], ...]
+    """Every run with a filter of its own."""
+
+
+def _together(indexes: Sequence[RunIndex]) -> _Runs:
+    together = _filter_together([index.filter for index in indexes if index.filter is not None])
+    filters = [(_ALL if index.filter is None else index.filter, index.value) for index in indexes]
+    every = tuple((there, len(there) - 1, value) for there, value in filters)
+    large = tuple(index.value for index in indexes if index.filter is None)
+    return _Runs(together, len(together) - 1, large, every)
+
+
 class Finder:
     """A value table over all its runs, asked key by key."""
 
@@ -180,25 +217,30 @@ class Finder:
         self.expires = any(view.table.has_expires for view in views)
         """Whether any row has an expiry."""
         self._indexes = [(view, index_of(view.table)) for view in views]
-        runs: list[tuple[tuple[bytes, int, _Lookup], ...]] = []
-        before: list[RunIndex] = []
-        width = 2**64 // groups
-        for low in range(0, 2**64, width):
-            mine = [index for view, index in self._indexes if view.low <= low <= view.high]
-            # Neighbours mostly have the same runs; one tuple serves them all.
-            same = runs and mine == before
-            runs.append(runs[-1] if same else tuple((*index.filter, index.value) for index in mine))
-            before = mine
-        self._runs = runs
+        made: dict[tuple[RunIndex, ...], tuple[Any, ...]] = {}
+        self._runs: list[tuple[Any, ...]] = []
+        """By key group. Most groups have the same runs as their neighbours."""
+        for low in range(0, 2**64, 2**64 // groups):
+            mine = tuple(index for view, index in self._indexes if view.low <= low <= view.high)
+            if mine not in made:
+                made[mine] = tuple(_together(mine))
+            self._runs.append(made[mine])
 
     def raw(self, key: bytes) -> bytes | None:
         """The stored value of a key, whether it has expired or not; None where there is none."""
         hash_ = _hash(key, HASH_SEED)
-        for there, mask, value in self._runs[hash_ >> self._shift]:
-            if there[hash_ & mask]:
-                found = value(hash_, key)
-                if found is not None:
-                    return found or None
+        there, mask, large, every = self._runs[hash_ >> self._shift]
+        if there[hash_ & mask]:
+            for there, mask, value in every:
+                if there[hash_ & mask]:
+                    found: bytes | None = value(hash_, key)
+                    if found is not None:
+                        return found or None
+            return None
+        for value in large:
+            found = value(hash_, key)
+            if found is not None:
+                return found or None
         return None
 
     def raw_at(self, key: bytes, now_us: int | None) -> bytes | None:

@@ -63,6 +63,8 @@ class Service:
         """What to answer from; None until the first epoch is published."""
         self.trouble = ""
         """Why nothing newer can be read just now; empty where all is well."""
+        self.figures: dict[str, Callable[[], float]] = {}
+        """What protocols tell of themselves, for those who watch over servers."""
         self.started_s = clock()
         self.clock = clock
         self._open_store = open_store

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.errors import HeadraceError
 from headrace.query.access import ANYBODY, Meter, User, audit, is_loopback
-from headrace.query.http import events, listing, openapi, reading
+from headrace.query.http import events, listing, metrics, openapi, reading
 from headrace.query.http.asking import Asked
 from headrace.query.http.jobs import Jobs
 from headrace.query.http.problems import JSON_TYPE, Problem, problem_of, shorten
@@ -45,6 +45,7 @@ async def _docs(jobs: Jobs, asked: Asked) -> Response:
 
 ROUTES: Final[Mapping[tuple[str, str], Handler]] = {
     ("GET", "/health"): listing.health,
+    ("GET", "/metrics"): metrics.read_metrics,
     ("GET", "/openapi.json"): _openapi,
     ("GET", "/docs"): _docs,
     ("GET", "/v1/jobs"): listing.list_jobs,

@@ -112,6 +112,16 @@ class Asked:
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             raise bad_parameter(name, found, 'a source and an offset in its own words, like {"clicks": 41}') from None
 
+    def moment(self, name: str) -> int | None:
+        """A point in time; None where none is given."""
+        found = self._query.get(name)
+        if found is None:
+            return None
+        try:
+            return _time_us(found)
+        except (ValueError, OverflowError, ProgramError):
+            raise bad_parameter(name, found, "a time like 2024-01-01T12:00:00Z, or microseconds since 1970") from None
+
     def window(self, name: str = "window") -> Window:
         found = self.text(name)
         try:

@@ -52,6 +52,8 @@ class Operation(NamedTuple):
 _JSON_OR_PACKED: Final = ("application/json", "application/msgpack")
 OPERATIONS: Final = (
     Operation("GET", "/health", "health", "200 when every job can be answered for", errors=(503,), example="/health"),
+    Operation("GET", "/metrics", "metrics", "figures of this process, as Prometheus reads them", types=("text/plain",),
+              errors=(400, 401, 429), example="/metrics"),
     Operation("GET", "/openapi.json", "openapi", "this description", errors=()),
     Operation("GET", "/docs", "docs", "this description for people", types=("text/html",), errors=()),
     Operation("GET", "/v1/jobs", "listJobs", "the jobs that are served here", errors=(401, 429), example="/v1/jobs"),
@@ -103,8 +105,21 @@ OPERATIONS: Final = (
         errors=(400, 401, 403, 404, 410, 429, 503, 504),
     ),
     Operation(
-        "GET", STATE + "/{key}/windows", "readWindows", "every window of a key that is kept, by their ends",
-        _OF_EPOCH, types=_JSON_OR_PACKED, errors=(400, 401, 403, 404, 410, 429, 503, 504),
+        "GET", STATE + "/{key}/windows", "readWindows",
+        "every window of a key that is kept, by their ends; with `from`, `to`, `order`, `limit` or `after` a page of "
+        "those that lie between two times, from state and archive together: `windows`, and `next` where others follow",
+        (
+            Parameter("from", "windows that begin here or later: a time, or microseconds since 1970", _TEXT),
+            Parameter("to", "windows that end here or earlier", _TEXT),
+            Parameter("order", "by their ends: asc (the default) or desc", {"type": "string", "enum": ["asc", "desc"]}),
+            Parameter("limit", "windows per page; 100 by default",
+                      {"type": "integer", "minimum": 1, "maximum": 10_000}),
+            Parameter("after", "`next` of the page before",
+                      {"type": "string", "pattern": "^-?[0-9]{1,19}\\.-?[0-9]{1,19}$"}),
+            *_OF_EPOCH,
+        ),
+        types=_JSON_OR_PACKED, example="/v1/jobs/tweets/state/hourly/tweet-42/windows?from=2024-01-01&to=2024-02-01",
+        errors=(400, 401, 403, 404, 410, 429, 502, 503, 504),
     ),
 )  # fmt: skip
 

@@ -10,15 +10,17 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
+from headrace.errors import HeadraceError
 from headrace.model.keys import hash_key
 from headrace.model.time import format_time
 from headrace.model.window import Window
 from headrace.query.answers import JSON, PACKED, Table, WindowTable, encode
 from headrace.query.http.asking import Asked, parse_key
 from headrace.query.http.jobs import EPOCH_PARAMETERS, Found, Jobs
-from headrace.query.http.problems import Problem, bad_parameter, shorten
+from headrace.query.http.problems import Problem, bad_parameter, problem_of, shorten
 from headrace.query.http.shaping import TYPES, answer, key_json, many
 from headrace.query.patterns import Pattern
+from headrace.query.ranges import MOST_WINDOWS, Range, RangePage, between, parse_place, place_text
 
 FEW_KEYS: Final = 64
 """Up to this many are looked up in the loop."""
@@ -27,6 +29,8 @@ PAGE_KEYS: Final = 100
 SCAN_KEYS: Final = 200_000
 """So many keys are looked at for one page; one that found nothing yet says where to go on."""
 STEP_KEYS: Final = 4096
+RANGE_PARAMETERS: Final = ("from", "to", "order", "limit", "after")
+"""Each of them makes a question for windows one for a range of time."""
 ANSWER_BYTES: Final = 64 * 2**20
 """What one answer may hold; whole states are streamed instead."""
 
@@ -51,15 +55,48 @@ async def read_key(jobs: Jobs, asked: Asked) -> Response:
 
 
 async def read_windows(jobs: Jobs, asked: Asked) -> Response:
-    """``GET …/state/{address}/{key}/windows``: every window of a key that is kept, those that end earlier first."""
-    asked.only(*EPOCH_PARAMETERS)
+    """``GET …/state/{address}/{key}/windows``: every window of a key that is kept, those that end earlier first.
+
+    With ``from`` and ``to`` a page of those that lie between, whether they are still kept or archived.
+    """
+    asked.only(*RANGE_PARAMETERS, *EPOCH_PARAMETERS)
     found = await jobs.find(asked)
     if found.unchanged is not None:
         return found.unchanged
+    if asked.has(*RANGE_PARAMETERS):
+        return await _read_range(jobs, asked, found)
     windows = _windows(found.table, parse_key(found.table, asked.names["key"]))
     if not windows:
         raise missing_key(found.table, asked.names["key"])
     return answer([_shown(window, value, asked.form) for window, value in windows.items()], asked.form, found.headers)
+
+
+async def _read_range(jobs: Jobs, asked: Asked, found: Found) -> Response:
+    table, key = _windowed(found.table), parse_key(found.table, asked.names["key"])
+    order, after = asked.text("order", "asc"), asked.text("after")
+    if order not in ("asc", "desc"):
+        raise bad_parameter("order", order, "asc or desc")
+    try:
+        behind = parse_place(after) if after else None
+    except ValueError:
+        raise bad_parameter("after", after, "what `next` of the page before says") from None
+    wanted = between(asked.moment("from"), asked.moment("to"))._replace(reverse=order == "desc", behind=behind)
+    limit = asked.number("limit", PAGE_KEYS, least=1, most=MOST_WINDOWS)
+    try:
+        if table.reads_archive(wanted):
+            page = await jobs.in_thread(_range, table, key, wanted, limit, asked.form)
+        else:
+            page = _range(table, key, wanted, limit, asked.form)
+    except HeadraceError as error:
+        # Only the archive can fail here: what is in state is open already. Half an answer would look like a whole.
+        raise problem_of(error, 502) from error
+    made = [_shown(window, msgspec.Raw(raw), asked.form) for window, raw in page.windows]
+    more = None if page.next is None else place_text(page.next)
+    return many({**_place(found, asked.form), "windows": made, "next": more}, asked.form, found.headers)
+
+
+def _range(table: WindowTable, key: bytes, wanted: Range, limit: int, form: str) -> RangePage:
+    return table.range(key, wanted, limit).encoded(lambda value: encode(value, form))
 
 
 async def read_keys(jobs: Jobs, asked: Asked) -> Response:
@@ -95,6 +132,10 @@ def _place(found: Found, form: str) -> dict[str, Any]:
 
 
 def _windows(table: Table, key: bytes) -> dict[Window, Any]:
+    return _windowed(table).windows(key)
+
+
+def _windowed(table: Table) -> WindowTable:
     if not isinstance(table, WindowTable):
         raise Problem(
             400,
@@ -104,7 +145,7 @@ def _windows(table: Table, key: bytes) -> dict[Window, Any]:
             found=f"a {table.kind} per key",
             next_move="ask for the key alone",
         )
-    return table.windows(key)
+    return table
 
 
 def _shown(window: Window, value: Any, form: str) -> Any:

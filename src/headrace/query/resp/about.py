@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from headrace.query.resp.session import Session
 
 _OWN_FLAGS: Final = frozenset({"data"})
+_COMMAND_HELP: Final = {
+    "(no subcommand)": "Tells all commands of this server.",
+    "COUNT": "How many there are.",
+    "LIST": "Their names.",
+    "INFO [<name> ...]": "Arity, flags and places of keys.",
+    "DOCS [<name> ...]": "What they are for.",
+    "GETKEYS <command> [<arg> ...]": "Which words of a command are keys.",
+}
+_CONFIG_HELP: Final = {"GET <pattern> [<pattern> ...]": "Settings by their names; they are given when a server starts."}
 
 
 @command("INFO", -1, group="server", summary="Epoch, age, watermarks, clients, memory: by section.")
@@ -133,6 +142,8 @@ def command_(session: Session, request: Request) -> bytes:
             return replies.plain(docs, session.version)
         case b"GETKEYS":
             return _keys_of(request[2:])
+        case b"HELP":
+            return replies.help_lines("COMMAND", _COMMAND_HELP)
     raise Refusal(f"ERR unknown subcommand '{spoken(request[1])}'. Try COMMAND HELP.")
 
 
@@ -171,6 +182,8 @@ def _keys_of(request: Request) -> bytes:
 
 @command("CONFIG", -2, group="server", summary="CONFIG GET pattern: the few settings that clients ask for.")
 def config(session: Session, request: Request) -> bytes:
+    if request[1].upper() == b"HELP":
+        return replies.help_lines("CONFIG", _CONFIG_HELP)
     if request[1].upper() != b"GET":
         if request[1].upper() in (b"SET", b"REWRITE", b"RESETSTAT"):
             raise Refusal("ERR settings of a server are given when it is started: headrace serve --help")

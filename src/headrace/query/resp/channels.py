@@ -32,6 +32,13 @@ _MOST_CHANNELS: Final = 100_000
 _MOST_NAME_BYTES: Final = 1024
 
 
+_HELP: Final = {
+    "CHANNELS [<pattern>]": "Channels that somebody listens to.",
+    "NUMPAT": "How many patterns somebody listens to.",
+    "NUMSUB [<channel> ...]": "How many listen to each channel.",
+}
+
+
 class Channels:
     """Everybody who listens in one process."""
 
@@ -250,4 +257,6 @@ def pubsub(session: Session, request: Request) -> bytes:
         return replies.array(part for pair in counts for part in pair)
     if wanted == b"NUMPAT":
         return replies.integer(len(session.hub.patterns))
+    if wanted == b"HELP":
+        return replies.help_lines("PUBSUB", _HELP)
     raise Refusal(f"ERR unknown subcommand '{spoken(request[1])}'. Try PUBSUB HELP.")

@@ -1,7 +1,9 @@
 """One connection of Redis' protocol: bytes in, replies out, in order, with a bound on everything that may pile up.
 
-All requests of a piece of input are answered in one go and written once. ``GET`` has a way of its own through
-`data_received`, because nearly all requests are that; everything else goes through the table of commands.
+All requests of a piece of input are answered in one go and written once. ``GET`` and ``MGET`` have ways of their own
+through `data_received`, because nearly all requests are that: input is cut at what stands before keys, and the pieces
+are looked up as they are (see `headrace.query.resp.scopes`), without a step of Python for each. Everything else, and
+whatever does not come whole, goes through the table of commands, which answers the same.
 
 Back-pressure
 - Replies that the client does not read fill the transport's buffer; above its mark no further request is answered and
@@ -20,8 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Command, Refusal, Request, find_command, spoken, wrong_words
+from headrace.query.resp.reading import mget_asked
 from headrace.query.resp.refusing import refuse
-from headrace.query.resp.requests import LENGTHS, BadRequest, Requests
+from headrace.query.resp.requests import BadRequest, Requests
+from headrace.query.resp.scopes import ENOUGH_BYTES, key_asked
 from headrace.query.resp.session import Session, loading
 
 if TYPE_CHECKING:
@@ -30,8 +34,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("headrace.serving")
 
 HIGH_WATER_BYTES: Final = 1 << 20
-_WRITE_BYTES: Final = 1 << 18
-"""Replies are handed to the transport when so many bytes of them are there."""
+_GET: Final = b"*2\r\n$3\r\nGET\r\n$"
+_GET_BYTES: Final = len(_GET)
+_LOWER_GET: Final = b"*2\r\n$3\r\nget\r\n$"
+"""What stands before the key: most clients write names of commands in one of these ways."""
+_MGET: Final = b"$4\r\nMGET\r\n$"
+_MGET_NAME: Final = b"4\r\nMGET\r\n"
+_MGET_HEAD: Final = len(b"*65536\r\n") + len(_MGET)
+_ONE_BYTES: Final = 128
+"""Input of up to this length is tried as one request first."""
+_AT_ONCE: Final = 256
+"""So many replies that are kept are no more than a megabyte."""
 _IN_MULTI: Final = frozenset({b"EXEC", b"DISCARD", b"MULTI", b"WATCH", b"QUIT", b"RESET"})
 _WHILE_LISTENING: Final = frozenset(
     {b"SUBSCRIBE", b"PSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"PING", b"QUIT", b"RESET"}
@@ -126,40 +139,85 @@ class Connection(asyncio.Protocol):
         self.seen = self.server.tick
         if not self.plain:
             self._receive(data, [])
-            return
-        scope = self.session.scope
-        kept, make = scope.kept, scope.get
-        parts = data.split(b"\r\n")
-        last = len(parts) - 1
-        at, made = 0, 0
-        out: list[bytes] = []
+        elif data.startswith(_GET):
+            session = self.session
+            if len(data) <= _ONE_BYTES:
+                piece = data[_GET_BYTES:]
+                reply = session.scope.kept.get(piece) or self._get_one(piece)
+                if reply is not None:
+                    session.commands += 1
+                    self.transport.write(reply)
+                    return
+            self._get(data.split(_GET), _GET)
+        elif data.startswith(_LOWER_GET):
+            self._get(data.split(_LOWER_GET), _LOWER_GET)
+        elif data.find(_MGET, 0, _MGET_HEAD) > 0:
+            self._mget(data)
+        else:
+            self._receive(data, [])
+
+    def _get(self, pieces: list[bytes], before: bytes) -> None:
+        """Answers input that begins with a GET and was cut at ``before``, what stands before its keys."""
+        session = self.session
+        scope = session.scope
+        at = 1
+        while at < len(pieces):
+            wanted = pieces[at : at + _AT_ONCE]
+            try:
+                reply, count = b"".join(map(scope.kept.__getitem__, wanted)), len(wanted)
+            except KeyError:
+                found = self._get_missing(wanted)
+                reply, count = b"".join(found), len(found)
+            if count:
+                session.commands += count
+                at += count
+                self.transport.write(reply)
+            if not count or not self.plain:
+                # Cut, of a state that is not there, not a GET at all; or the client does not read what it asks for.
+                self._receive(b"".join([before + piece for piece in pieces[at:]]), [])
+                return
+
+    def _get_one(self, piece: bytes) -> bytes | None:
+        key = key_asked(piece)
         try:
-            while at < last and parts[at] == b"*2":
-                name, key = parts[at + 2], parts[at + 4]
-                if (name != b"GET" and name != b"get") or parts[at + 3] != LENGTHS[len(key)] or at + 5 > last:
-                    break
-                reply = kept.get(key)
-                if reply is None:
-                    reply = make(key)
-                    if reply is None:
-                        # Unknown, not for this user, or nothing is published yet: the long way knows which.
-                        break
-                    kept = scope.kept
-                    made += len(reply)
-                    if made > _WRITE_BYTES:
-                        out.append(reply)
-                        at += 5
-                        break
-                out.append(reply)
-                at += 5
-        except IndexError:
-            # A request that is cut, or one with a long key.
-            pass
-        self.session.commands += len(out)
-        if at == last and not parts[last]:
-            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
-            return
-        self._receive(data[sum(map(len, parts[:at])) + 2 * at :], out)
+            return None if key is None else self.session.scope.make(piece, key)
+        except Exception:
+            # The long way meets it again, and says so.
+            return None
+
+    def _get_missing(self, wanted: list[bytes]) -> list[bytes]:
+        try:
+            return self.session.scope.get_asked(wanted)
+        except Exception:
+            return []
+
+    def _mget(self, data: bytes) -> None:
+        """Answers input that begins with an MGET, if that is all of it."""
+        session = self.session
+        count, name, *pieces = data.split(b"$")
+        limits = session.service.limits
+        whole = name == _MGET_NAME and count == b"*%d\r\n" % (len(pieces) + 1)
+        if whole and len(pieces) <= limits.keys and len(data) <= limits.request_bytes:
+            reply = self._mget_reply(pieces)
+            if reply is not None:
+                session.commands += 1
+                self.transport.write(reply)
+                return
+        self._receive(data, [])
+
+    def _mget_reply(self, pieces: list[bytes]) -> bytes | None:
+        scope = self.session.scope
+        try:
+            return b"*%d\r\n%b" % (len(pieces), b"".join(map(scope.kept.__getitem__, pieces)))
+        except KeyError:
+            if scope.snapshot is None:
+                return None
+        try:
+            return mget_asked(self.session, pieces)
+        except Refusal as refusal:
+            return replies.error(str(refusal))
+        except Exception:
+            return None
 
     def _receive(self, data: bytes, out: list[bytes]) -> None:
         """Any requests, behind the replies that are there already."""
@@ -183,7 +241,7 @@ class Connection(asyncio.Protocol):
                 size += len(reply)
             else:
                 self._task = asyncio.get_running_loop().create_task(self._finish(reply))
-            if size > _WRITE_BYTES:
+            if size > ENOUGH_BYTES:
                 self.transport.write(b"".join(out))
                 out, size = [], 0
         if out:

@@ -8,20 +8,22 @@ any command answers as Redis does for an absent key.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from headrace.query.answers import EntryTable, Table, encode
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Reply, Request, command, number
-from headrace.query.resp.scopes import WRONG_TYPE
+from headrace.query.resp.scopes import WRONG_TYPE, asked, key_asked
 from headrace.query.resp.session import Session
 
 _NO_KEY: Final = -2
 _NO_EXPIRY: Final = -1
-_FEW: Final = 24
-"""Up to this many keys are looked for one by one."""
+_FEW: Final = 1000
+"""Up to this many keys are looked for one by one, as in `headrace.query.answers`."""
+_AT_ONCE: Final = 2000
+"""More are looked for in several goes, so that large values are noticed before they are all there."""
 _MANY: Final = 2000
 """Keys with more entries than this are gathered in slices, between which others are answered."""
 _MOST_PARTS: Final = 1_000_000
@@ -42,10 +44,9 @@ def _check_keys(session: Session, count: int) -> None:
 
 @command("GET", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="string", summary="The value of a key.")
 def get(session: Session, request: Request) -> bytes:
-    key, scope = request[1], session.scope
-    reply = scope.kept.get(key) or scope.get(key)
+    reply = session.scope.get(request[1])
     if reply is None:
-        session.check(key.partition(b":")[0])
+        session.check(request[1].partition(b":")[0])
         return session.null()
     return reply
 
@@ -54,39 +55,72 @@ def get(session: Session, request: Request) -> bytes:
 def mget(session: Session, request: Request) -> bytes:
     keys = request[1:]
     _check_keys(session, len(keys))
+    made = mget_asked(session, [asked(key) for key in keys], keys)
+    assert made is not None
+    return made
+
+
+def mget_asked(session: Session, pieces: Sequence[bytes], keys: Sequence[bytes] | None = None) -> bytes | None:
+    """The reply for keys as they stand in a request; None where one is no whole key. ``keys``: where they are known."""
     scope = session.scope
-    found = [scope.kept.get(key) for key in keys]
-    missing = [place for place, reply in enumerate(found) if reply is None]
-    if missing:
-        made = _make_many(session, {keys[place] for place in missing})
-        for place in missing:
-            found[place] = made.get(keys[place])
+    # Looked up once: an epoch that is being prepared takes replies out meanwhile.
+    found = list(map(scope.kept.get, pieces))
+    missing: dict[bytes, bytes] = {}
+    for place, reply in enumerate(found):
+        if reply is None:
+            key = key_asked(pieces[place]) if keys is None else keys[place]
+            if key is None:
+                return None
+            missing[pieces[place]] = key
+    made = _make_many(session, missing) if missing else {}
     nothing = scope.null
-    told = [nothing if reply is None or reply is WRONG_TYPE else reply for reply in found]
-    return b"*%d\r\n%b" % (len(keys), b"".join(told))
+    told = [reply or made.get(piece, nothing) for piece, reply in zip(pieces, found)]
+    # One value may be asked for many times.
+    _less(session, session.service.limits.reply_bytes, sum(map(len, told)))
+    return b"*%d\r\n%b" % (len(told), b"".join(told))
 
 
-def _make_many(session: Session, keys: set[bytes]) -> dict[bytes, bytes]:
-    """Replies that are not kept; nothing for keys that are not there."""
+def _make_many(session: Session, missing: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Replies that are not kept, by keys as they are asked for; nothing for keys that are not there."""
     scope = session.scope
-    if len(keys) <= _FEW:
-        made = {key: reply for key in keys if (reply := scope.get(key)) is not None}
-        for key in keys - made.keys():
-            session.check(key.partition(b":")[0])
+    made: dict[bytes, bytes] = {}
+    room = session.service.limits.reply_bytes
+    if len(missing) <= _FEW:
+        for piece, key in missing.items():
+            reply = scope.make(piece, key)
+            if reply is None:
+                session.check(key.partition(b":")[0])
+            elif not reply.startswith(b"-"):
+                made[piece] = reply
+                room = _less(session, room, len(reply))
+            elif reply is not WRONG_TYPE:
+                raise Refusal(reply[1:-2].decode())
         return made
     wanted: dict[Table, dict[bytes, bytes]] = {}
-    for key in keys:
+    for piece, key in missing.items():
         found = session.find(key)
         if found is not None and found[0].kind in ("value", "windows"):
-            wanted.setdefault(found[0], {})[key] = found[1]
-    made = {}
+            wanted.setdefault(found[0], {})[piece] = found[1]
     for table, stored in wanted.items():
-        values = table.get_many(list(stored.values()), session.form)
-        told = {key: replies.bulk(value) for key, value in zip(stored, values) if value is not None}
-        if table.stable and table.by_text:
-            scope.keep(told)
-        made |= told
+        pairs = iter(stored.items())
+        while part := dict(islice(pairs, _AT_ONCE)):
+            values = table.get_many(list(part.values()), session.form)
+            told = {piece: replies.bulk(value) for piece, value in zip(part, values) if value is not None}
+            for reply in told.values():
+                room = _less(session, room, len(reply))
+            if table.stable and table.by_text:
+                scope.keep(told)
+            made |= told
     return made
+
+
+def _less(session: Session, room: int, size: int) -> int:
+    """The room that is left behind a value; refuses what is more than a reply may hold."""
+    if size > room:
+        limit = session.service.limits.reply_bytes
+        session.refused("values of several keys", f"more than {limit} bytes in one reply")
+        raise Refusal(f"ERR limit: the values have more than {limit} bytes together; ask for fewer keys at a time")
+    return room - size
 
 
 @command("STRLEN", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="string", summary="The length of a value.")

@@ -40,6 +40,14 @@ def simple(value: str) -> bytes:
     return b"+%b\r\n" % value.encode()
 
 
+def help_lines(command: str, subcommands: Mapping[str, str]) -> bytes:
+    """What ``COMMAND HELP`` and others of its kind say: each subcommand, and what it is for on the line below."""
+    lines = [f"{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"]
+    for name, about in {**subcommands, "HELP": "Prints this help."}.items():
+        lines += [name, f"    {about}"]
+    return array(map(simple, lines))
+
+
 def error(message: str) -> bytes:
     """An error; the first word says its kind. What clients sent may be part of it, so it is made harmless."""
     clean = _UNSAFE.sub(" ", message)

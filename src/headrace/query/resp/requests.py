@@ -65,7 +65,8 @@ class Requests:
     def feed(self, data: bytes) -> list[Request]:
         """The requests that end in these bytes. Raises BadRequest."""
         requests: list[Request] = []
-        read = 0 if self._left or self._held else _read_lines(data, requests)
+        whole = not self._left and not self._held and len(data) <= self._max_bytes
+        read = _read_lines(data, requests) if whole else 0
         if read < len(data):
             self._held += memoryview(data)[read:]
             try:

@@ -1,8 +1,9 @@
 """What connections answer from: the states of the newest snapshot that a user may read, and answers kept ready.
 
-Connections that see the same states in the same form share a `Scope`. It keeps the replies of ``GET`` by key, as they
-go over the wire, so that a key asked for again costs one look into a dictionary. Memory is bounded: replies that were
-not asked for in a while go first.
+Connections that see the same states in the same form share a `Scope`. It keeps the replies of ``GET`` as they go over
+the wire, so that a key asked for again costs one look into a dictionary. They are kept under keys as these stand in a
+request, with their length in front (`asked`): so input is looked up as it comes, and what is found is a whole key,
+because nothing else was ever put there. Memory is bounded: replies that were not asked for in a while go first.
 
 A reply is kept across epochs until its key changes. What changed is taken out by the thread that opened the epoch,
 before it is answered from; what the event loop puts in meanwhile, still of the epoch before, is noted and looked at
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
@@ -37,19 +38,45 @@ MOST_CHANGES: Final = 200_000
 FEW_KEPT: Final = 1000
 """So few replies are not worth looking for what changed."""
 _DROP_AT_ONCE: Final = 1024
+ENOUGH_BYTES: Final = 1 << 18
+"""Replies are handed to the transport when so many bytes of them are there."""
+_END: Final = b"\r\n"
+_LENGTHS: Final = tuple(b"%d" % length for length in range(1024))
+"""What stands before keys of each length. Longer ones are read word by word, like everything that is seldom."""
 
 WRONG_TYPE: Final = replies.error("WRONGTYPE Operation against a key holding the wrong kind of value")
 
 Maker = Callable[[bytes], bytes]
 """From the text of a key, without its address, to the reply of GET."""
 Changes = frozenset[bytes]
-"""Keys that changed, as clients write them."""
+"""Keys that changed, as they are asked for."""
+
+
+def asked(key: bytes) -> bytes:
+    """A key as it stands in a request, behind its ``$``."""
+    return b"%d\r\n%b\r\n" % (len(key), key)
+
+
+def key_asked(piece: bytes) -> bytes | None:
+    """The key that a piece of a request is; None where it is something else, or a very long one."""
+    length, _, rest = piece.partition(_END)
+    key = rest[:-2]
+    return key if len(key) < 1024 and _LENGTHS[len(key)] == length and rest[-2:] == _END else None
+
+
+def too_long(size: int, limit: int) -> bytes:
+    """The error for a value that one reply may not hold."""
+    return replies.error(
+        f"ERR limit: a reply may have {limit} bytes, and this one would have {size}; read it over HTTP"
+    )
 
 
 class Scope:
     """The states that some connections see, in one form."""
 
-    def __init__(self, states: tuple[str, ...], form: str, version: int, dispose: Disposer) -> None:
+    def __init__(
+        self, states: tuple[str, ...], form: str, version: int, dispose: Disposer, reply_bytes: int = 64 * 2**20
+    ) -> None:
         """``states``: patterns of addresses; ``form``: JSON or MessagePack; ``version``: of the protocol."""
         self._user = User(states=states)
         self.form = form
@@ -59,7 +86,7 @@ class Scope:
         self.tables: dict[bytes, Table] = {}
         """Address → state."""
         self.kept: dict[bytes, bytes] = {}
-        """Key as clients write it → reply of GET."""
+        """Key as it is asked for → reply of GET."""
         self._older: dict[bytes, bytes] = {}
         self._moment: dict[bytes, bytes] = {}
         """The same of states whose answers change by themselves."""
@@ -69,36 +96,62 @@ class Scope:
         """… of states whose answers are good for this epoch only."""
         self._room = self._mark = self._moment_room = self._budget = 0
         self._dispose = dispose
+        self._reply_bytes = reply_bytes
         self._coming: deque[tuple[Snapshot, Changes | None]] = deque()
         """Epochs that will be answered from next, with what they changed; None: too much, or nobody knows."""
         self._since: list[bytes] = []
         """Keys whose replies were put in since the first of them was prepared."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The reply of GET for a key that is not among those kept; None where no state here has its address."""
-        reply = self._older.get(key)
+        """The reply of GET; None where no state here has its address."""
+        piece = asked(key)
+        return self.kept.get(piece) or self.make(piece, key)
+
+    def get_asked(self, pieces: Sequence[bytes]) -> list[bytes]:
+        """Replies of GET for pieces of input: up to one that is no whole key or of no state here, or until enough."""
+        kept = self.kept
+        found: list[bytes] = []
+        size = 0
+        for piece in pieces:
+            reply = kept.get(piece)
+            if reply is None:
+                key = key_asked(piece)
+                reply = None if key is None else self.make(piece, key)
+                if reply is None:
+                    break
+                kept = self.kept
+                size += len(reply)
+            found.append(reply)
+            if size > ENOUGH_BYTES:
+                break
+        return found
+
+    def make(self, piece: bytes, key: bytes) -> bytes | None:
+        """The reply for a key that is not among those kept; None where no state here has its address."""
+        reply = self._older.get(piece)
         if reply is None:
             address, _, text = key.partition(b":")
             make = self._makers.get(address)
             if make is None:
-                return self._of_this_epoch(address, key, text)
+                return self._of_this_epoch(address, piece, text)
             reply = make(text)
-            if len(reply) > KEPT_REPLY_BYTES:
-                return reply
-        self._room -= len(key) + len(reply) + _ENTRY_BYTES
+            if len(reply) > KEPT_REPLY_BYTES or reply is WRONG_TYPE:
+                return reply if len(reply) <= self._reply_bytes else too_long(len(reply), self._reply_bytes)
+        self._room -= len(piece) + len(reply) + _ENTRY_BYTES
         if self._room < self._mark:
             self._make_room()
+        self.kept[piece] = reply
+        # Noted behind it: whoever prepares an epoch looks through what is kept after it has announced the epoch.
         if self._coming:
-            self._since.append(key)
-        self.kept[key] = reply
+            self._since.append(piece)
         return reply
 
     def keep(self, made: dict[bytes, bytes]) -> None:
-        """Keeps replies of GET that were made elsewhere, from this snapshot."""
-        for key, reply in made.items():
+        """Keeps replies of GET that were made elsewhere, from this snapshot, by keys as they are asked for."""
+        for piece, reply in made.items():
             if len(reply) <= KEPT_REPLY_BYTES:
-                self._room -= len(key) + len(reply) + _ENTRY_BYTES
-                self.kept[key] = reply
+                self._room -= len(piece) + len(reply) + _ENTRY_BYTES
+                self.kept[piece] = reply
         if self._coming:
             self._since += made
         if self._room < self._mark:
@@ -116,16 +169,18 @@ class Scope:
             self._room = self._budget * 3 // 4
             self._mark = self._budget // 2
 
-    def _of_this_epoch(self, address: bytes, key: bytes, text: bytes) -> bytes | None:
-        reply = self._moment.get(key)
+    def _of_this_epoch(self, address: bytes, piece: bytes, text: bytes) -> bytes | None:
+        reply = self._moment.get(piece)
         if reply is None:
             make = self._passing.get(address)
             if make is None:
                 return None
             reply = make(text)
-            self._moment_room -= len(key) + len(reply) + _ENTRY_BYTES
+            if len(reply) > self._reply_bytes:
+                return too_long(len(reply), self._reply_bytes)
+            self._moment_room -= len(piece) + len(reply) + _ENTRY_BYTES
             if len(reply) <= KEPT_REPLY_BYTES and self._moment_room > 0:
-                self._moment[key] = reply
+                self._moment[piece] = reply
         return reply
 
     def _maker(self, table: Table) -> Maker:
@@ -138,15 +193,20 @@ class Scope:
     @property
     def busy(self) -> bool:
         """Whether it keeps enough to be worth care."""
-        return len(self.kept) + len(self._older) > FEW_KEPT
+        return self.replies > FEW_KEPT
+
+    @property
+    def replies(self) -> int:
+        """How many replies it keeps from epoch to epoch."""
+        return len(self.kept) + len(self._older)
 
     def prepare(self, snapshot: Snapshot, changes: Changes | None) -> None:
         """Takes out what an epoch changed, before it is answered from; called by the thread that opened it."""
         self._coming.append((snapshot, changes))
         kept, older = self.kept, self._older
-        for key in changes or ():
-            kept.pop(key, None)
-            older.pop(key, None)
+        for piece in changes or ():
+            kept.pop(piece, None)
+            older.pop(piece, None)
 
     def advance(self, snapshot: Snapshot, budget: int) -> None:
         """Answers from a newer snapshot."""
@@ -168,10 +228,10 @@ class Scope:
         if known is None or before != {address: table.stable for address, table in self.tables.items()}:
             self.drop()
         else:
-            for key in self._since:
-                if any(key in changes for changes in known):
-                    self.kept.pop(key, None)
-                    self._older.pop(key, None)
+            for piece in self._since:
+                if any(piece in changes for changes in known):
+                    self.kept.pop(piece, None)
+                    self._older.pop(piece, None)
         if not self._coming:
             self._since = []
 
@@ -252,10 +312,16 @@ class Scopes:
             found = self._scopes.get((states, form, version))
             if found is not None:
                 return found
-            found = self._scopes[states, form, version] = Scope(states, form, version, self.dispose)
+            found = Scope(states, form, version, self.dispose, self._service.limits.reply_bytes)
+            self._scopes[states, form, version] = found
         if self._service.snapshot is not None:
             found.advance(self._service.snapshot, self._share())
         return found
+
+    @property
+    def kept_replies(self) -> int:
+        """How many replies are ready, in all scopes."""
+        return sum(scope.replies for scope in self._all())
 
     def _all(self) -> list[Scope]:
         with self._lock:
@@ -301,12 +367,14 @@ class Disposer:
 
 
 def find_changes(before: Snapshot, snapshot: Snapshot) -> Changes | None:
-    """What changed between two snapshots, as clients write keys; None where it is too much."""
+    """What changed between two snapshots, as keys are asked for; None where it is too much."""
     if before.timeline != snapshot.timeline or snapshot.changed_rows(before) > MOST_CHANGES:
         return None
     found: set[bytes] = set()
     for address, keys in snapshot.changed(before):
         head = f"{address}:".encode()
+        # A stored key has a mark in front, which is not asked for.
+        size = len(head) - 1
         # Only keys that are text are kept from epoch to epoch.
-        found.update(head + key[1:] for key in keys if key[:1] == b"s")
+        found.update(b"%d\r\n%b%b\r\n" % (size + len(key), head, key[1:]) for key in keys if key[:1] == b"s")
     return frozenset(found)

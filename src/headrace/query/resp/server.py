@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from headrace.query.access import Meter, User, audit
 
 # Each of these puts its commands into the table.
-from headrace.query.resp import about, channels, reading, scanning, stored, talking  # noqa: F401
+from headrace.query.resp import about, channels, ranges, reading, scanning, stored, talking  # noqa: F401
 from headrace.query.resp.channels import Channels
 from headrace.query.resp.connection import Connection
 from headrace.query.resp.scopes import Scopes
@@ -48,6 +48,13 @@ class RespServer:
         self._counts: WeakKeyDictionary[Table, int] = WeakKeyDictionary()
         self._servers: list[asyncio.Server] = []
         self._upkeep: asyncio.Task[None] | None = None
+        service.figures |= {
+            "redis_connections": lambda: self.connections,
+            "redis_connections_total": lambda: self.total_connections,
+            "redis_rejected_connections_total": lambda: self.rejected_connections,
+            "redis_commands_total": lambda: self.total_commands,
+            "redis_kept_replies": lambda: self.scopes.kept_replies,
+        }
 
     @property
     def connections(self) -> int:

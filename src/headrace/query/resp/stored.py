@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.errors import ProgramError
 from headrace.model.keys import decode_key, hash_key
@@ -19,12 +19,16 @@ from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Request, command, number, spoken
 from headrace.query.resp.session import Session
 
+if TYPE_CHECKING:
+    from headrace.query.snapshot import Snapshot
+
 _MOST_KEYS: Final = 10_000
 _PAGE_BYTES: Final = 16 * 2**20
 """A page ends when its values are larger than this."""
 
 
-def _table(session: Session, address: bytes) -> Table:
+def find_table(session: Session, address: bytes) -> Table:
+    """A state by its address; refused where there is none."""
     table = session.scope.tables.get(address)
     if table is None:
         session.check(address)
@@ -33,7 +37,8 @@ def _table(session: Session, address: bytes) -> Table:
     return table
 
 
-def _checked(key: bytes) -> bytes:
+def checked_key(key: bytes) -> bytes:
+    """The bytes of a key, if they are."""
     try:
         decode_key(key)
     except (ProgramError, ValueError, ArithmeticError, RecursionError, struct.error):
@@ -41,8 +46,9 @@ def _checked(key: bytes) -> bytes:
     return key
 
 
-def _told(session: Session, table: Table, payload: bytes) -> bytes:
-    snapshot = session.snapshot
+def told(session: Session, table: Table, payload: bytes, snapshot: Snapshot | None = None) -> bytes:
+    """An answer with what it is of. ``snapshot``: where it was made from another than the newest."""
+    snapshot = snapshot or session.snapshot
     watermark = snapshot.watermark_us(table.address.partition(".")[0])
     return replies.array(
         [
@@ -57,7 +63,7 @@ def _told(session: Session, table: Table, payload: bytes) -> bytes:
 
 @command("HEADRACE.GET", -3, "readonly", "data", group="headrace", summary="Values of stored keys, of any kind.")
 def headrace_get(session: Session, request: Request) -> bytes:
-    table, keys = _table(session, request[1]), [_checked(key) for key in request[2:]]
+    table, keys = find_table(session, request[1]), [checked_key(key) for key in request[2:]]
     limit = session.service.limits.keys
     if len(keys) > limit:
         session.refused(f"a request for {len(keys)} keys", f"more than {limit} keys in one request")
@@ -65,25 +71,25 @@ def headrace_get(session: Session, request: Request) -> bytes:
     nothing = session.null()
     values = table.get_many(keys, session.form)
     made = replies.array(nothing if value is None else replies.bulk(value) for value in values)
-    return _told(session, table, made)
+    return told(session, table, made)
 
 
 @command("HEADRACE.WINDOWS", 3, "readonly", "data", group="headrace", summary="Start, end and value of its windows.")
 def headrace_windows(session: Session, request: Request) -> bytes:
-    table, key = _table(session, request[1]), _checked(request[2])
+    table, key = find_table(session, request[1]), checked_key(request[2])
     if not isinstance(table, WindowTable):
         raise Refusal(f"WRONGTYPE {table.address} keeps a {table.kind} per key and no windows")
     parts: list[bytes] = []
     for window, value in table.windows(key).items():
         ends = replies.integer(int(window.start)), replies.integer(int(window.end))
         parts += [*ends, replies.bulk(encode(value, session.form))]
-    return _told(session, table, replies.array(parts))
+    return told(session, table, replies.array(parts))
 
 
 @command("HEADRACE.PAGE", 5, "readonly", "data", group="headrace", summary="PAGE state prefix from count: a page.")
 def headrace_page(session: Session, request: Request) -> bytes:
     """Where the next page begins (−1: nowhere), then keys and values by turns."""
-    table, prefix = _table(session, request[1]), request[2].decode("utf-8", "replace")
+    table, prefix = find_table(session, request[1]), request[2].decode("utf-8", "replace")
     start, count = number(request[3]), number(request[4])
     if start < 0 or not 0 < count <= _MOST_KEYS:
         raise Refusal(f"ERR a page begins at 0 or where the one before ended, and has 1 to {_MOST_KEYS} keys")
@@ -101,10 +107,10 @@ def headrace_page(session: Session, request: Request) -> bytes:
                 parts += [replies.bulk(key), replies.bulk(value)]
                 size += len(value)
     at_text = replies.text(str(-1 if following is None else following))
-    return _told(session, table, replies.array([at_text, *parts]))
+    return told(session, table, replies.array([at_text, *parts]))
 
 
 @command("HEADRACE.COUNT", 2, "readonly", "data", group="headrace", summary="How many keys a state has, counted.")
 async def headrace_count(session: Session, request: Request) -> bytes:
-    table = _table(session, request[1])
+    table = find_table(session, request[1])
     return replies.integer(await asyncio.to_thread(table.count))

@@ -15,6 +15,16 @@ FORMS: Final = (JSON, PACKED)
 """What SELECT chooses: the number of a database is the form in which values come."""
 VERSION: Final = "7.4.0"
 """The version of Redis whose commands these are; clients decide by it what they may send."""
+_CLIENT_HELP: Final = {
+    "ID": "The number of this connection.",
+    "GETNAME": "Its name.",
+    "SETNAME <name>": "Gives it one.",
+    "SETINFO (LIB-NAME|LIB-VER) <value>": "What the client says of itself.",
+    "INFO": "This connection on one line.",
+    "LIST": "All connections, for those who may read everything.",
+    "NO-EVICT (ON|OFF)": "Accepted.",
+    "NO-TOUCH (ON|OFF)": "Accepted.",
+}
 _WRONG_PASS: Final = "WRONGPASS invalid username-password pair or user is disabled."
 
 
@@ -206,6 +216,12 @@ def client(session: Session, request: Request) -> bytes:
             if wanted == b"REPLY" and words[0].upper() == b"OFF":
                 raise Refusal("ERR every request is answered here")
             return replies.OK
+        case b"HELP", 0:
+            return replies.help_lines("CLIENT", _CLIENT_HELP)
+        case b"TRACKING", _ if [word.upper() for word in words] == [b"OFF"]:
+            return replies.OK
+        case b"GETREDIR", 0:
+            return replies.integer(-1)
         case ((b"TRACKING" | b"KILL" | b"PAUSE" | b"UNPAUSE" | b"UNBLOCK"), _):
             raise Refusal(f"ERR CLIENT {wanted.decode()} is not supported")
         case ((b"ID" | b"GETNAME" | b"SETNAME" | b"SETINFO" | b"INFO" | b"NO-EVICT" | b"NO-TOUCH" | b"REPLY"), _):
