@@ -24,13 +24,15 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from headrace.catching_up import CatchingUp
 from headrace.errors import StoreError
 from headrace.model.ids import MAX_TIME, MIN_TIME
+from headrace.model.sink_waits import tell_wait
 from headrace.model.time import format_time
 from headrace.progress import EpochWatch, delta_bytes, human_bytes, rows_in, rows_out
 from headrace.query.store import Store
 from headrace.sinks.console import ConsoleSink
-from headrace.standstill import Standstill
+from headrace.standstill import Standstill, wall_clock_us
 
 if TYPE_CHECKING:
     from typing import Self
@@ -54,6 +56,9 @@ class Screen(Protocol):
     ) -> None: ...
     def __call__(self, manifest: Manifest) -> None: ...
     def say(self, text: str) -> None: ...
+    def follow(self, lines: Callable[[], list[str]]) -> None:
+        """Gives lines that are worth showing for as long as they are there: what the job waits for."""
+
     def summary(self) -> str: ...
     def left(self) -> list[str]:
         """What waits for event time at the end, and why; a line each."""
@@ -128,6 +133,7 @@ def play(
         screen(manifest)
 
     job = Job(app, settings, until, session, watch)
+    screen.follow(lambda: [tell_wait(wait, wall_clock_us()) for wait in job.waits])
     with _signals(job.stop, screen.say, job.started.is_set) as asked, serving_beside(settings, screen.say):
         run = Run(job)
         while not run.wait(_POLL_S):
@@ -206,6 +212,8 @@ class TablesScreen:
         self._makers = dict(tables or {})
         self._count = EpochCount()
         self._standstill = Standstill()
+        self._catching_up = CatchingUp()
+        self._followed: Callable[[], list[str]] = list
         self._tables: dict[str, RenderableType] = {}
         self._status: RenderableType = Spinner("dots", Text("starting Spark …", "dim"))
         # Drawn anew also between epochs: where no row comes none is run, and time that stands still should show.
@@ -220,6 +228,9 @@ class TablesScreen:
     ) -> None:
         self._live.__exit__(kind, error, trace)
 
+    def follow(self, lines: Callable[[], list[str]]) -> None:
+        self._followed = lines
+
     def show(self, name: str, table: RenderableType) -> None:
         """Puts a table on the screen, in place of the one of the same name."""
         self._tables[name] = table
@@ -228,6 +239,7 @@ class TablesScreen:
     def __call__(self, manifest: Manifest) -> None:
         self._count(manifest)
         self._standstill(manifest)
+        self._catching_up(manifest)
         self._tables.update({name: make() for name, make in self._makers.items()})
         self._status = Text.assemble((status_line(manifest), "cyan"), "\n", (self.summary(), "dim"))
         self._draw()
@@ -242,8 +254,9 @@ class TablesScreen:
         return self._standstill.left()
 
     def _group(self) -> Group:
-        waiting = [Text(line, "yellow") for line in self._standstill.now()]
-        return Group(*list(self._tables.values()), self._status, *waiting)
+        behind = [Text(line, "cyan") for line in self._catching_up.now()]
+        waiting = [Text(line, "yellow") for line in (*self._followed(), *self._standstill.now())]
+        return Group(*list(self._tables.values()), self._status, *behind, *waiting)
 
     def _draw(self) -> None:
         self._live.refresh()

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from headrace.catching_up import CatchingUp
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.time import format_time
 from headrace.standstill import Standstill, WallClock, wall_clock_us
@@ -70,6 +71,8 @@ class EpochWatch:
     ) -> None:
         self._app = app
         self._standstill = Standstill(wall)
+        self._catching_up = CatchingUp(clock)
+        self._followed: Callable[[], list[str]] = list
         self._console = console or Console()
         self._plain = plain or not self._console.is_terminal
         self._clock = clock
@@ -96,6 +99,10 @@ class EpochWatch:
             self._live.refresh()
             self._live.__exit__(kind, error, trace)
 
+    def follow(self, lines: Callable[[], list[str]]) -> None:
+        """Has lines stand below the table for as long as they are given: what the job waits for."""
+        self._followed = lines
+
     def say(self, text: str) -> None:
         """A line above the table."""
         self._console.print(Text(text))
@@ -111,10 +118,12 @@ class EpochWatch:
         self.out += rows_out(manifest)
         self._recent = [*self._recent[1 - SHOWN_EPOCHS :], (manifest, took_s)]
         self._standstill(manifest)
+        self._catching_up(manifest)
         if self._live is not None:
             self._live.refresh()
         elif self._plain:
-            for line in (_line(manifest, took_s), *self._standstill.news()):
+            behind = "".join(f"  {line}" for line in self._catching_up.now())
+            for line in (_line(manifest, took_s) + behind, *self._standstill.news()):
                 self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     def left(self) -> list[str]:
@@ -130,7 +139,11 @@ class EpochWatch:
         )
 
     def _screen(self) -> Group:
-        return Group(self._table(), *(Text(line, "yellow") for line in self._standstill.now()))
+        waiting = (*self._followed(), *self._standstill.now())
+        behind = self._catching_up.now()
+        return Group(
+            self._table(), *(Text(line, "cyan") for line in behind), *(Text(line, "yellow") for line in waiting)
+        )
 
     def _table(self) -> Table:
         table = Table(

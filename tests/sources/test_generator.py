@@ -16,7 +16,7 @@ from headrace.errors import FunctionFailed, ProgramError
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
-from headrace.sources.contract import SplitReader
+from headrace.sources.contract import EPOCH_ROWS_AT_MOST, SplitReader
 from headrace.sources.generator import GeneratorReader
 from headrace.sources.making import BLOCK_ROWS, ColumnMaker, RowMaker
 from headrace.testing.sources import verify_source
@@ -219,3 +219,17 @@ def test_a_rate_of_nothing_is_refused() -> None:
 def test_it_is_bounded_exactly_when_it_has_a_total() -> None:
     assert source.generator(make_view, total=5).bounded
     assert not source.generator(make_view).bounded
+
+
+def test_after_a_stall_an_epoch_takes_a_bounded_part_of_what_was_missed() -> None:
+    now = [0.0]
+    maker = RowMaker(make_view, View, 1)
+    reader = GeneratorReader(maker, rate=50_000, total=None, per_epoch=None, partitions=1, clock=lambda: now[0])
+    at = reader.latest({"i": 0}, None)
+    now[0] = 3600.0
+    ends = []
+    while (end := reader.latest(at, None)) != at:
+        ends.append(end["i"] - at["i"])
+        at = end
+    assert max(ends) == EPOCH_ROWS_AT_MOST
+    assert sum(ends) == 3600 * 50_000

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.model.archive import Archive
 from headrace.model.watermarks import TimedSource
 
 
@@ -23,6 +24,8 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of aggregates: result → its kind and what else finishes its accumulator (`headrace.query.finishing`)."""
     key: tuple[str, ...] = ()
     """With results: names of the columns that hold the key, part by part."""
+    archive: Archive | None = None
+    """Of windows: where they go when they are closed."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ a file. Why time stands where it stands is told by `headrace.model.watermark_rea
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,8 @@ Marks = Mapping[str, Mapping[str, int]]
 """Source → split → its mark in this epoch: no row before this time is expected, but for the source's disorder."""
 Kept = Mapping[str, Mapping[str, str]]
 """Source → split → what its watermark generator keeps, as JSON text."""
+HISTORY: Final = "(history) "
+"""Begins the names of a backfill's splits while it reads its history."""
 Holds = dict[str, frozenset[str]]
 """Source → splits that are too far ahead of their group and wait."""
 
@@ -146,6 +149,9 @@ def _advance(
         # A source is one nameless split or several named ones; a changed program may turn one into the other.
         named = any(seen)
         splits = {split: time for split, time in splits.items() if bool(split) == named}
+        if not any(split.startswith(HISTORY) for split in seen):
+            # The live stream of a backfill has begun: its history is read, and holds nothing back.
+            splits = {split: time for split, time in splits.items() if not split.startswith(HISTORY)}
     for split, mark in seen.items():
         splits[split] = _moved(splits.get(split), mark, clock_us, kept.get(split))
     after = SourceTime(splits=splits, since_us=since_us, said_by=source.said_by)

@@ -6,7 +6,7 @@ expressions behind it name them several times.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
 
 IS_BAD: Final = "__is_bad"
+NO_JSON: Final = "not a JSON object, or a value of another type"
 
 
 class FieldReads:
-    """Call `take` or `cast` once per field of the codec, then `read`."""
+    """Call `take`, `cast` or `take_json` once per field of the codec, then `read`."""
 
     def __init__(self, codec: RowCodec, prepare: tuple[str, ...] = ()) -> None:
         self.codec = codec
@@ -48,6 +49,29 @@ class FieldReads:
         self.reasons[f"({given}) IS NOT NULL AND {name} IS NULL"] = f"concat({shown}, CAST({given} AS STRING))"
         self.take(field, name)
 
+    def take_json(self, names: Iterable[str], *, corrupt: str, within: str = "") -> str:
+        """These fields are read from JSON by Spark's parser: columns, or members of the struct `within`.
+
+        Returns the DDL to parse with; `corrupt` is the column that holds the text of what could not be parsed.
+        Timestamps come as text, so that a number is not taken for seconds.
+        """
+        holder = f"{within}." if within else ""
+        self.reasons[f"{holder}{corrupt} IS NOT NULL"] = text(NO_JSON)
+        ddl = []
+        for name in names:
+            field, key = self.codec.schema.field(name), quoted(self.codec.encoded_names[name])
+            if pa.types.is_timestamp(field.type):
+                ddl.append(f"{key} STRING")
+                self.cast(field, holder + key, f"try_cast({holder}{key} AS TIMESTAMP)")
+            else:
+                ddl.append(f"{key} {spark_type(field.type)}")
+                self.take(field, holder + key)
+        return ", ".join([*ddl, f"{corrupt} STRING"])
+
+    def prepare_first(self, expression: str) -> None:
+        """Something that the casts are made of, as ``expression AS name``."""
+        self._prepare.insert(0, expression)
+
     def read(
         self,
         format: str,
@@ -57,7 +81,7 @@ class FieldReads:
         *,
         raw: tuple[str, str],
     ) -> SparkRead:
-        """`raw` is SQL of a bad row's file and of its text."""
+        """`raw` is SQL of the place a bad row came from, and of its text."""
         reasons = self.reasons | missing_reasons(self._values, self.codec)
         bad = any_of(reasons)
         prepare = self._prepare if bad is None else [*self._prepare, f"{bad} AS {IS_BAD}"]
@@ -78,4 +102,6 @@ def _in_words(kind: pa.DataType) -> str:
         return "an ISO time"
     if pa.types.is_binary(kind):
         return "base64"
+    if pa.types.is_string(kind):
+        return "UTF-8 text"
     return spark_type(kind)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,9 +36,11 @@ _ABSENT: Final = "\u0001"
 """Stands for an empty cell inside Spark; a character that no cell holds."""
 
 
-def check_fields(codec: RowCodec, format: str, where: str) -> None:
-    """Refuses a row type that a format cannot say, while the program is built."""
+def check_fields(codec: RowCodec, format: str, where: str, names: Collection[str] | None = None) -> None:
+    """Refuses a row type that a format cannot say, while the program is built. `names`: the fields to look at."""
     for field in codec.schema:
+        if names is not None and field.name not in names:
+            continue
         if format != "parquet" and _anywhere(field, _is_packed):
             raise _unreadable(field, format, where, "a type that columns cannot say")
         if format == "csv" and pa.types.is_nested(field.type):
@@ -49,7 +51,7 @@ def check_fields(codec: RowCodec, format: str, where: str) -> None:
 
 def _unreadable(field: pa.Field, format: str, where: str, found: str) -> ProgramError:
     return ProgramError(
-        f"field {field.name} cannot be read from {format} files",
+        f"field {field.name} cannot be read from {format}",
         where=where,
         expected="text, numbers, booleans, times"
         + ("" if format == "csv" else ", and lists, maps and records of them"),
@@ -77,22 +79,12 @@ def _is_odd_map(field: pa.Field) -> bool:
 
 
 def json_read(codec: RowCodec, path: str, options: dict[str, str]) -> SparkRead:
-    """Lines of JSON. Timestamps at the top come as text, so that a number is not taken for seconds."""
+    """Lines of JSON."""
     fields = FieldReads(codec, prepare=(f"_metadata.file_path AS {FILE}",))
-    fields.reasons[f"{CORRUPT} IS NOT NULL"] = text("not a JSON object, or a value of another type")
-    schema = []
-    for field in codec.schema:
-        given = quoted(codec.encoded_names[field.name])
-        if pa.types.is_timestamp(field.type):
-            schema.append(f"{given} STRING")
-            fields.cast(field, given, f"try_cast({given} AS TIMESTAMP)")
-        else:
-            schema.append(f"{given} {spark_type(field.type)}")
-            fields.take(field, given)
+    ddl = fields.take_json(codec.schema.names, corrupt=CORRUPT)
     given_names = ", ".join(quoted(name) for name in codec.encoded_names.values())
     options = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     raw_text = f"coalesce({CORRUPT}, to_json(struct({given_names})))"
-    ddl = ", ".join([*schema, f"{CORRUPT} STRING"])
     return fields.read("json", path, options, ddl, raw=(FILE, raw_text))
 
 

@@ -34,6 +34,11 @@ FORMATS: Final = ("json", "csv", "parquet")
 _MAX_FILE_AGE: Final = "36500d"
 
 
+EPOCH_BYTES_AT_MOST: Final = 256 * 2**20
+"""Bytes of an epoch where no number of files was given, but at least one file: a folder that is full when the job
+begins is read in many epochs instead of one that swallows it all."""
+
+
 class FilesSource(Source):
     kind: ClassVar[str] = "files"
     python: ClassVar[bool] = False
@@ -101,10 +106,17 @@ class FilesSource(Source):
     def describe(self) -> str:
         return f"files {self.path} ({self.format})"
 
+    def files_now(self) -> list[Path]:
+        """The files that are there to be read, as far as they are on this machine and named plainly."""
+        plain = not self._is_remote() and not any(sign in self.path for sign in "*?[{")
+        return self._existing() if plain else []
+
     def _options(self) -> dict[str, str]:
         options = {"maxFileAge": _MAX_FILE_AGE}
         if self.max_files_per_epoch is not None:
             options["maxFilesPerTrigger"] = str(self.max_files_per_epoch)
+        else:
+            options["maxBytesPerTrigger"] = str(EPOCH_BYTES_AT_MOST)
         if self._is_file():
             options["pathGlobFilter"] = _literal_glob(Path(self.path).name)
         elif self.glob is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from headrace.errors import ProgramError
-from headrace.sources.contract import Offset, Source, Split, SplitReader
+from headrace.sources.contract import EPOCH_ROWS_AT_MOST, Offset, Source, Split, SplitReader
 from headrace.sources.making import ColumnMaker, RowFunction, RowMaker, name_of
 from headrace.sources.ranges import check_positive, position, slice_range
 
@@ -91,6 +91,8 @@ class GeneratorSource(Source):
 class GeneratorReader(SplitReader):
     """`clock` is monotonic seconds; it comes in through the constructor so that tests need not wait."""
 
+    never_bad: ClassVar[bool] = True
+
     def __init__(
         self,
         maker: Maker,
@@ -120,7 +122,7 @@ class GeneratorReader(SplitReader):
         stops = [self._due(at)]
         if self.total is not None:
             stops.append(self.total)
-        stops += [at + step for step in (self.per_epoch, limit) if step is not None]
+        stops += [at + step for step in (self.per_epoch or EPOCH_ROWS_AT_MOST, limit) if step is not None]
         return {"i": max(at, min(stops))}
 
     def _due(self, at: int) -> int:
@@ -143,6 +145,9 @@ class GeneratorReader(SplitReader):
 
     def available_now(self) -> None:
         self._hurry = True
+
+    def remaining(self, start: Offset) -> int | None:
+        return None if self.total is None else max(0, self.total - position(start))
 
     def splits(self, start: Offset, end: Offset) -> list[Split]:
         return slice_range(position(start), position(end), self.partitions)

@@ -54,6 +54,8 @@ class ItemsSource(Source):
 
 
 class ItemsReader(SplitReader):
+    never_bad: ClassVar[bool] = True
+
     def __init__(self, rows: pa.RecordBatch, per_epoch: int | None, partitions: int) -> None:
         self.rows = rows
         self.per_epoch = per_epoch
@@ -67,6 +69,9 @@ class ItemsReader(SplitReader):
         steps = [step for step in (self.per_epoch, limit) if step is not None]
         # A list that was made shorter between two starts is simply at its end; positions never go back.
         return {"i": max(at, min([self.rows.num_rows, *(at + step for step in steps)]))}
+
+    def remaining(self, start: Offset) -> int:
+        return max(0, int(self.rows.num_rows) - position(start))
 
     def splits(self, start: Offset, end: Offset) -> list[Split]:
         return slice_range(position(start), position(end), self.partitions)

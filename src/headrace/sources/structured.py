@@ -43,6 +43,7 @@ class StructuredSource(Source):
         self.schema = schema
         self.columns = dict(columns)
         self.split = split
+        self.connector = "kafka" if format == "kafka" else ""
         self.options = {name: option_text(value) for name, value in options.items() if value is not None}
 
     @property

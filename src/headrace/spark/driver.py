@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import msgspec
 
 from headrace.checkpoint.coordinator import Coordinator
 from headrace.checkpoint.decide import endless_loop
+from headrace.checkpoint.sparklog import source_offsets
 from headrace.model.alignment import WaitingOrder, derive_waiting
 from headrace.model.loops import ENDLESS_EPOCHS, count_tasks, waiting
 from headrace.model.order import PROPERTY
@@ -23,6 +24,9 @@ from headrace.model.report import TaskReport
 from headrace.model.tick import Tick, read_clock_us, read_final
 from headrace.model.watermarks import SourceTime
 from headrace.runtime.failures import failure_error
+from headrace.spark.behind import BehindReader
+from headrace.spark.file_backlog import FileBacklog
+from headrace.spark.remaining import RemainingReader
 from headrace.state import layout
 from headrace.state.manifest import Manifest
 from headrace.state.store import Store
@@ -31,12 +35,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.plan.physical import Program
+    from headrace.sources.contract import SplitReader
 
 log = logging.getLogger("headrace.driver")
 
 
 class StopRequested(Exception):
     """Raised into the query to end it between two epochs."""
+
+
+class EpochStopped(Exception):
+    """Raised into the query in place of what went wrong, which `EpochDriver.failure` holds."""
 
 
 class EpochDriver:
@@ -74,11 +83,18 @@ class EpochDriver:
         self._logs_inputs = any(not source.source.python for source in program.sources)
         self._known_inputs = {path.removeprefix(f"{layout.INPUTS}/") for path in store.list(layout.INPUTS)}
         self._tick: Tick | None = None
+        self._remaining = RemainingReader({})
+        self._files = FileBacklog(program.sources, store)
+        self._behind = BehindReader(source.log_name for source in program.sources if source.source.connector == "kafka")
         self._bounded = bounded
         self._rounds = 0
         """Epochs in a row in which rows went round and none came in."""
         self._waiting: WaitingOrder | None = None
         self._previous_end_ns: int | None = None
+
+    def watch_readers(self, readers: Mapping[str, SplitReader]) -> None:
+        """Has the readers of sources that Python reads tell how far they are behind."""
+        self._remaining = RemainingReader(readers)
 
     def request_stop(self) -> None:
         """The current epoch finishes; the next one does not begin."""
@@ -91,6 +107,11 @@ class EpochDriver:
         self.idle.clear()
         try:
             self._run(frame, epoch)
+        except Exception as error:
+            self.failure = error
+            # Spark gets no more than the name: it looks for patterns in the text of what is raised here, and at that
+            # of a long trace its thread dies noisily.
+            raise EpochStopped(type(error).__name__) from None
         except BaseException as error:
             self.failure = error
             raise
@@ -115,7 +136,12 @@ class EpochDriver:
         took = {"order": (ordered - started) // 1000, "tasks": (collected - ordered) // 1000}
         if self._previous_end_ns is not None:
             took["between"] = (started - self._previous_end_ns) // 1000
-        manifest = self._coordinator.complete(order, reports, offsets=offsets, inputs=self._new_inputs(), took_us=took)
+        ends = source_offsets(offsets)
+        inputs = self._new_inputs()
+        behind = {**self._behind.read(self.query, ends), **self._remaining.read(ends), **self._files.read(inputs)}
+        manifest = self._coordinator.complete(
+            order, reports, offsets=offsets, inputs=inputs, took_us=took, behind=behind
+        )
         self.epochs += 1
         self._stopping = self._stopping or manifest.final
         self.write_tick(manifest)

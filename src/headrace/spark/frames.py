@@ -18,13 +18,16 @@ from headrace.errors import ProgramError
 from headrace.model.keys import hash_sql, key_sql
 from headrace.model.shapes import quoted, spark_type
 from headrace.model.tick import SOURCE
+from headrace.model.watermarks import HISTORY
 from headrace.model.wire import BAD_ROW, EDGE, HASH, KEY, ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME, TIME, slot_name
 from headrace.spark import executor, python_source, ticker
+from headrace.state import layout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.plan.physical import EdgePlan, Program, SourcePlan
+    from headrace.sources.contract import SplitReader
 
 
 def _row_columns(source: SourcePlan) -> tuple[str, ...]:
@@ -32,11 +35,14 @@ def _row_columns(source: SourcePlan) -> tuple[str, ...]:
     return (ROW_TIME, ROW_SPLIT, ROW_BAD, *([] if source.mark is None else [ROW_MARK]))
 
 
-def build_plan(session: SparkSession, program: Program, ship: executor.Ship) -> DataFrame:
-    """The whole job as one streaming DataFrame of reports."""
+def build_plan(
+    session: SparkSession, program: Program, ship: executor.Ship, readers: dict[str, SplitReader] | None = None
+) -> DataFrame:
+    """The whole job as one streaming DataFrame of reports. ``readers`` is given those of sources that Python reads."""
+    readers = {} if readers is None else readers
     session.dataSource.register(ticker.TickerSource)
     session.dataSource.register(python_source.PythonSource)
-    chains = [_chain(session, program, i, ship) for i in range(len(program.sources))]
+    chains = [_chain(session, program, i, ship, readers) for i in range(len(program.sources))]
     if not program.levels:
         return _union([*chains, _ticker(session, program, ship, [("report", "BINARY")])])
     wire_ddl = _ddl(program.schema)
@@ -93,9 +99,11 @@ def _union(frames: list[DataFrame]) -> DataFrame:
     return reduce(lambda left, right: left.union(right), frames)
 
 
-def _chain(session: SparkSession, program: Program, index: int, ship: executor.Ship) -> DataFrame:
+def _chain(
+    session: SparkSession, program: Program, index: int, ship: executor.Ship, readers: dict[str, SplitReader]
+) -> DataFrame:
     source = program.sources[index]
-    frame = _prefix(_read(session, source, ship.store), source)
+    frame = _prefix(_cut(_read(session, source, ship.store, readers), source), source)
     if source.direct is not None:
         return frame.selectExpr(*_direct(program, source, source.direct))
     task = partial(executor.chain_task, ship, index)
@@ -104,19 +112,22 @@ def _chain(session: SparkSession, program: Program, index: int, ship: executor.S
     return frame.mapInArrow(task, _ddl(program.schema)).selectExpr(*_hashed(program))
 
 
-def _read(session: SparkSession, source: SourcePlan, store: str) -> DataFrame:
+def _read(session: SparkSession, source: SourcePlan, store: str, readers: dict[str, SplitReader]) -> DataFrame:
     """The columns of the source's type, then event time, split and bad-row text."""
     codec = source.codec
     if source.source.python:
         use = python_source.ReadOptions(
             source.name, waits_in=store if source.aligned else "", whole_splits=source.generator is not None
         )
-        options = python_source.reader_options(source.source.reader(codec), codec.spark_ddl, use)
-        frame = session.readStream.format(python_source.FORMAT).options(**options).name(source.name).load()
+        split_reader = source.source.placed_in(f"{store}/{layout.kept_by_source(source.log_name)}").reader(codec)
+        readers[source.log_name] = split_reader
+        options = python_source.reader_options(split_reader, codec.spark_ddl, use)
+        frame = session.readStream.format(python_source.FORMAT).options(**options).name(source.log_name).load()
         columns = {name: quoted(name) for name in codec.schema.names}
-        return _with_row_columns(frame, source, columns, split=quoted(ROW_SPLIT), bad=None, raw=None)
+        raw = None if split_reader.never_bad else quoted(ROW_BAD)
+        return _with_row_columns(frame, source, columns, split=quoted(ROW_SPLIT), bad=None, raw=raw)
     read = source.source.spark(codec)
-    reader: Any = session.readStream.format(read.format).options(**read.options).name(source.name)
+    reader: Any = session.readStream.format(read.format).options(**read.options).name(source.log_name)
     if read.schema_ddl is not None:
         reader = reader.schema(read.schema_ddl)
     frame = reader.load(read.load_path) if read.load_path is not None else reader.load()
@@ -125,6 +136,23 @@ def _read(session: SparkSession, source: SourcePlan, store: str) -> DataFrame:
     if read.keep is not None:
         frame = frame.where(read.keep)
     return _with_row_columns(frame, source, read.columns, split=read.split, bad=read.bad, raw=read.raw)
+
+
+def _cut(frame: DataFrame, source: SourcePlan) -> DataFrame:
+    """Of a backfill, the rows on this side of its cut. Rows that tell no time are history's."""
+    from pyspark.sql.functions import expr
+
+    seam = source.seam
+    if seam is None:
+        return frame
+    if seam.history:
+        named = f"IF({ROW_SPLIT} = '', NULL, concat('{HISTORY}', {ROW_SPLIT}))"
+        frame = frame.withColumn(ROW_SPLIT, expr(named))
+    if seam.cut_us is None:
+        return frame
+    cut = f"CAST({seam.cut_us} AS BIGINT)"
+    mine = f"coalesce({ROW_TIME} < {cut}, true)" if seam.history else f"{ROW_TIME} >= {cut}"
+    return frame.where(f"{ROW_BAD} IS NOT NULL OR {mine}")
 
 
 def _with_row_columns(
@@ -136,10 +164,12 @@ def _with_row_columns(
     bad: str | None,
     raw: str | None,
 ) -> DataFrame:
+    """``raw`` without ``bad``: the frame itself says which rows are bad, and leaves their fields null."""
     guard = "{}" if bad is None else f"IF({bad}, NULL, {{}})"
     selected = [f"{guard.format(sql)} AS {quoted(name)}" for name, sql in columns.items()]
     selected.append(f"{split or 'CAST(NULL AS STRING)'} AS {quoted(ROW_SPLIT)}")
-    selected.append(f"{'CAST(NULL AS STRING)' if bad is None else f'IF({bad}, {raw}, NULL)'} AS {quoted(ROW_BAD)}")
+    texts = raw or "CAST(NULL AS STRING)"
+    selected.append(f"{texts if bad is None else f'IF({bad}, {raw}, NULL)'} AS {quoted(ROW_BAD)}")
     frame = frame.selectExpr(*selected)
     fields = [quoted(name) for name in columns]
     time = f"{_time_sql(source)} AS {quoted(ROW_TIME)}"

@@ -14,21 +14,27 @@ from py4j.protocol import Py4JNetworkError
 
 from headrace.checkpoint.coordinator import Coordinator
 from headrace.checkpoint.decide import AlreadyFinal
+from headrace.checkpoint.facts import read_facts
 from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.maintenance import Maintainer
+from headrace.checkpoint.patience import Patience
 from headrace.checkpoint.recover import Recovered, recover, start_over
 from headrace.checkpoint.release import Releaser
 from headrace.errors import EpochFailed, HeadraceError, StoreError
 from headrace.model.order import Limits
+from headrace.model.sink_waits import SinkWait
 from headrace.model.time import span_us
 from headrace.plan.compile import compile_app
 from headrace.plan.ship import dump_program
 from headrace.query.store import Store as StoreView
 from headrace.query.view import StateView
 from headrace.spark import executor
+from headrace.spark.connectors import check_connectors, needed_connectors
 from headrace.spark.driver import EpochDriver, StopRequested
 from headrace.spark.failures import spark_error
 from headrace.spark.frames import build_plan
+from headrace.spark.kafka_failures import kafka_error
+from headrace.spark.seam import NEVER_READ, Side, decide_side, has_seam, histories, one_side
 from headrace.spark.session import check_session, has_context, make_session
 from headrace.state import layout
 from headrace.state.manifest import Manifest
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
     from headrace.dataflow.app import App
     from headrace.dataflow.settings import Settings
     from headrace.plan.physical import Program
+    from headrace.sources.contract import SplitReader
 
 Until = Literal["stopped", "caught_up", "drained"]
 Watch = Callable[[Manifest], None]
@@ -59,9 +66,15 @@ class Job:
         self.until = until
         self.watch = watch
         self.program: Program = compile_app(app, parallelism=settings.parallelism, key_groups=settings.key_groups)
+        self._side: Side | None = None
+        """Which side of its backfills the program reads; None: it has none."""
+        self._current = self.program
+        """The program as it is run at this moment: with one side of each backfill in its place."""
         self.store = _open(settings)
         sinks = {output.name: output.sink for output in self.program.outputs}
-        self._releaser = Releaser(self.store, sinks, self._open_session)
+        self._stop = threading.Event()
+        self._patience = Patience(span_us(settings.sink_patience), stop=self._stop, store=self.store)
+        self._releaser = Releaser(self.store, sinks, self._open_session, self._patience)
         self._given = session
         self._session: SparkSession | None = session
         self._fence: Fence | None = None
@@ -72,7 +85,6 @@ class Job:
         self._attempts = 0
         self._shared = False
         """Whether the session is one of a context that somebody else started."""
-        self._stop = threading.Event()
         self.started = threading.Event()
 
     def run(self) -> None:
@@ -81,6 +93,11 @@ class Job:
             recovered = self._begin()
             if isinstance(recovered.decision, AlreadyFinal):
                 return
+            if self._side == "history":
+                self._drive(recovered.run, final=False)
+                if self._stop.is_set() or self._is_final:
+                    return
+                recovered = self._cross_seam()
             self._drive(recovered.run, final=False)
             if self.until == "drained" and not self._stop.is_set() and not self._is_final:
                 self._drive(self._recover().run, final=True)
@@ -100,15 +117,23 @@ class Job:
         state = None if self._coordinator is None else self._coordinator.state
         return -1 if state is None else state.epoch
 
+    @property
+    def waits(self) -> tuple[SinkWait, ...]:
+        """The sinks that the run waits for at this moment."""
+        return self._patience.waits
+
     # -- the way in ---------------------------------------------------------------------------------------------
 
     def _begin(self) -> Recovered:
         self._fence = take_fence(self.store, takeover=self.settings.takeover)
         if self.settings.fresh:
             start_over(self.store)
-        for output in self.program.outputs:
-            output.sink.start()
-        job = self.program.facts
+        self._patience.check = self._fence.glance
+        self._releaser.start()
+        if has_seam(self.program):
+            state = read_facts(self.store).state
+            self._choose_side(decide_side(self.program, None if state is None else state.manifest))
+        job = self._current.facts
         self._maintainer = Maintainer(self.store, job, self._fence.number, retain=self.settings.retain)
         recovered = recover(self.store, job, self._fence, self._releaser)
         self._coordinator = Coordinator(
@@ -125,6 +150,28 @@ class Job:
         self._coordinator.state = recovered.state
         self._coordinator.adopted = recovered.adopted
         return recovered
+
+    def _choose_side(self, side: Side) -> None:
+        self._side = side
+        self._current = one_side(self.program, side)
+        # What the workers have is the other side.
+        self._ship = None
+
+    def _cross_seam(self) -> Recovered:
+        """All history is read: goes on with the live sources, from what is published."""
+        assert self._coordinator is not None
+        self._choose_side("live")
+        self._coordinator.job = self._current.facts
+        recovered = self._recover()
+        # Noted also where a history was empty: that it was looked for is what says that the seam is behind us.
+        self._coordinator.retired = {**dict.fromkeys(histories(self.program).values(), NEVER_READ), **recovered.retired}
+        log.info("all history is read; going on with the live sources")
+        return recovered
+
+    @property
+    def _bounded(self) -> bool:
+        """Whether the query ends when it has read what is there."""
+        return self.until != "stopped" or self._side == "history"
 
     @property
     def _is_final(self) -> bool:
@@ -143,16 +190,18 @@ class Job:
     def _open_session(self) -> SparkSession:
         if self._session is None:
             self._shared = has_context()
-            self._session = make_session(self.program.app, self.settings.master, self.settings.spark)
+            needed = needed_connectors(self.program)
+            self._session = make_session(self.program.app, self.settings.master, self.settings.spark, needed)
         else:
             check_session(self._session)
+            check_connectors(self._session, needed_connectors(self.program))
         return self._session
 
     def _load(self, session: SparkSession) -> executor.Ship:
         """The compiled program on its way to the workers, once per run."""
         return executor.Ship(
             id=uuid.uuid4().hex,
-            program=session.sparkContext.broadcast(dump_program(self.program)),
+            program=session.sparkContext.broadcast(dump_program(self._current)),
             store=self.store.url,
             limits=Limits(),
         )
@@ -167,8 +216,9 @@ class Job:
         coordinator = self._coordinator
         assert coordinator is not None
         while True:
-            bounded = self.until != "stopped"
-            driver = EpochDriver(session, self.store, self.program, coordinator, run, self.watch, bounded=bounded)
+            driver = EpochDriver(
+                session, self.store, self._current, coordinator, run, self.watch, bounded=self._bounded
+            )
             self._driver = driver
             if self._stop.is_set():
                 driver.request_stop()
@@ -188,22 +238,27 @@ class Job:
 
     def _run_query(self, session: SparkSession, driver: EpochDriver, ship: executor.Ship, run: str) -> None:
         try:
-            frame = build_plan(session, self.program, ship)
+            readers: dict[str, SplitReader] = {}
+            frame = build_plan(session, self._current, ship, readers)
+            driver.watch_readers(readers)
             query = self._start_query(frame, driver, run)
         except HeadraceError:
             raise
         except Exception as error:
-            raise spark_error(error) from error
+            raise self._told(error) from error
         driver.query = query
         self.started.set()
         self._watch_query(query, driver)
         if driver.failure is not None and not isinstance(driver.failure, StopRequested):
             if isinstance(driver.failure, HeadraceError) or not isinstance(driver.failure, Exception):
                 raise driver.failure
-            raise spark_error(driver.failure) from driver.failure
+            raise self._told(driver.failure) from driver.failure
         reason = query.exception()
         if reason is not None and driver.failure is None and not self._stop.is_set():
-            raise spark_error(reason) from reason
+            raise self._told(reason) from reason
+
+    def _told(self, error: BaseException) -> HeadraceError:
+        return kafka_error(error, self._current) or spark_error(error)
 
     def _start_query(self, frame: DataFrame, driver: EpochDriver, run: str) -> Any:
         folder = str(self.store.scratch().local_path(layout.spark(run)))
@@ -211,7 +266,7 @@ class Job:
             # The folder is the driver's alone; without a scheme a cluster would look for it in its own file system.
             folder = f"file://{folder}"
         writer = frame.writeStream.foreachBatch(driver.on_batch).option("checkpointLocation", folder)
-        if self.until == "stopped":
+        if not self._bounded:
             every_ms = span_us(self.settings.epoch) // 1000
             return writer.trigger(processingTime=f"{every_ms} milliseconds").start()
         return writer.trigger(availableNow=True).start()
