@@ -26,7 +26,16 @@ from benchmarks.lib.results import show
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / ".results"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
-BENCHMARKS = ("keyed_process", "windows", "joins", "epoch_floor", "state_growth", "serving", "impressions")
+BENCHMARKS = (
+    "keyed_process",
+    "windows",
+    "joins",
+    "epoch_floor",
+    "state_growth",
+    "serving",
+    "impressions",
+    "end_to_end",
+)
 
 
 def main() -> None:

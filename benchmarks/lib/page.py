@@ -48,6 +48,11 @@ _SECTIONS = {
         "Counts per key in windows of 10 seconds that an application reads while they are counted: from the state "
         "itself, or from a Redis that the job flushes into every second.",
     ),
+    "end_to_end": (
+        "From Kafka to Kafka",
+        "Count and sum per key in Python, JSON in, JSON out, as a reader with `read_committed` sees it. Headrace "
+        "and PyFlink write them exactly once; Spark's own Kafka sink cannot.",
+    ),
 }
 
 

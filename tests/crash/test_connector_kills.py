@@ -1,0 +1,113 @@
+"""End to end: Kafka → keyed state and windows → Kafka, Postgres and files, killed everywhere, while servers go away.
+
+One run is killed at each named point in turn and at random moments, as in `test_kills`; between them broker and
+database die and come back, under a driver that lives and under one that is killed. What a reader of committed messages,
+of the tables and of the folder sees must be what it sees after a run that nobody touched. Longer, and at random only:
+``python -m tests.connector_soak``.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.model.crash import POINTS
+from tests.crash.connectors import Outside, fill, published
+from tests.crash.processes import start_program, wait_for_orphans
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from tests.services.kafka import Broker
+    from tests.services.postgres import Postgres
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+LATE = ("base_written", "sweeping", "final_published")
+"""Points that come when they come, or only at the end."""
+STRIKES = [point for point in POINTS if point not in LATE]
+PER_EPOCH = 700
+EPOCHS = len(STRIKES) + 24
+ROWS = EPOCHS * PER_EPOCH
+TIMEOUT_S = 240
+
+
+def start(outside: Outside, crash: dict[str, Any] | None = None) -> subprocess.Popen[str]:
+    return start_program(outside.folder, ROWS, PER_EPOCH, crash, program="connector_program")
+
+
+def run_to_the_end(outside: Outside) -> None:
+    process = start(outside)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, output
+
+
+def run_until_struck(outside: Outside, point: str, epoch: int) -> None:
+    struck = outside.folder / f"struck-{point}"
+    process = start(outside, {"point": point, "epoch": epoch, "kill": "driver", "once": str(struck)})
+    output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert struck.exists(), f"{point} was never reached:\n{output}"
+    assert process.returncode == -signal.SIGKILL, f"{point}:\n{output}"
+    wait_for_orphans(process.pid)
+
+
+def wait_for_epochs(outside: Outside, process: subprocess.Popen[str], more: int) -> None:
+    """Until so many more epochs are published; the program must be alive by then."""
+    wanted, until = published(outside.folder) + more, time.monotonic() + TIMEOUT_S
+    while published(outside.folder) < wanted:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < until, f"epoch {wanted} does not come"
+        time.sleep(0.02)
+
+
+def kill_while_servers_are_away(outside: Outside, rng: random.Random) -> None:
+    process = start(outside)
+    wait_for_epochs(outside, process, 1)
+    time.sleep(rng.uniform(0, 0.3))  # a moment that nobody chose
+    outside.go_away()
+    time.sleep(rng.uniform(0, 1.0))
+    end(process)
+    outside.come_back()
+
+
+def live_through_an_outage(outside: Outside) -> None:
+    process = start(outside)
+    wait_for_epochs(outside, process, 2)
+    outside.go_away()
+    outside.come_back()
+    # The epoch in which the servers were away, and one that knows nothing of it any more.
+    wait_for_epochs(outside, process, 2)
+    end(process)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+    wait_for_orphans(process.pid)
+
+
+@pytest.mark.timeout(1500)
+def test_readers_of_kafka_postgres_and_files_see_each_row_once_whatever_is_killed(
+    kafka: Broker, postgres: Postgres, tmp_path: Path
+) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    clicks = fill(kafka, ROWS)
+    whole = Outside.make(kafka, postgres, tmp_path / "whole", clicks)
+    run_to_the_end(whole)
+    expected = whole.seen()
+    assert all(expected.values()), "every output must have rows, or nothing is proved"
+    killed = Outside.make(kafka, postgres, tmp_path / "killed", clicks)
+    for number, point in enumerate(STRIKES):
+        run_until_struck(killed, point, number + 1)
+    kill_while_servers_are_away(killed, random.Random(seed))
+    live_through_an_outage(killed)
+    for point in LATE:
+        run_until_struck(killed, point, -1)
+    run_to_the_end(killed)
+    assert killed.seen() == expected
