@@ -230,6 +230,7 @@ _WHEN_ASKED: Final = {
 """Names whose modules are loaded when somebody asks for them: most programs never do."""
 
 App._console_factory = staticmethod(lambda rows: sink.console(rows=rows))
+App._archive_factory = staticmethod(lambda path, key: import_module("headrace.sinks.archive").ArchiveSink(path, key))
 
 
 def __getattr__(name: str) -> Any:

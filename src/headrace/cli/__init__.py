@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from headrace.cli import demo, doctor, epochs, explain, run, serve, state
+from headrace.cli import connectors, demo, doctor, epochs, explain, ingest, run, serve, state
 
 __all__ = ["main"]
 
@@ -50,7 +50,9 @@ app.command("epochs", no_args_is_help=True)(epochs.epochs)
 app.command("state", no_args_is_help=True)(state.state)
 app.command("serve", no_args_is_help=True)(serve.serve)
 app.command("token", no_args_is_help=True)(serve.token)
+app.command("ingest", no_args_is_help=True)(ingest.ingest)
 app.command("doctor")(doctor.doctor)
+app.add_typer(connectors.app, name="connectors")
 
 
 def main() -> None:

@@ -124,6 +124,9 @@ class BoardLines:
     def say(self, text: str) -> None:
         self._console.print(text, markup=False)
 
+    def follow(self, lines: Callable[[], list[str]]) -> None:
+        """The demo writes nowhere that could be away."""
+
     def summary(self) -> str:
         return self._count.summary()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -9,9 +10,12 @@ import typer
 from headrace.cli.exits import Json, Trace, told
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
 
     from headrace.model.report import StagedPart
+    from headrace.model.sink_waits import SinkWait
     from headrace.model.watermark_reasons import Reason
     from headrace.query.store import Store
     from headrace.state.manifest import JobState, Manifest, TaskStats
@@ -51,28 +55,33 @@ def epochs(
 def _list(store: Store, limit: int, as_json: bool) -> None:
     from headrace.cli.show import make_console, print_json
 
-    manifests = store.manifests(limit)
+    manifests, waits = store.manifests(limit), store.waits()
     if as_json:
-        print_json([summary(manifest) for manifest in manifests])
+        print_json([summary(manifest, after, waits) for manifest, after in _with_next(manifests)])
         return
     console = make_console()
     if not manifests:
         console.print(f"{store.app}: no epoch has been published yet")
-        return
-    _print_list(console, store, manifests)
+    else:
+        _print_list(console, store, manifests)
+    print_waits(console, waits)
 
 
 def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> None:
+    from headrace.catching_up import behind_text
     from headrace.cli.show import make_table, ms_text, print_table
     from headrace.foreground import time_text, took_us, watermark_of
     from headrace.progress import delta_bytes, human_bytes, late_rows, rows_in, rows_out
     from headrace.standstill import wall_clock_us
 
+    released = any(manifest.released_us for manifest in manifests)
+    behind = any(manifest.behind for manifest in manifests)
     table = make_table(
         "epoch", "time", "rows in", "rows out", "late", "took ms", "delta", "watermark",
-        left=("time", "watermark"),
+        *(["release ms", "slowest sink"] if released else []), *(["behind"] if behind else []),
+        left=("time", "watermark", "slowest sink"),
     )  # fmt: skip
-    for manifest in manifests:
+    for manifest, after in _with_next(manifests):
         table.add_row(
             f"{manifest.epoch}{' final' if manifest.final else ''}",
             time_text(manifest.clock_us),
@@ -82,9 +91,46 @@ def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> No
             ms_text(took_us(manifest)),
             human_bytes(delta_bytes(manifest)),
             time_text(watermark_of(manifest)),
+            *(_slowest(released_us(manifest, after)) if released else ()),
+            *([behind_text(manifest.behind)] if behind else []),
         )
     print_table(console, f"{store.app}: epochs", table)
     _print_reasons(console, manifests[-1], wall_clock_us())
+
+
+def _with_next(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest | None]]:
+    """Each epoch with the one after it, which tells how its release went."""
+    return zip_longest(manifests, manifests[1:])
+
+
+def released_us(manifest: Manifest, after: Manifest | None) -> dict[str, int] | None:
+    """Output → how long its release took, as the manifest of the next epoch tells; None where there is none yet."""
+    return after.released_us if after is not None and after.parent == manifest.nonce else None
+
+
+def _slowest(released: dict[str, int] | None) -> tuple[str, str]:
+    from headrace.cli.show import ms_text
+
+    if not released:
+        return "–", ""
+    output = max(released, key=lambda name: released[name])
+    return ms_text(released[output]), output
+
+
+def print_waits(console: Console, waits: tuple[SinkWait, ...]) -> None:
+    """Why the newest epoch is not out: what the job waits for, or has waited for in vain."""
+    from rich.text import Text
+
+    from headrace.model.sink_waits import AT_START, tell_patience, tell_wait
+    from headrace.standstill import wall_clock_us
+
+    clock_us = wall_clock_us()
+    for wait in waits:
+        what = "the job cannot start" if wait.epoch == AT_START else f"epoch {wait.epoch} is not out"
+        told = tell_wait(wait, clock_us)
+        if clock_us > wait.until_us:
+            told = f"{wait.sink} could not be reached for {tell_patience(wait)}: {wait.reason}; start again when it can"
+        console.print(Text(f"{what}: {told}", "yellow"))
 
 
 def _print_reasons(console: Console, manifest: Manifest, clock_us: int) -> None:
@@ -123,13 +169,17 @@ def reason_data(reason: Reason, clock_us: int) -> dict[str, Any]:
     }
 
 
-def summary(manifest: Manifest) -> dict[str, Any]:
-    """One epoch for machines; also what ``headrace run --json`` says as each is published."""
+def summary(manifest: Manifest, after: Manifest | None = None, waits: tuple[SinkWait, ...] = ()) -> dict[str, Any]:
+    """One epoch for machines; also what ``headrace run --json`` says as each is published.
+
+    ``after``: the manifest of the next epoch, which tells how long this one's release took.
+    """
     from headrace.cli.show import json_time
     from headrace.foreground import took_us, watermark_of
     from headrace.progress import delta_bytes, late_rows, rows_in, rows_out
     from headrace.standstill import reasons_of
 
+    released = released_us(manifest, after)
     return {
         "epoch": manifest.epoch,
         "time": json_time(manifest.clock_us),
@@ -142,8 +192,15 @@ def summary(manifest: Manifest) -> dict[str, Any]:
         "held_back": [
             reason_data(reason, manifest.clock_us) for reason in reasons_of(manifest) if reason.kind != "no_time"
         ],
+        "behind": {name: {"left": each.left, "unit": each.unit} for name, each in manifest.behind.items()},
+        "released_ms": None if released is None else {output: took / 1000 for output, took in released.items()},
+        "waiting_for": [
+            {"output": wait.output, "sink": wait.sink, "reason": wait.reason, "tries": wait.tries,
+             "since": json_time(wait.since_us), "until": json_time(wait.until_us)}
+            for wait in waits if wait.epoch == manifest.epoch
+        ],
         "final": manifest.final,
-    }
+    }  # fmt: skip
 
 
 # --- one epoch
@@ -153,28 +210,31 @@ def _detail(store: Store, epoch: int, as_json: bool) -> None:
     from headrace.cli.show import make_console, print_json
 
     state = store.at(epoch).job_state()
+    after = store.manifest(epoch + 1) if epoch + 1 in store.epochs() else None
+    waits = tuple(wait for wait in store.waits() if wait.epoch == epoch)
     if as_json:
-        print_json(detail(state))
+        print_json(detail(state, after, waits))
         return
     console = make_console()
     _print_head(console, state.manifest)
+    print_waits(console, waits)
     console.print()
     _print_reasons(console, state.manifest, state.manifest.clock_us)
     _print_splits(console, state.manifest)
     _print_tasks(console, state.manifest)
     _print_steps(console, state)
-    _print_parts(console, "output", state.manifest.outputs)
+    _print_parts(console, "output", state.manifest.outputs, released_us(state.manifest, after))
     _print_parts(console, "loop", state.manifest.loops)
 
 
-def detail(state: JobState) -> dict[str, Any]:
+def detail(state: JobState, after: Manifest | None = None, waits: tuple[SinkWait, ...] = ()) -> dict[str, Any]:
     """One epoch with everything that is known of it, for machines."""
     from headrace.cli.show import json_time
     from headrace.standstill import reasons_of
 
     manifest = state.manifest
     return {
-        **summary(manifest),
+        **summary(manifest, after, waits),
         "held_back": [reason_data(reason, manifest.clock_us) for reason in reasons_of(manifest)],
         "app": manifest.app,
         "parallelism": manifest.parallelism,
@@ -302,16 +362,19 @@ def _runs_of_shard(state: JobState, step: str, shard: int) -> list[Any]:
     return [run for run in state.runs.get(step, ()) if run.lo < groups.stop and groups.start < run.hi]
 
 
-def _print_parts(console: Console, what: str, staged: dict[str, list[StagedPart]]) -> None:
+def _print_parts(
+    console: Console, what: str, staged: dict[str, list[StagedPart]], released: dict[str, int] | None = None
+) -> None:
     """Rows that the epoch wrote to outputs, or left in loops for the next one."""
-    from headrace.cli.show import make_table, print_table
+    from headrace.cli.show import make_table, ms_text, print_table
     from headrace.progress import human_bytes
 
     if not staged:
         return
-    table = make_table(what, "rows", "bytes", "parts", left=(what,))
+    table = make_table(what, "rows", "bytes", "parts", *(["release ms"] if released else []), left=(what,))
     for name, parts in staged.items():
         rows = sum(part.rows for part in parts)
-        table.add_row(name, f"{rows:,}", human_bytes(_size(parts)), str(len(parts)))
+        took = [ms_text(released.get(name))] if released else []
+        table.add_row(name, f"{rows:,}", human_bytes(_size(parts)), str(len(parts)), *took)
     console.print()
     print_table(console, f"{what}s", table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -144,6 +144,9 @@ class JsonLines:
         newest = self._opening.newest
         where = {"store": self._opening.store, "resumes_at": None if newest is None else newest + 1}
         print_json_line({"event": "says", "text": text, **where})
+
+    def follow(self, lines: Callable[[], list[str]]) -> None:
+        """The log says it, on standard error."""
 
     def __call__(self, manifest: Manifest) -> None:
         from headrace.cli.epochs import summary

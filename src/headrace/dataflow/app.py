@@ -59,6 +59,8 @@ class App:
 
     _console_factory: ClassVar[Callable[[int], Sink] | None] = None
     """Makes the sink behind ``stream.show``; put here by the package, because sinks are beyond this room."""
+    _archive_factory: ClassVar[Callable[[str, tuple[str, ...]], Sink] | None] = None
+    """Makes the sink of closed windows, from a path and the columns of the key."""
 
     def __init__(self, name: str) -> None:
         self.name = check_name(name, "an app", str(call_site()))
@@ -133,6 +135,7 @@ class App:
         text = None if time is None else columns_sql({"": time}, str(at))[""]
         idles = None if idle is None else span_us(idle, what="idle", where=str(at))
         self._check_times(codec, text, out_of_order, idles, at)
+        self._check_needs_time(source, codec, text, at)
         marking = plan_marking(watermark, out_of_order, text, codec, at)
         alignment = plan_alignment(align, max_drift, text, source.python, at)
         definition = (_definition(source), codec, text, watermark, marking.out_of_order_us, idles, alignment)
@@ -157,6 +160,16 @@ class App:
                 "out_of_order and idle are about event time, and this source has none",
                 where=str(at),
                 expected="time= beside them",
+                found="no time=",
+                next_move=f"say which column tells the time: time={codec.names[0]!r}",
+            )
+
+    def _check_needs_time(self, source: Source, codec: RowCodec, time: str | None, at: Site) -> None:
+        if source.needs_time and time is None:
+            raise ProgramError(
+                f"{source.describe()} is cut by event time, and this stream has none",
+                where=str(at),
+                expected="time= beside it",
                 found="no time=",
                 next_move=f"say which column tells the time: time={codec.names[0]!r}",
             )
@@ -292,6 +305,10 @@ class App:
         if App._console_factory is None:
             raise ProgramError("there is no console to show rows on", where=str(call_site()))
         return App._console_factory(rows)
+
+    def _archive(self, path: str, key: tuple[str, ...]) -> Sink:
+        assert App._archive_factory is not None
+        return App._archive_factory(path, key)
 
 
 def _share_names(a: Node, b: Node) -> bool:

@@ -64,6 +64,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How many published epochs stay readable behind the newest."""
     restarts: int = 3
     """How often in a row an epoch that failed for Spark's reasons is tried again."""
+    sink_patience: str = "5m"
+    """How long a sink that cannot be reached is tried again before the run ends; ``0s``: not at all."""
     vars: dict[str, str] = {}
     """What ``hr.var`` gives."""
     takeover: bool = False
@@ -249,6 +251,7 @@ def _checked(settings: Settings, app: str) -> Settings:
     try:
         if span_us(settings.epoch, what="the setting 'epoch'") <= 0:
             raise SettingsError("the setting 'epoch' has to be longer than nothing", found=repr(settings.epoch))
+        span_us(settings.sink_patience, what="the setting 'sink_patience'")
     except ProgramError as error:
         raise SettingsError(error.what, expected=error.expected, found=error.found) from error
     groups = settings.key_groups

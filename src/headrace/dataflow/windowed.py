@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, overload
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 import typing_extensions
 
 from headrace.dataflow.aggregation import aggregate_codec, key_columns
+from headrace.dataflow.archiving import absolute_path, archive_output, check_archived
 from headrace.dataflow.clocks import check_expiry, has_event_time, refuse_horizons
 from headrace.dataflow.function_checks import check_instance, check_key, check_methods, check_output, check_taken
 from headrace.dataflow.functions import StatefulFunction, declarations, declare_class, function_types
@@ -24,6 +26,7 @@ from headrace.dataflow.window_checks import (
     settle_evictor,
 )
 from headrace.errors import ProgramError
+from headrace.model.archive import Archive, kind_of
 from headrace.model.keyspec import KeySpec
 from headrace.model.record import Row
 from headrace.model.rows import RowCodec, codec_of
@@ -135,8 +138,11 @@ class WindowStream(StepStream[R, T]):
             )
         return self._tap(FINALS, self._node.codec, at)
 
-    def queryable(self, *, keep: Span | None = None) -> Self:
+    def queryable(self, *, keep: Span | None = None, archive: str | os.PathLike[str] | None = None) -> Self:
         """The same stream; its windows may be read from outside before they fire, and for ``keep`` after they are gone.
+
+        ``archive``: a folder (or URL) that closed windows go to for good, as Parquet files, exactly once. A question
+        for a key and a stretch of time is answered from both together: ``view.between(key, start, end)``.
 
         >>> import headrace as hr
         >>> class View(hr.Record):
@@ -145,10 +151,12 @@ class WindowStream(StepStream[R, T]):
         >>> app = hr.App("tweets")
         >>> views = app.read("views", hr.source.items([]), View, time=View.at)
         >>> hourly = views.key_by(View.tweet).window(hr.tumbling("1h")).aggregate(views=hr.count())
-        >>> _ = hourly.named("hourly").queryable(keep="24h")
+        >>> _ = hourly.named("hourly").queryable(keep="24h", archive="archive/hourly")
         """
         at = call_site()
         super().queryable()
+        if archive is not None:
+            self._archive_at(os.fspath(archive), at)
         if keep is not None:
             node = self._node
             assert isinstance(node, KeyedNode)
@@ -164,6 +172,19 @@ class WindowStream(StepStream[R, T]):
                 )
             node.spec = replace(self._spec, keep_us=span_us(keep))
         return self
+
+    def _archive_at(self, path: str, at: Site) -> None:
+        """Writes the final results to a folder that readers of the step's windows know of."""
+        node = self._node
+        assert isinstance(node, KeyedNode)
+        keys = tuple(key_columns(node.input.codec, node.key))
+        check_archived(node, self._spec, keys, at)
+        finals = self.finals()
+        output = archive_output(path)
+        finals.write(self._app._archive(path, keys), name=output)
+        kinds = tuple(kind_of(node.codec.schema.field(name).type) for name in keys)
+        found = Archive(absolute_path(path), output, keys, kinds, tuple(self._spec.aggs))
+        node.spec = replace(self._spec, archive=found)
 
     @property
     def _spec(self) -> WindowSpec:

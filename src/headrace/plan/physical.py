@@ -103,6 +103,15 @@ class LoopPlan:
 
 
 @dataclass(frozen=True)
+class Seam:
+    """Which side of a backfill a source is read for."""
+
+    history: bool
+    cut_us: int | None
+    """Event time of the cut: history holds what is before it, the live stream the rest. None: both hold all."""
+
+
+@dataclass(frozen=True)
 class SourcePlan:
     name: str
     source: Source
@@ -123,6 +132,12 @@ class SourcePlan:
     """Says how far time has come from the rows as read; then there is no prefix."""
     aligned: bool = False
     """Whether it waits where it is too far ahead of its group."""
+    seam: Seam | None = None
+
+    @property
+    def log_name(self) -> str:
+        """Its name in Spark's log, where the history of a backfill and its live stream are two."""
+        return f"{self.name}__history" if self.seam is not None and self.seam.history else self.name
 
     @property
     def filtered(self) -> bool:
@@ -216,6 +231,6 @@ class Program:
                 | step.declared
                 for step in steps
             },
-            sources=tuple(source.name for source in self.sources),
+            sources=tuple(source.log_name for source in self.sources),
             loops=tuple(loop.name for loop in self.loops),
         )

@@ -42,8 +42,14 @@ are none: they lie on the driver's machine, in the store's ``scratch()``."""
 INPUTS: Final = "inputs"
 """Durable copies of Spark's logs per source (which files were read), from which its folders are made."""
 
+KEPT: Final = "kept"
+"""What sources keep for themselves, a folder each: the copy of a table that a job reads."""
+
 RELEASED: Final = "released.json"
 """The newest epoch whose outputs are out, in stores where Spark's folders lie elsewhere and cannot tell."""
+
+UNRELEASED: Final = "unreleased.json"
+"""Which sinks the driver waits for, while it does; where it died waiting, until the next one has released all."""
 
 HEARTBEATS: Final = "heartbeats"
 """Signs of life of drivers, one file per fence."""
@@ -133,6 +139,11 @@ def epoch_of_manifest(path: str) -> int:
             next_move="move the file out of the store",
         )
     return name.epoch
+
+
+def kept_by_source(source: str) -> str:
+    """The folder of what one source keeps."""
+    return f"{KEPT}/{segment(source)}"
 
 
 def fence(number: int) -> str:

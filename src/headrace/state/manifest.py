@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from headrace.errors import CorruptFile, MissingFile, StoreError
+from headrace.model.behind import Behind
 from headrace.model.job import DeclaredState
 from headrace.model.report import RunRef, StagedPart
 from headrace.model.watermarks import TimedSource, TimeState
@@ -100,6 +101,10 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     tasks: list[TaskStats] = []
     took_us: dict[str, int] = {}
     """Where the epoch's time went until publishing, as the driver saw it."""
+    behind: dict[str, Behind] = {}
+    """Source → what was there and not read yet, for those that can tell; a hint."""
+    released_us: dict[str, int] = {}
+    """Output → how long the release of the parent epoch took; it comes after the parent's own manifest."""
 
 
 class JobState(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.model.archive import Archive
 from headrace.model.job import DeclaredState
 from headrace.operators.aggregates import Agg
 from headrace.operators.results import describe_results
@@ -55,6 +56,8 @@ class WindowSpec(StepSpec):
     """Whether the rows that come in have event times."""
     keep_us: int = 0
     """How long a window can still be read when it is gone; only where it is merged from slices."""
+    archive: Archive | None = None
+    """Where windows go when they are gone for good, so that they can be read for ever."""
 
     @property
     def start_column(self) -> str:
@@ -109,13 +112,15 @@ class WindowSpec(StepSpec):
 
     def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
         """What windows are kept as; a table of slices says it itself."""
+        clock = self.assigner.clock if self.assigner.timed else ""
         if self.is_columnar(info):
-            return {}
+            archived = DeclaredState("windows", clock, key=info.key_fields, archive=self.archive)
+            return {} if self.archive is None else {"value": archived}
         results: dict[str, list[Any]] = {}
         if not self.keeps_rows:
             results = describe_results(self.aggs, info.taken[0]) if self.aggs else {"!row": ["row"]}
-        clock = self.assigner.clock if self.assigner.timed else ""
-        return {"value": DeclaredState("windows", clock, results=results, key=info.key_fields)}
+        told = DeclaredState("windows", clock, results=results, key=info.key_fields, archive=self.archive)
+        return {"value": told}
 
     def tell(self) -> tuple[str, ...]:
         notes = [_tell_assigner(self.assigner)]
