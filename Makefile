@@ -4,6 +4,11 @@
 DEMO_SECONDS ?= 60
 SOAK_SECONDS ?= 300
 PYTEST_ARGS ?=
+# Tests run in two processes, in the order of tests/conftest.py; `make test TWO_AT_ONCE=` runs them in one.
+TWO_AT_ONCE ?= --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+
+# Where it is set, every process compiles all of Headrace anew: a third of a second, and a run of Spark has a dozen.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -22,7 +27,7 @@ demo: $(INSTALLED) ## play the demo for DEMO_SECONDS (60)
 	@$(WITH_JAVA) $(VENV)/bin/headrace demo --seconds $(DEMO_SECONDS)
 
 test: $(INSTALLED) ## all tests; PYTEST_ARGS="-m 'not spark'" for those without a JVM
-	$(WITH_JAVA) $(PY) -m pytest $(PYTEST_ARGS)
+	$(WITH_JAVA) $(PY) -m pytest $(TWO_AT_ONCE) $(PYTEST_ARGS)
 
 check: lint types test docs ## what must be true before a change goes in
 
@@ -45,6 +50,7 @@ bench: $(INSTALLED) ## run the benchmarks beside their peers and write docs/benc
 
 soak: $(INSTALLED) ## kill and resume at random points for SOAK_SECONDS (300)
 	$(WITH_JAVA) $(PY) -m tests.soak --seconds $(SOAK_SECONDS)
+	$(WITH_JAVA) $(PY) -m tests.connector_soak --seconds $(SOAK_SECONDS)
 
 services: ## install the Debian packages that tests use (needs root; otherwise says what is missing)
 	@tools/services.sh

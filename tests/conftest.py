@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,24 +11,50 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import EnvironmentMissing
+from tests.effort import load_profile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.objects import ObjectServer
+    from tests.services.kafka import Broker
+    from tests.services.postgres import Postgres
+    from tests.services.redis import Redis
+
+load_profile()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Lets two processes share the work: one Spark for all who need it, each file in one piece, the long ones first."""
+    for item in items:
+        shared = _SHARED & set(getattr(item, "fixturenames", ()))
+        item.add_marker(pytest.mark.xdist_group("servers" if shared else item.nodeid.partition("::")[0]))
+    items.sort(key=_begins)
+
+
+_SHARED = {"spark", "kafka", "postgres"}
+"""What takes seconds to start."""
+
+
+def _begins(item: pytest.Item) -> int:
+    """Pieces are given out in this order; the longest must not begin last."""
+    if _SHARED & set(getattr(item, "fixturenames", ())):
+        return 0
+    return 1 if item.get_closest_marker("slow") else 2
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A local session with Headrace's settings."""
+    """A local session with Headrace's settings, and with Kafka's connector where it can be had."""
+    from headrace.spark.connectors import with_connectors
     from headrace.spark.session import make_session
 
+    conf = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    with contextlib.suppress(EnvironmentMissing):  # tests that need it ask for `kafka_spark`
+        conf = with_connectors(["kafka"], conf)
     try:
-        session = make_session(
-            "tests",
-            "local[2]",
-            {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"},
-        )
+        session = make_session("tests", "local[2]", conf)
     except EnvironmentMissing as missing:
         if os.environ.get("CI"):
             raise
@@ -36,9 +63,58 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def kafka_spark(spark: SparkSession) -> SparkSession:
+    """The same session, for tests that read Kafka with it."""
+    from headrace.spark.connectors import check_connectors
+
+    try:
+        check_connectors(spark, ["kafka"])
+    except EnvironmentMissing as missing:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(missing))
+    return spark
+
+
 @pytest.fixture
 def store_path(tmp_path: Path) -> Path:
     return tmp_path / "store"
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker for the whole run; a test uses topics of its own, and leaves it running."""
+    from tests.services.kafka import Broker
+
+    broker = Broker(tmp_path_factory.mktemp("kafka"))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A cluster for the whole run; a test uses a database of its own, and leaves it running."""
+    from tests.services.postgres import Postgres
+
+    cluster = Postgres()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.remove()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """A Redis for the whole run; a test uses keys of its own, and leaves it running."""
+    from tests.services.redis import Redis
+
+    server = Redis(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import run_program
 from tests.frame.doc_blocks import Page, read_page
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,18 +46,24 @@ RUNNING = [
 @pytest.mark.parametrize("page", RUNNING)
 def test_the_python_of_a_page_runs(page: Page, tmp_path: Path) -> None:
     (tmp_path / f"{module_of(page)}.py").write_text(page.program("run"), encoding="utf-8")
+    starter = tmp_path / "starter.py"
+    starter.write_text(f"import {module_of(page)}\n", encoding="utf-8")
+    done = _run_with_spark(starter) if page.needs_spark else run_program(starter, timeout_s=RUN_TIMEOUT_S)
+    assert done.returncode == 0, f"{name_of(page)} does not run (line numbers are those of the page):\n{done.stderr}"
+
+
+def _run_with_spark(starter: Path) -> subprocess.CompletedProcess[str]:
     # Spark's workers start elsewhere and have to find the page's module, too.
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT / "src")])}
-    done = subprocess.run(
-        [sys.executable, "-c", f"import {module_of(page)}"],
-        cwd=tmp_path,
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(starter.parent), str(ROOT / "src")])}
+    return subprocess.run(
+        [sys.executable, str(starter)],
+        cwd=starter.parent,
         env=environ,
         capture_output=True,
         text=True,
         timeout=RUN_TIMEOUT_S,
         check=False,
     )
-    assert done.returncode == 0, f"{name_of(page)} does not run (line numbers are those of the page):\n{done.stderr}"
 
 
 def test_the_python_of_pages_that_are_not_run_type_checks(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "model": set(),
     "state": {"model"},
-    "sources": {"model"},
+    "sources": {"model", "ingest.layout", "ingest.reading"},
     "sinks": {"model"},
     "cep": {"model"},
     "operators": {"model", "state"},
@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"model", "state", "operators", "plan", "sinks"},
     "checkpoint": {"model", "state", "sinks.contract"},
     "query": {"model", "state"},
+    "ingest": {"model", "checkpoint.lock", "query.access", "query.http", "query.serving"},
     "spark": {"*"},
     "cli": {"*", "cli"},
     "testing": {"*", "testing"},
@@ -70,8 +71,8 @@ DOORS: dict[str, set[str]] = {
 
 ONLY_IN_SPARK = {"pyspark", "py4j"}
 
-STORE_PATH = re.compile(r"(^|/)(manifests|runs|staged|fences|savepoints)/|(^|/)(store|tick|waiting)\.json$")
-STORE_FILES = {"store.json", "tick.json", "waiting.json"}
+STORE_PATH = re.compile(r"(^|/)(manifests|runs|staged|fences|savepoints)/|(^|/)(store|tick|waiting|unreleased)\.json$")
+STORE_FILES = {"store.json", "tick.json", "waiting.json", "unreleased.json"}
 STORE_FOLDERS = {"manifests", "runs", "staged", "fences", "savepoints", *STORE_FILES}
 STORE_SPELLER = "state.layout"
 

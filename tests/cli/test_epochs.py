@@ -38,6 +38,9 @@ def test_the_list_for_machines_has_numbers_and_iso_times(made: MadeStore) -> Non
         "delta_bytes": 4096,
         "watermark": "2024-01-01T11:59:55Z",
         "held_back": [],
+        "behind": {},
+        "released_ms": None,
+        "waiting_for": [],
         "final": False,
     }
 

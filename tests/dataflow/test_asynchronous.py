@@ -18,6 +18,7 @@ from headrace.dataflow.stream import Stream
 from headrace.errors import FunctionFailed, ProgramError
 from headrace.testing import Harness
 from headrace.testing.operators import verify_step
+from tests.effort import examples
 
 
 class Order(hr.Record):
@@ -328,7 +329,7 @@ NAMES = ("push", "push_silent", "answer", "epoch", "crash", "published", "restar
 MOVES = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 3)), max_size=8)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 @given(MOVES)
 def test_whatever_happens_every_row_comes_out_once(moves: list[Move]) -> None:
     app, service, source, rich = carrying("anything")

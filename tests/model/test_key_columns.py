@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.columns import TIMESTAMP
@@ -24,7 +24,6 @@ KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
 }
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=3), st.data())
 def test_columns_of_keys_come_back_as_they_were(kinds: list[pa.DataType], data: st.DataObject) -> None:
     count = data.draw(st.integers(0, 6))

@@ -20,9 +20,10 @@ from headrace.errors import ProgramError
 from headrace.model import keys
 from headrace.model.ids import HASH_SEED
 from headrace.model.time import Timestamp, timestamp
+from tests.effort import examples
 
 # The first example pays for what pyarrow sets up, so there is no deadline.
-quick = settings(deadline=None, max_examples=50)
+quick = settings(max_examples=examples(20))
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(codec="utf-8"))

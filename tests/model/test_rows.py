@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadRow, ProgramError
@@ -313,7 +313,6 @@ def test_json_that_does_not_fit_is_a_bad_row(line: bytes) -> None:
         codec_of(Impression).from_json(line)
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.builds(
@@ -331,7 +330,6 @@ def test_any_rows_come_back_from_columns_and_from_json(rows: list[Impression]) -
     assert codec.bad_rows(codec.to_arrays(rows)) is None
 
 
-@settings(deadline=None)
 @given(st.lists(st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**9), max_value=10**9)))
 def test_decimals_keep_their_value(values: list[Decimal]) -> None:
     codec = codec_of(Decimal)

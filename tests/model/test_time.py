@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.errors import ProgramError
@@ -67,13 +67,11 @@ def test_spans_come_as_timedeltas_and_durations_too() -> None:
             span_us(wrong)  # type: ignore[arg-type]
 
 
-@settings(deadline=None)
 @given(st.integers(min_value=0, max_value=10**15))
 def test_a_formatted_span_reads_back(us: int) -> None:
     assert span_us(format_span(us)) == us
 
 
-@settings(deadline=None)
 @given(st.integers(min_value=MIN_TIME, max_value=MAX_TIME))
 @example(-62_167_219_200_000_001)
 @example(-62_135_596_800_000_001)
@@ -82,7 +80,6 @@ def test_any_formatted_time_reads_back(us: int) -> None:
     assert parse_time(format_time(us)) == us
 
 
-@settings(deadline=None)
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_a_datetime_and_its_text_are_the_same_time(at: datetime) -> None:
     assert timestamp(at) == timestamp(at.isoformat())

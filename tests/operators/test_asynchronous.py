@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -382,7 +382,6 @@ def test_a_request_that_is_cancelled_before_it_began_frees_its_place(rig_of: Any
     assert numbers(rig.epoch(asks(1, 2))) == [1, 2]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 50), max_size=40),
     st.lists(st.integers(1, 9), min_size=1, max_size=8),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.operators.sql_numbers import round_half_up
 from headrace.operators.sql_text import pad_text, split_text
 from headrace.operators.sql_text_values import double_text, float_text, parse_date, parse_timestamp
+from tests.effort import examples
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ HALVES = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(100))
 @given(st.lists(st.floats(-1e12, 1e12) | HALVES, min_size=1), st.integers(-4, 8))
 def test_rounding_is_that_of_the_decimal_text(values: list[float], places: int) -> None:
     from decimal import ROUND_HALF_UP, Decimal

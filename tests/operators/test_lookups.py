@@ -14,6 +14,7 @@ from headrace.errors import FunctionFailed, ProgramError
 from headrace.model.requests import CachePlan
 from headrace.operators.lookups import AnswerCache
 from headrace.testing import Harness
+from tests.effort import examples
 
 MINUTE = 60_000_000
 
@@ -192,7 +193,7 @@ def test_a_crash_looks_up_again_and_every_row_comes_out_once() -> None:
     assert Registry.asked == ["s1", "s1"], "a new process remembers nothing"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20))
 @given(st.lists(st.lists(st.sampled_from(["s1", "s2", "s9", None]), max_size=6), max_size=5), st.booleans())
 def test_any_input_comes_out_once_in_order_with_its_answer(epochs: list[list[str | None]], cached: bool) -> None:
     Registry.known = {"s1": "Basel", "s2": "Ulm"}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -181,7 +181,6 @@ def test_what_does_not_fit_lies_in_files_without_a_name(tmp_path: Path, monkeypa
     assert held.files == 0 and drained(held) == []
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     batches=st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), max_size=9), max_size=9),
     limit=st.sampled_from([1, 150, 600, 1 << 30]),

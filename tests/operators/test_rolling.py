@@ -19,6 +19,7 @@ from headrace.errors import FunctionFailed
 from headrace.model.rows import codec_of
 from headrace.operators import aggregates as agg
 from headrace.operators.rolling import AggregateOperator, LatestOperator, ReduceOperator
+from tests.effort import examples
 from tests.operators.rig import Rig, Row, values
 
 
@@ -328,7 +329,7 @@ sales = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30))
 @given(
     epochs=st.lists(st.lists(st.lists(sales, max_size=8), max_size=3), max_size=4),
     limit=st.sampled_from([1, 1 << 40]),

@@ -20,6 +20,7 @@ from headrace.dataflow.functions import declarations
 from headrace.model.rows import codec_of
 from headrace.operators.process import ProcessOperator
 from headrace.state import cells
+from tests.effort import examples
 from tests.operators.rig import Rig
 
 MAX_LEN = 3
@@ -254,7 +255,7 @@ def observed(rig: Rig) -> dict[str, list[str]]:
     return seen
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     epochs=epochs,
     limit=st.sampled_from([1, 20_000, 1 << 40]),
@@ -376,7 +377,7 @@ living = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     epochs=st.lists(
         st.tuples(st.lists(st.lists(living, max_size=8), max_size=2), st.integers(0, 6), st.booleans()), max_size=6

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
 import textwrap
 import threading
 from pathlib import Path
@@ -19,6 +17,7 @@ from headrace.errors import EnvironmentMissing, ProgramError, SettingsError
 from headrace.model.record import row_type
 from headrace.model.rows import codec_of
 from headrace.plan.ship import copy_program, dump_program, load_program
+from tests.forked import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,15 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def run(code: str, folder: Path, name: str) -> str:
     script = folder / f"{name}.py"
     script.write_text(textwrap.dedent(code), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_program(script)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

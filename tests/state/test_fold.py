@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.keys import key_group
@@ -116,7 +116,6 @@ def _delta(change: Change, epoch: int) -> RunRef:
     return make_run([value_table(change.values), entries_table(rows), due_table(change.timers)], epoch)[0]
 
 
-@settings(max_examples=80, deadline=None)
 @given(steps=st.lists(CHANGES | REFOLDS, max_size=14), batch_rows=st.integers(1, 9), cut=st.integers(1, GROUPS - 1))
 def test_folds_of_any_runs_and_ranges_at_any_time_change_nothing_a_reader_sees(
     steps: list[Change | Refold], batch_rows: int, cut: int

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.keys import encode_key, hash_encoded, key_group
@@ -33,7 +33,6 @@ CELLS = st.one_of(st.just((None, None)), st.tuples(st.binary(max_size=5), st.non
 DELTAS = st.lists(st.dictionaries(st.sampled_from(KEYS), CELLS), max_size=5)
 
 
-@settings(max_examples=80, deadline=None)
 @given(deltas=DELTAS, batch_rows=st.integers(1, 9), order=st.permutations(KEYS), few=st.sampled_from([0, 1000]))
 def test_lookups_over_runs_agree_with_a_dictionary(
     deltas: list[dict[bytes, Cell]], batch_rows: int, order: list[bytes], few: int
@@ -88,7 +87,6 @@ def apply_entries(model: dict[bytes, dict[bytes, Cell]], delta: dict[bytes, tupl
         model[key] = {sub: entries[sub] for sub in sorted(entries) if entries[sub][0] is not None}
 
 
-@settings(max_examples=80, deadline=None)
 @given(deltas=CHANGES, batch_rows=st.integers(1, 9), order=st.permutations(KEYS[:14]))
 def test_maps_over_runs_agree_with_a_dictionary_of_dictionaries(
     deltas: list[dict[bytes, tuple[bool, dict[bytes, Cell]]]], batch_rows: int, order: list[bytes]
@@ -141,7 +139,6 @@ def test_a_map_over_many_batches_is_walked_in_order() -> None:
 DUE_ROWS = st.lists(st.tuples(st.integers(-5, 15), st.sampled_from(KEYS), st.integers(0, 2)), max_size=20)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     runs=st.lists(DUE_ROWS, max_size=4),
     batch_rows=st.integers(1, 5),

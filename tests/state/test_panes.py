@@ -19,6 +19,7 @@ from headrace.state.pane_rules import BESIDE, LATEST, LEAST, MAX, MIN, SINCE, SU
 from headrace.state.panes import fit_rows, merge_rows, pane_schema, sort_hashes
 from headrace.state.run import Run, encode_run, open_run
 from headrace.state.shard import EVENT_DUE, WALL_DUE
+from tests.effort import examples
 from tests.state.rundata import GROUPS, small_batches, toy_hash
 
 KEYS = [b"key %d" % i for i in range(12)]
@@ -124,7 +125,6 @@ def same(found: dict[tuple[int, bytes], tuple[object, ...]], partials: Sequence[
     return found == plain(clean)
 
 
-@settings(deadline=None)
 @given(PARTIALS)
 def test_merged_rows_are_what_merging_one_by_one_gives(partials: list[Partial]) -> None:
     merged = merge_rows(batch_of(partials))
@@ -133,7 +133,7 @@ def test_merged_rows_are_what_merging_one_by_one_gives(partials: list[Partial]) 
     assert same(told([merged]), partials)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.lists(PARTIALS, min_size=1, max_size=4), st.data())
 def test_runs_folds_and_readers_agree_on_what_all_partials_come_to(
     epochs: list[list[Partial]], data: st.DataObject
@@ -150,7 +150,7 @@ def test_runs_folds_and_readers_agree_on_what_all_partials_come_to(
         assert same(told(layers.scan("value")), everything)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.lists(PARTIALS, min_size=1, max_size=3), st.integers(0, GROUPS - 1), st.integers(1, GROUPS))
 def test_a_reader_sees_the_slices_and_keys_of_its_range_only(epochs: list[list[Partial]], lo: int, width: int) -> None:
     hi = min(GROUPS, lo + width)
@@ -235,7 +235,6 @@ def test_an_aggregate_that_older_rows_do_not_have_has_seen_nothing_in_them() -> 
         fit_rows(rows, text)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1)), st.integers(0, 3))
 def test_hashes_are_sorted_stably_whatever_they_are(hashes: list[int], kind: int) -> None:
     drawn = np.array(hashes, np.uint64)

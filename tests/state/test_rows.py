@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -132,7 +132,6 @@ ROWS_OF_EPOCHS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(
     ROWS_OF_EPOCHS, st.lists(st.tuples(st.integers(-7, 7), st.integers(-7, 7)), min_size=4, max_size=4), st.booleans()
 )
@@ -153,7 +152,6 @@ def test_a_search_finds_what_a_loop_finds(epochs: list[list[Row]], bounds: list[
             assert found == sorted(mine, key=lambda row: (row[0], row[1].n))
 
 
-@settings(deadline=None)
 @given(ROWS_OF_EPOCHS, st.integers(-6, 6))
 def test_looking_back_finds_the_last_row_at_or_before_a_time(epochs: list[list[Row]], time: int) -> None:
     store = Store()

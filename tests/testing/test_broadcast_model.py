@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.model.order import Limits
 from headrace.testing import Harness
+from tests.effort import examples
 
 KEYS = "abcd"
 START = "1970-01-01T00:00:00"
@@ -171,7 +172,7 @@ limits = st.builds(
     overlay_bytes=st.sampled_from([1, 256 * 1024 * 1024]),
 )
 unhurried = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 

@@ -21,6 +21,7 @@ import headrace as hr
 from headrace.model import crash
 from headrace.model.order import Limits
 from headrace.testing import Harness
+from tests.effort import examples
 
 KEYS = "abcd"
 MAX_LEN = 3
@@ -323,7 +324,7 @@ limits = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(epochs=st.lists(epochs, min_size=1, max_size=6), limits=limits)
 def test_a_program_that_dies_and_moves_equals_dictionaries(epochs: list[Epoch], limits: Limits) -> None:
     job, model = Job(limits), Model()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.testing.operators import EpochInput, verify_operator
@@ -39,7 +39,6 @@ def epochs_of_rows(draw: Any) -> list[dict[str, Any]]:
     return made
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     epochs=epochs_of_rows(),
     mix=st.sampled_from(list(MIXES)),

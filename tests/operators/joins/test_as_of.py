@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.ids import MAX_TIME
@@ -106,7 +106,6 @@ def test_versions_older_than_the_tolerance_go_altogether() -> None:
     assert not rig.runs
 
 
-@settings(deadline=None)
 @given(epochs(), st.sampled_from([None, 0, 4]), RUNNING)
 def test_any_epochs_give_what_a_naive_search_gives(made: list[Epoch], tolerance: int | None, running: Running) -> None:
     rig = join_rig(operator(tolerance), outlets=("unmatched_left", "late_left", "late_right"))

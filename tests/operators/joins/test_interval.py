@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.ids import MAX_TIME
@@ -156,7 +156,6 @@ def test_rows_that_expire_in_their_own_epoch_are_never_written() -> None:
     assert not rig.runs
 
 
-@settings(deadline=None)
 @given(epochs(), st.tuples(st.integers(-12, 12), st.integers(0, 12)), HOWS, RUNNING)
 def test_any_epochs_give_what_a_naive_join_of_all_rows_gives(
     made: list[Epoch], bounds: tuple[int, int], how: str, running: Running

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from headrace.model.rows import codec_of
 from headrace.operators.joins.unbounded import LatestJoinOperator, UnboundedJoinOperator
@@ -114,7 +114,6 @@ def test_only_the_newest_rows_are_kept() -> None:
     assert sum(table.rows for _, opened in rig.runs for table in opened.tables.values()) == 3
 
 
-@settings(deadline=None)
 @given(epochs(), HOWS, RUNNING)
 def test_any_epochs_give_what_a_naive_join_of_all_rows_gives(made: list[Epoch], how: str, running: Running) -> None:
     rig = join_rig(every(how), outlets=())
@@ -123,7 +122,6 @@ def test_any_epochs_give_what_a_naive_join_of_all_rows_gives(made: list[Epoch], 
         assert found.main == expected.main, f"epoch {number}"
 
 
-@settings(deadline=None)
 @given(epochs(), HOWS, RUNNING)
 def test_any_epochs_give_the_newest_rows_of_each_key_that_changed(
     made: list[Epoch], how: str, running: Running

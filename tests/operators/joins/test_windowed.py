@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -143,7 +143,6 @@ def naive_windows(made: Sequence[Epoch], size: int, every: int, how: str) -> lis
     return found
 
 
-@settings(deadline=None)
 @given(epochs(), st.sampled_from([(10, 10), (7, 7), (10, 5), (8, 3)]), HOWS, RUNNING)
 def test_any_epochs_give_what_naive_windows_give(
     made: list[Epoch], window: tuple[int, int], how: str, running: Running

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import FunctionFailed, StoreError
@@ -249,7 +249,6 @@ def test_folds_drop_windows_that_are_over_and_nothing_else(assigner: Any) -> Non
 FIRES = st.sampled_from([None, PerEpoch()])
 
 
-@settings(deadline=None)
 @given(st.sampled_from(ASSIGNERS), EPOCHS, st.sampled_from([0, 4, 25]), st.booleans(), st.data())
 def test_the_columnar_windows_give_what_the_general_ones_give(
     assigner: Any, epochs: list[Any], late_us: int, discard: bool, data: st.DataObject
@@ -277,7 +276,6 @@ def test_the_columnar_windows_give_what_the_general_ones_give(
             rig.fold(newest=data.draw(st.none() | st.integers(1, 3)))
 
 
-@settings(deadline=None)
 @given(st.sampled_from(ASSIGNERS), EPOCHS)
 def test_drained_windows_hold_all_their_rows(assigner: Any, epochs: list[Any]) -> None:
     rig = rig_of(spec_of(assigner))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.batch import Keys, Rows
@@ -73,7 +73,6 @@ SPECS = [
 ]
 
 
-@settings(deadline=None)
 @given(st.sampled_from(SPECS), st.lists(SALES, min_size=1, max_size=4), st.data())
 def test_results_are_the_same_with_and_without_combining(
     spec: Any, epochs: Sequence[list[Sale]], data: st.DataObject

@@ -234,8 +234,15 @@ def test_a_trigger_of_ones_own_is_asked_for_each_row_and_time() -> None:
     assert seen(values(rig.out["finals"])) == [[5]], "what the clock has thrown away is gone"
 
 
-@pytest.mark.parametrize("window", [hr.tumbling("20us"), hr.sliding("20us", every="10us"), hr.session("4us")])
-@pytest.mark.parametrize("fire", [Bursts(), hr.timeout("7us", of=Bursts())])
+@pytest.mark.parametrize(
+    ("window", "fire"),
+    [
+        (hr.tumbling("20us"), Bursts()),
+        (hr.sliding("20us", every="10us"), hr.timeout("7us", of=Bursts())),
+        (hr.session("4us"), Bursts()),
+        (hr.session("4us"), hr.timeout("7us", of=Bursts())),
+    ],
+)
 def test_a_trigger_of_ones_own_is_the_same_however_it_is_run(window: Any, fire: Any) -> None:
     step = source().window(window, fire=fire, allow_late="3us").aggregate(seen=hr.collect("n")).named("step")
     step.finals()

@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -89,7 +89,6 @@ EPOCHS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(
     kind=KINDS,
     rule=RULES,

@@ -1,0 +1,38 @@
+"""How hard tests try: Hypothesis' profiles, and how many keys of an operator are looked at alone.
+
+``HYPOTHESIS_PROFILE`` names one. ``check`` is what everybody waits for, so it tries few examples; ``soak`` is for a
+machine that has the night, and tries many. Both draw anew each time, and print how to repeat what failed.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from hypothesis import HealthCheck, settings
+
+from headrace.testing import operators
+
+CHECK: Final = 40
+"""How many examples a test tries that says nothing else."""
+SOAK: Final = 25 * CHECK
+
+
+def load_profile(name: str | None = None) -> None:
+    """Before any test is imported: a test takes what is in force when it is decorated."""
+    # How long an example takes says more about the machine than about the code.
+    settings.register_profile(
+        "check", max_examples=CHECK, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.register_profile("soak", settings.get_profile("check"), max_examples=SOAK)
+    chosen = name or os.environ.get("HYPOTHESIS_PROFILE") or "check"
+    settings.load_profile(chosen)
+    if chosen == "check":
+        # A second key alone, in every way, takes a third of the time and has seldom more to tell than the first.
+        operators.ORDERED_KEYS = 1  # type: ignore[misc]
+
+
+def examples(number: int) -> int:
+    """``max_examples`` of a test that is dearer than most, or has more to try: ``number`` of them in ``check``."""
+    most: int = settings().max_examples
+    return max(1, number * most // CHECK)
