@@ -58,8 +58,8 @@ def check_updates(node: Node, sink: Sink, at: Site) -> None:
         raise ProgramError(
             f"{sink.kind} appends rows, and these replace earlier ones of their key",
             where=str(at),
-            expected="rows that each stand for themselves, or a sink that takes updates: console, collect, call, redis, "
-            "or kafka and postgres with key=",
+            expected="rows that each stand for themselves, or a sink that takes updates: console, collect, call, "
+            "redis, or kafka and postgres with key=",
             found=f"{_updating(node).label}, which gives the row of a key anew whenever it changes",
             next_move=f"write every version as a row of its own: .changes().write(hr.sink.{sink.kind}(…))",
         )
