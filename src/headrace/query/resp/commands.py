@@ -7,6 +7,7 @@ function is given the session that asks and the whole request, and returns the r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -37,6 +38,8 @@ class Command(NamedTuple):
         return words == self.arity if self.arity >= 0 else words >= -self.arity
 
 
+_WHOLE: Final = re.compile(rb"0|-?[1-9][0-9]{0,19}")
+
 COMMANDS: Final[dict[bytes, Command]] = {}
 """Name in capitals → command."""
 
@@ -66,13 +69,10 @@ def find_command(name: bytes) -> Command | None:
     return COMMANDS.get(name) or COMMANDS.get(name.upper())
 
 
-def number(word: bytes, what: str = "value is not an integer or out of range") -> int:
-    """A whole number of 64 bits, as Redis reads it."""
-    try:
-        value = int(word) if word.strip() == word and b"_" not in word else None
-    except ValueError:
-        value = None
-    if value is None or not -(2**63) <= value < 2**64:
+def number(word: bytes, what: str = "value is not an integer or out of range", *, most: int = 2**63 - 1) -> int:
+    """A whole number, as Redis reads it: no plus, no leading zeros, 64 bits."""
+    value = int(word) if _WHOLE.fullmatch(word) else None
+    if value is None or not -(2**63) <= value <= most:
         raise Refusal(f"ERR {what}")
     return value
 

@@ -324,9 +324,11 @@ def llen(session: Session, request: Request) -> Reply:
 
 @command("LINDEX", 3, "readonly", "data", keys=(1, 1, 1), group="list", summary="One element; −1 is the last.")
 def lindex(session: Session, request: Request) -> Reply:
-    place = number(request[2])
-
     def tell(elements: list[Any]) -> bytes:
+        if not elements:
+            return session.null()
+        # Read only here, as Redis does it: what is no list, and what is not there, is told first.
+        place = number(request[2])
         inside = -len(elements) <= place < len(elements)
         return value_reply(session, elements[place]) if inside else session.null()
 

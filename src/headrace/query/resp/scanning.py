@@ -100,7 +100,7 @@ class _Behind(Pattern):
 
 @command("SCAN", -2, "readonly", "data", group="generic", summary="Keys, page by page, over all states.")
 def scan(session: Session, request: Request) -> bytes:
-    cursor = number(request[1], "invalid cursor")
+    cursor = number(request[1], "invalid cursor", most=2**64 - 1)
     if cursor < 0:
         raise Refusal("ERR invalid cursor")
     options = Options(request[2:])
@@ -167,7 +167,7 @@ def count_keys(session: Session) -> int:
 
 @command("HSCAN", -3, "readonly", "data", keys=(1, 1, 1), group="hash", summary="Entries of a key; all on one page.")
 def hscan(session: Session, request: Request) -> Reply:
-    if number(request[2], "invalid cursor") < 0:
+    if number(request[2], "invalid cursor", most=2**64 - 1) < 0:
         raise Refusal("ERR invalid cursor")
     options = Options(request[3:], types=False)
 
