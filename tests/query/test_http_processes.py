@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,13 +94,16 @@ def test_readers_see_nothing_wrong_while_epochs_are_published_and_servers_die(tm
             threads += [threading.Thread(target=ask_typed, args=(n, at)) for n, at in ((1, url), (2, url), (3, redis))]
             for thread in threads:
                 thread.start()
-            for number in range(24):
+            pushed, ends = 0, time.monotonic() + 60
+            # On a busy machine a reader may get its turn late: until all have read, or it is clear that one cannot.
+            while pushed < 24 or (min(read) <= 10 and time.monotonic() < ends):
                 tweets.push(("a", "12:02", 1))
-                if number in (6, 14):
+                pushed += 1
+                if pushed in (7, 15):
                     os.kill(children_of(server)[0], signal.SIGKILL)
             with hr.Client(url, timeout="20s") as client:
-                client.wait_for(24)
-                assert client.state("watch.seen", int)["a"] == 25
+                client.wait_for(pushed)
+                assert client.state("watch.seen", int)["a"] == pushed + 1
             stop.set()
             for thread in threads:
                 thread.join(30)

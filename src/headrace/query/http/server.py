@@ -24,6 +24,7 @@ KEEP_ALIVE_S: Final = 60
 ABORT: Final = "abort"
 """Name in the state of a request under which its connection can be cut off."""
 STOP_S: Final = 1
+_BACKLOG: Final = 2048
 
 
 class Protocol(H11Protocol):
@@ -71,7 +72,7 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves an application on a socket that listens already."""
+    """Serves an application on a bound socket."""
 
     def __init__(self, app: ASGIApp, *, connections: int, tls: ssl.SSLContext | None = None) -> None:
         config = uvicorn.Config(
@@ -94,7 +95,9 @@ class HttpServer:
         self._task: asyncio.Task[Any] | None = None
 
     async def start(self, listening: socket.socket) -> None:
-        """Begins to answer; comes back at once."""
+        """Begins to answer. When this returns, whoever connects is let in, if only to wait for the loop."""
+        # uvicorn listens when its task has had its turn; somebody who was told the port must not be refused until then.
+        listening.listen(_BACKLOG)
         self._task = asyncio.create_task(self._server.serve([listening]))
 
     async def stop(self) -> None:
