@@ -201,6 +201,7 @@ def test_process_checks_what_goes_in_and_the_key(tx: hr.Stream[Tx]) -> None:
     alerts = tx.map(lambda t: Alert(t.card), output=Alert)
     mistake(lambda: alerts.key_by("card").process(Fraud()), "takes other rows", "Tx", "Alert")  # type: ignore[arg-type]
     mistake(lambda: tx.key_by("cents").process(Fraud()), "another type of key", "int")
+    tx.key_by(lambda row: row.card).process(Fraud()).named("by_function")  # its key may be anything: no mistake
 
 
 def test_rows_can_be_put_in_the_order_of_event_time_where_there_is_one(tx: hr.Stream[Tx]) -> None:

@@ -101,7 +101,9 @@ def check_taken(cls: type, taken: Any, codec: RowCodec, at: Site, said: str) -> 
 
 def check_key(cls: type, kept: Any, key: KeySpec, at: Site, said: str) -> None:
     """``said``: where the class says the type of its key: ``hr.Process[…, …, Key]``."""
-    if isinstance(kept, type) and isinstance(key.type, type) and not issubclass(key.type, kept):
+    # Any is a class, too, and what a function gives as a key is Any unless it says more.
+    told = isinstance(kept, type) and isinstance(key.type, type) and Any not in (kept, key.type)
+    if told and not issubclass(key.type, kept):
         raise ProgramError(
             f"{cls.__name__} has another type of key than this stream",
             where=str(at),
