@@ -76,8 +76,8 @@ _LARGE_BUNDLES = ("--set", "python.state.cache-size=1000000", "--set", "python.f
 
 PEERS = (
     Peer("headrace", "Headrace, exactly once", "headrace", "headrace_kafka.py"),
-    # Answers are to be seen after a checkpoint. For latency these are as frequent as can be without falling behind:
-    # process mode, which hands rows over in bundles, falls behind then.
+    # Answers are to be seen after a checkpoint, so for latency these are frequent; no other value was tried. Process
+    # mode, which hands rows over in bundles, falls behind then.
     _flink("thread", ("--checkpoints", "2 s"), ("--checkpoints", "200 ms")),
     _flink("process", ("--checkpoints", "2 s", *_LARGE_BUNDLES), None),
     Peer("spark", "Structured Streaming, at least once", "spark", "spark_kafka.py", TWS, SPARK_KAFKA),

@@ -238,6 +238,8 @@ def report(rows: list[dict], options: argparse.Namespace, versions: set[str]) ->
     notes = [
         f"redis-benchmark with {CLIENTS} clients, on the same 2 cores as the server; the median of {options.rounds} "
         f"runs in turns, after {WARM_SHARE} requests per key to begin with; {', '.join(sorted(versions))}.",
+        "These requests to begin with were 10 % of those of a question until replies were kept; with that, more of the "
+        "requests would have gone to keys that nobody had asked for yet, whose row is the lower end.",
         "Headrace keeps replies ready that were asked for before, here up to 384 MB of them in each process. Keys that "
         "nobody has asked for yet are looked up in the files of the state, once.",
         "A second process has no core of its own here: one is taken by redis-benchmark.",
