@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace import sinks, sources
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
@@ -44,7 +43,7 @@ def test_every_method_is_on_the_page(cls: type) -> None:
     assert not missing, f"add {missing} of {cls.__name__} to docs/reference/api.md"
 
 
-@pytest.mark.parametrize("name", [*sources.__all__, *sinks.__all__])
+@pytest.mark.parametrize("name", [*hr.source.__all__, *hr.sink.__all__])
 def test_every_source_and_sink_is_on_the_page(name: str) -> None:
     assert f"`{name}`" in page("api.md")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import headrace.sources as source
+from headrace import source
 from headrace.errors import InputLost, ProgramError, StoreError
 from headrace.ingest import layout
 from headrace.ingest.log import Append, Log, LogOptions

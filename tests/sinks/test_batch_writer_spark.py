@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import headrace.sinks as sink
+from headrace import sink
 from headrace.errors import EnvironmentMissing, ProgramError, SinkFailed
 from headrace.model.record import Record
 from headrace.model.report import StagedPart

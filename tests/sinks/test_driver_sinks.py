@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import headrace as hr
-import headrace.sinks as sink
+from headrace import sink
 from headrace.errors import ProgramError, SinkFailed
 from headrace.model.record import Record
 from headrace.model.rows import codec_of

@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-import headrace.sinks as sink
+from headrace import sink
 from headrace.errors import ProgramError, SinkFailed
 from headrace.model.batch import Rows
 from headrace.model.record import Record

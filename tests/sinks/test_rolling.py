@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-import headrace.sinks as sink
+from headrace import sink
 from headrace.errors import ProgramError, SinkFailed, SinkUnavailable
 from headrace.model.crash import Crash
 from headrace.model.part_names import HIDDEN
@@ -100,7 +100,7 @@ def cents(*epochs: int) -> list[int]:
     return [cent for epoch in epochs for cent in range(epoch * 3, epoch * 3 + 3)]
 
 
-def until(holds: Callable[[], bool], seconds: float = 10) -> None:
+def until(holds: Callable[[], bool], seconds: float = 60) -> None:
     ends = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < ends, "it did not happen in time"
@@ -339,13 +339,13 @@ def test_a_driver_that_wakes_up_in_the_middle_of_a_roll_shows_nothing_twice(
 
     def sleeping(format: str, parts: Any, made: Path) -> None:
         asleep.set()
-        assert wake.wait(10)
+        assert wake.wait(60)
         gather(format, parts, made)
 
     old._rolls._aside._gather = sleeping  # type: ignore[attr-defined]
     out.release(0)
     out.release(1)
-    assert asleep.wait(10)
+    assert asleep.wait(60)
     monkeypatch.setattr(rolls, "AT_ONCE_BYTES", 2**20)
     new = out.restart()
     for epoch in (1, 2, 3, 4):
@@ -413,13 +413,13 @@ def test_a_large_roll_does_not_hold_up_the_epochs(tmp_path: Path, monkeypatch: p
 
     def slowly(format: str, parts: Any, made: Path) -> None:
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         gather(format, parts, made)
 
     out.sink._rolls._aside._gather = slowly  # type: ignore[attr-defined]
     out.release(0)
     out.release(1)
-    assert begun.wait(10)
+    assert begun.wait(60)
     # Small ones that come after it are ready at once, and still wait for it: files of a folder appear in order.
     monkeypatch.setattr(rolls, "AT_ONCE_BYTES", 2**20)
     for epoch in range(2, 6):
@@ -449,7 +449,7 @@ def test_what_fails_beside_the_epochs_is_told_by_the_next_and_tried_again(
     out.sink._rolls._aside._gather = failing  # type: ignore[attr-defined]
     out.release(0)
     out.release(1)
-    assert told.wait(10)
+    assert told.wait(60)
     until(lambda: out.sink._rolls._failure is not None)  # type: ignore[attr-defined]
     with pytest.raises(SinkUnavailable, match="away"):
         out.release(2)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import sqlglot
 
-import headrace.sources as source
+from headrace import source
 from headrace.errors import ProgramError
 from headrace.model.record import Record
 from headrace.model.rows import codec_of

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import headrace.sources as source
+from headrace import source
 from headrace.errors import ProgramError
 from headrace.model.record import Record
 from headrace.model.rows import codec_of

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import headrace.sources as source
+from headrace import source
 from headrace.errors import FunctionFailed, ProgramError
 from headrace.model.record import Record
 from headrace.model.rows import codec_of

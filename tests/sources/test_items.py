@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import headrace.sources as source
+from headrace import source
 from headrace.errors import ProgramError
 from headrace.model.record import Record
 from headrace.model.rows import codec_of

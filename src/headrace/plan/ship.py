@@ -26,9 +26,6 @@ import cloudpickle
 import msgspec
 from msgspec import structs
 
-from headrace.dataflow.app import App
-from headrace.dataflow.stream import Stream
-from headrace.dataflow.variables import Secret
 from headrace.errors import EnvironmentMissing, ProgramError
 from headrace.model.hints import own_annotations, settle_annotations, settle_type
 from headrace.model.record import Row, row_type
@@ -106,6 +103,16 @@ def copy_program(program: Any) -> Any:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def __init__(self, file: io.BytesIO, protocol: int) -> None:
+        super().__init__(file, protocol=protocol)
+        # Most processes only load: these would be half of what they import.
+        from headrace.dataflow.app import App
+        from headrace.dataflow.stream import Stream
+        from headrace.dataflow.variables import Secret
+
+        self._builders = (App, Stream)
+        self._secret = Secret
+
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type):
             if _CACHE in obj.__dict__:
@@ -118,12 +125,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         elif isinstance(obj, NewType):
             if not _by_name(obj):
                 return _make_new_type, (obj.__name__, obj.__supertype__, obj.__module__)
-        elif isinstance(obj, Secret):
+        elif isinstance(obj, self._secret):
             # Workers may live where the environment lacks it, so here alone the value itself travels.
-            return Secret, (obj.name, obj.reveal())
+            return self._secret, (obj.name, obj.reveal())
         elif id(obj) in _SENTINELS:
             return getattr, (dataclasses, _SENTINELS[id(obj)])
-        elif isinstance(obj, App | Stream):
+        elif isinstance(obj, self._builders):
             raise ProgramError(
                 "a function uses the app or a stream, which exist in the driver only",
                 expected="functions that use rows, state and plain values",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace import errors
+import headrace.errors as errors
 from headrace.errors import BadRow, FunctionFailed, HeadraceError, StoreError
 from headrace.model.batch import Rows
 from headrace.model.record import Failed
