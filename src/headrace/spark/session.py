@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import SettingsError
@@ -58,6 +59,7 @@ LOCAL: Final = {
     # Spark's folder is rebuilt from it where they disagree.
     "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.python.daemon.module": "headrace.spark.daemon",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -70,9 +72,9 @@ def make_session(app: str, master: str, conf: Mapping[str, str], connectors: Col
     """A session of our own; where a context runs already, a further session of it. It has these connectors."""
     java = find_java()
     os.environ["JAVA_HOME"] = str(java)
-    # Workers run the driver's interpreter, whatever is called python on the machine.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    python = _worker_python(master)
+    os.environ.setdefault("PYSPARK_PYTHON", python)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
     _show_modules_to_workers()
     from pyspark.sql import SparkSession
 
@@ -133,6 +135,17 @@ def _with_retries(master: str) -> str:
     if master.startswith("local[") and "," not in master:
         return master[:-1] + ",4]"
     return master
+
+
+def _worker_python(master: str) -> str:
+    """Workers run the driver's interpreter, whatever is called python on the machine; on this one by a shorter way."""
+    import pyspark
+
+    shorter = Path(__file__).with_name("worker_python.sh")
+    if not master.startswith("local") or not os.access(shorter, os.X_OK) or not Path(pyspark.__file__).is_file():
+        return sys.executable
+    os.environ["HEADRACE_WORKER_PYTHON"] = sys.executable
+    return str(shorter)
 
 
 def _show_modules_to_workers() -> None:
