@@ -48,9 +48,11 @@ docs: $(INSTALLED) ## build the documentation into site/, strictly
 bench: $(INSTALLED) ## run the benchmarks beside their peers and write docs/benchmarks.md
 	$(WITH_JAVA) $(PY) -m benchmarks $(BENCH)
 
-soak: $(INSTALLED) ## kill and resume at random points for SOAK_SECONDS (300)
+soak: $(INSTALLED) ## kill and resume at random points for SOAK_SECONDS (300); then random tests with many more examples
 	$(WITH_JAVA) $(PY) -m tests.soak --seconds $(SOAK_SECONDS)
 	$(WITH_JAVA) $(PY) -m tests.connector_soak --seconds $(SOAK_SECONDS)
+	HYPOTHESIS_PROFILE=soak SOAK_SECONDS=$(SOAK_SECONDS) \
+		$(PY) -m pytest $(TWO_AT_ONCE) -m "hypothesis and not spark" --timeout 3600 --verbose
 
 services: ## install the Debian packages that tests use (needs root; otherwise says what is missing)
 	@tools/services.sh

@@ -134,14 +134,27 @@ def object_server() -> Iterator[ObjectServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def new_clients() -> Iterator[None]:
+    """Clients of object stores are kept by their arguments, and the environment is none of them."""
+    from s3fs import S3FileSystem
+
+    S3FileSystem.clear_instance_cache()
+    yield
+    S3FileSystem.clear_instance_cache()
+
+
 @pytest.fixture
-def bucket(object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def bucket(
+    object_server: ObjectServer, new_clients: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
     """A new bucket, to be reached as users reach theirs: by what the environment says."""
     from s3fs import S3FileSystem
 
     from tests.objects import ACCESS, Faults
 
-    for name, value in {**ACCESS, "AWS_ENDPOINT_URL": object_server.url}.items():
+    access = {**ACCESS, "AWS_ENDPOINT_URL": object_server.url}
+    for name, value in access.items():
         monkeypatch.setenv(name, value)
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "FSSPEC_S3_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -149,8 +162,8 @@ def bucket(object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-credentials"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HEADRACE_CACHE_DIR", str(tmp_path / "machine"))
-    # Clients are kept by their arguments, and the environment is none of them.
-    S3FileSystem.clear_instance_cache()
     yield object_server.make_bucket()
     object_server.faults = Faults()
-    S3FileSystem.clear_instance_cache()
+    # A client takes half a second to make and some megabytes, so that most tests of a file share one.
+    if any(os.environ.get(name) != value for name, value in access.items()):
+        S3FileSystem.clear_instance_cache()

@@ -1,7 +1,7 @@
 """How hard tests try: Hypothesis' profiles, and how many keys of an operator are looked at alone.
 
-``HYPOTHESIS_PROFILE`` names one. ``check`` is what everybody waits for, so it tries few examples; ``soak`` is for a
-machine that has the night, and tries many. Both draw anew each time, and print how to repeat what failed.
+``HYPOTHESIS_PROFILE`` names one. ``check`` is what everybody waits for, so it tries few examples; ``soak`` tries as
+many as a machine can in about ``SOAK_SECONDS``. Both draw anew each time, and print how to repeat what failed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from headrace.testing import operators
 
 CHECK: Final = 40
 """How many examples a test tries that says nothing else."""
-SOAK: Final = 25 * CHECK
+CHECK_SECONDS: Final = 12
+"""How long all random tests take with that."""
 
 
 def load_profile(name: str | None = None) -> None:
@@ -24,7 +25,8 @@ def load_profile(name: str | None = None) -> None:
     settings.register_profile(
         "check", max_examples=CHECK, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
     )
-    settings.register_profile("soak", settings.get_profile("check"), max_examples=SOAK)
+    times = max(1, int(float(os.environ.get("SOAK_SECONDS", "300"))) // CHECK_SECONDS)
+    settings.register_profile("soak", settings.get_profile("check"), max_examples=times * CHECK)
     chosen = name or os.environ.get("HYPOTHESIS_PROFILE") or "check"
     settings.load_profile(chosen)
     if chosen == "check":

@@ -149,25 +149,8 @@ def test_a_negative_time_to_play_is_refused() -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(500)
-def test_the_demo_ends_by_itself_and_resumes(tmp_path: Path) -> None:
-    from tests.cli.processes import run_headrace
-
-    first = run_headrace("demo", "--seconds", "2", "--rate", "2000", cwd=tmp_path)
-    assert first.returncode == 0, first.stderr
-    assert "the demo has ended" in first.stdout
-    assert "Traceback" not in first.stderr
-    command = next(line for line in first.stdout.splitlines() if "views tweet-" in line).split("   ")[0].split()
-    told = run_headrace(*command[command.index("state") :], cwd=tmp_path)
-    assert int(told.stdout) > 0
-    second = run_headrace("demo", "--seconds", "1", "--rate", "2000", cwd=tmp_path)
-    assert "resuming at epoch" in second.stdout
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.timeout(500)
-def test_what_the_demo_says_to_try_works_while_it_stays(tmp_path: Path) -> None:
-    from tests.cli.processes import start_headrace
+def test_what_the_demo_says_to_try_works_while_it_stays_and_the_next_one_resumes(tmp_path: Path) -> None:
+    from tests.cli.processes import run_headrace, start_headrace
 
     with start_headrace("demo", "--seconds", "2", "--rate", "2000", "--stay", cwd=tmp_path) as playing:
         assert playing.stdout is not None
@@ -185,6 +168,14 @@ def test_what_the_demo_says_to_try_works_while_it_stays(tmp_path: Path) -> None:
             assert told.strip() == answer
         os.killpg(playing.pid, signal.SIGINT)
         assert playing.wait(30) == 0
+    second = run_headrace("demo", "--seconds", "1", "--rate", "2000", cwd=tmp_path)
+    assert second.returncode == 0, second.stderr
+    assert "resuming at epoch" in second.stdout
+    assert "the demo has ended" in second.stdout
+    assert "Traceback" not in second.stderr
+    command = next(line for line in second.stdout.splitlines() if "views tweet-" in line).split("   ")[0].split()
+    told = run_headrace(*command[command.index("state") :], cwd=tmp_path)
+    assert int(told.stdout) > 0
 
 
 def test_a_port_that_is_taken_keeps_no_demo_from_serving(store_path: Path) -> None:

@@ -10,14 +10,19 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import headrace as hr
 from headrace.model import crash
 from headrace.model.crash import ENVIRONMENT
 
+WORKER_STRIKES = "TESTS_WORKER_STRIKES"
+"""In the environment: at which point, from which epoch on, a worker is killed; each point once."""
 START = 1_700_000_000_000_000
 MINUTE = 60_000_000
 
@@ -45,6 +50,34 @@ class PageTotal(hr.Record):
     clicks: int
 
 
+class WorkerStrikes:
+    """Kills the worker that is the first at a point. It travels with a function, and wakes up where that arrives."""
+
+    def __init__(self, folder: Path, epochs: Mapping[str, int]) -> None:
+        self.folder = folder
+        self.epochs = dict(epochs)
+        self.driver = os.getpid()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if os.getpid() != self.driver:
+            awake.append(crash.planned(self))
+            awake[-1].__enter__()
+
+    def __call__(self, point: str, epoch: int) -> None:
+        if point not in self.epochs or epoch < self.epochs[point]:
+            return
+        try:
+            (self.folder / f"struck-{point}-self").touch(exist_ok=False)
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+awake: list[AbstractContextManager[None]] = []
+"""Held for as long as the process lives."""
+
+
 class Visits(hr.Process[Click, Visit, str]):
     """Counts clicks per user until the user has been quiet for a while, then tells the visit."""
 
@@ -54,6 +87,9 @@ class Visits(hr.Process[Click, Visit, str]):
     quiet: hr.Timer
     odd: hr.Side[Click]
     seen: hr.Counter
+
+    def __init__(self, strikes: WorkerStrikes | None = None) -> None:
+        self.strikes = strikes
 
     def on_event(self, event: Click, ctx: hr.Context[str]) -> None:
         self.clicks.set(self.clicks.get(0) + event.n)
@@ -95,11 +131,11 @@ def make_click(i: int, rng: random.Random) -> Click:
     return Click(user, f"page-{rng.randrange(12)}", hr.Timestamp(at), rng.randrange(1, 10))
 
 
-def build(folder: Path, rows: int, per_epoch: int) -> hr.App:
+def build(folder: Path, rows: int, per_epoch: int, strikes: WorkerStrikes | None = None) -> hr.App:
     app = hr.App("crash")
     source = hr.source.generator(make_click, rate=None, total=rows, per_epoch=per_epoch, partitions=2, seed=7)
     clicks = app.read("clicks", source, Click, time=Click.at, out_of_order="5s")
-    visits = clicks.where("n > 1").key_by(Click.user).process(Visits())
+    visits = clicks.where("n > 1").key_by(Click.user).process(Visits(strikes))
     visits.write(hr.sink.files(str(folder / "visits"), format="json"))
     visits.side(Visits.odd).write(hr.sink.files(str(folder / "odd"), format="csv"))
     totals = visits.key_by(Visit.page).process(Totals())
@@ -115,7 +151,8 @@ def prepare() -> None:
 
 def main(folder: str, rows: str, per_epoch: str, until: str) -> None:
     prepare()
-    app = build(Path(folder), int(rows), int(per_epoch))
+    told = json.loads(os.environ.get(WORKER_STRIKES, "{}"))
+    app = build(Path(folder), int(rows), int(per_epoch), WorkerStrikes(Path(folder), told) if told else None)
     store = str(Path(folder) / "store")
     app.run(until=until, store=store, parallelism=2, master="local[2]", plain=True)  # type: ignore[arg-type]
 

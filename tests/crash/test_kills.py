@@ -2,11 +2,12 @@
 
 One run is killed at each point in turn, each time some epochs further on, and resumed with the next point planned: so
 every recovery also starts from a store that was recovered before. After some of the kills the store loses what Spark
-wrote into it.
+wrote into it. Workers are killed in one run, one point after the other.
 """
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from headrace.model.crash import POINTS
 from tests.crash.files import lose_newest_offsets, lose_spark_folder, written
 from tests.crash.processes import start_program, wait_for_orphans
+from tests.crash.program import WORKER_STRIKES
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -42,7 +44,7 @@ STRIKES = (
 )
 
 PER_EPOCH = 600
-EPOCHS = len(STRIKES) + 12
+EPOCHS = len(STRIKES) + 8
 ROWS = EPOCHS * PER_EPOCH
 TIMEOUT_S = 240
 
@@ -53,14 +55,14 @@ def run_to_the_end(folder: Path) -> None:
     assert process.returncode == 0, output
 
 
-def run_until_struck(folder: Path, strike: Strike, epoch: int, kill: str) -> None:
-    struck = folder / f"struck-{strike}-{kill}"
+def run_until_struck(folder: Path, strike: Strike, epoch: int) -> None:
+    struck = folder / f"struck-{strike}"
     process = start_program(
-        folder, ROWS, PER_EPOCH, {"point": strike.point, "epoch": epoch, "kill": kill, "once": str(struck)}
+        folder, ROWS, PER_EPOCH, {"point": strike.point, "epoch": epoch, "kill": "driver", "once": str(struck)}
     )
     output, _ = process.communicate(timeout=TIMEOUT_S)
     assert struck.exists(), f"{strike} was never reached:\n{output}"
-    assert process.returncode == (-signal.SIGKILL if kill == "driver" else 0), f"{strike}:\n{output}"
+    assert process.returncode == -signal.SIGKILL, f"{strike}:\n{output}"
     wait_for_orphans(process.pid)
     if strike.lose is not None:
         strike.lose(folder / "store")
@@ -80,15 +82,18 @@ def test_a_run_killed_at_every_point_in_turn_loses_and_doubles_nothing(
     tmp_path: Path, expected: dict[str, list[str]]
 ) -> None:
     for number, strike in enumerate(STRIKES):
-        run_until_struck(tmp_path, strike, -1 if strike.point in LATE else number + 1, "driver")
+        run_until_struck(tmp_path, strike, -1 if strike.point in LATE else number + 1)
     run_to_the_end(tmp_path)
     assert written(tmp_path) == expected
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("point", ["state_opening", "in_function", "outputs_staged"])
 def test_a_killed_worker_costs_a_retry_and_nothing_else(
-    point: str, tmp_path: Path, expected: dict[str, list[str]]
+    tmp_path: Path, expected: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_until_struck(tmp_path, Strike(point), 2, "self")
+    strikes = {"state_opening": 2, "in_function": 4, "outputs_staged": 6}
+    monkeypatch.setenv(WORKER_STRIKES, json.dumps(strikes))
+    run_to_the_end(tmp_path)
+    for point in strikes:
+        assert (tmp_path / f"struck-{point}-self").exists(), f"{point} was never reached"
     assert written(tmp_path) == expected

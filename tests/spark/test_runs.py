@@ -73,13 +73,19 @@ def newest(rows: list[Total]) -> dict[str, Total]:
 
 
 def sums_app(
-    rows: list[Event], sink: Any, *, per_epoch: int | None = None, fn: Callable[[Event], Event] | None = None
+    rows: list[Event],
+    sink: Any,
+    *,
+    per_epoch: int | None = None,
+    fn: Callable[[Event], Event] | None = None,
+    named: str | None = None,
 ) -> hr.App:
     app = hr.App("sums")
     stream = app.read("events", hr.source.items(rows, per_epoch=per_epoch), Event, time=Event.at)
     if fn is not None:
         stream = stream.map(fn, output=Event)
-    stream.key_by(Event.key).process(Sums()).write(sink)
+    sums = stream.key_by(Event.key).process(Sums())
+    (sums if named is None else sums.named(named, was="sums")).write(sink)
     return app
 
 
@@ -87,57 +93,36 @@ def run(app: hr.App, spark: Any, store: Path, until: Any = "caught_up", **settin
     app.start(until=until, spark=spark, store=str(store), **{"parallelism": 2, "epoch": "100ms", **settings}).wait()
 
 
-def test_state_is_kept_per_key_across_epochs(spark: Any, store_path: Path) -> None:
-    rows, sink = events(100), hr.sink.collect()
-    run(sums_app(rows, sink, per_epoch=25), spark, store_path)
-    assert len(sink.rows) == 100
-    assert newest(sink.rows) == expected_totals(rows)
-
-
-def test_a_python_step_before_the_exchange_gives_the_same(spark: Any, store_path: Path) -> None:
-    rows, sink = events(100), hr.sink.collect()
-    run(sums_app(rows, sink, fn=lambda event: event.replace(n=event.n * 2)), spark, store_path)
-    assert newest(sink.rows) == expected_totals([row.replace(n=row.n * 2) for row in rows])
-
-
-def test_a_second_run_resumes_where_the_first_ended(spark: Any, store_path: Path) -> None:
-    rows, sink = events(100), hr.sink.collect()
-    run(sums_app(rows[:60], sink), spark, store_path)
-    run(sums_app(rows, sink), spark, store_path)
-    assert len(sink.rows) == 100, "nothing is read twice"
-    assert newest(sink.rows) == expected_totals(rows)
-
-
-@pytest.mark.parametrize(("first", "then"), [(2, 3), (3, 1), (1, 4)])
-def test_parallelism_changes_at_any_restart(spark: Any, store_path: Path, first: int, then: int) -> None:
-    rows, sink = events(200, keys=40), hr.sink.collect()
-    run(sums_app(rows[:80], sink), spark, store_path, parallelism=first)
-    run(sums_app(rows[:150], sink), spark, store_path, parallelism=then)
-    run(sums_app(rows, sink), spark, store_path, parallelism=first)
-    assert newest(sink.rows) == expected_totals(rows)
-
-
-def test_a_lost_spark_log_is_rebuilt_from_the_manifest(spark: Any, store_path: Path) -> None:
-    rows, sink = events(100), hr.sink.collect()
-    run(sums_app(rows[:60], sink, per_epoch=20), spark, store_path)
+def test_state_is_kept_over_epochs_restarts_a_lost_spark_log_and_a_new_name(spark: Any, store_path: Path) -> None:
+    rows, sink = events(120), hr.sink.collect()
+    run(sums_app(rows[:40], sink, per_epoch=15), spark, store_path)
+    assert newest(sink.rows) == expected_totals(rows[:40]), "over epochs"
+    run(sums_app(rows[:70], sink), spark, store_path)
+    assert newest(sink.rows) == expected_totals(rows[:70]), "over a restart"
     shutil.rmtree(store_path / "spark")
-    run(sums_app(rows, sink, per_epoch=20), spark, store_path)
-    assert len(sink.rows) == 100
-    assert newest(sink.rows) == expected_totals(rows)
+    run(sums_app(rows[:100], sink), spark, store_path)
+    assert newest(sink.rows) == expected_totals(rows[:100]), "without Spark's log"
+    run(sums_app(rows, sink, named="renamed"), spark, store_path)
+    assert newest(sink.rows) == expected_totals(rows), "under another name"
+    assert len(sink.rows) == len(rows), "nothing is read twice"
 
 
-def test_lost_manifests_are_refused_in_words(spark: Any, store_path: Path) -> None:
-    run(sums_app(events(10), hr.sink.collect()), spark, store_path)
-    shutil.rmtree(store_path / "manifests")
-    with pytest.raises(Refused, match="no manifest"):
-        run(sums_app(events(20), hr.sink.collect()), spark, store_path)
+def test_parallelism_changes_at_any_restart(spark: Any, store_path: Path) -> None:
+    rows, sink = events(200, keys=40), hr.sink.collect()
+    for parallelism, upto in ((2, 60), (3, 110), (1, 150), (4, 200)):
+        run(sums_app(rows[:upto], sink), spark, store_path, parallelism=parallelism)
+        assert newest(sink.rows) == expected_totals(rows[:upto]), f"on {parallelism} shards"
+    assert len(sink.rows) == len(rows)
 
 
-def test_fresh_starts_over(spark: Any, store_path: Path) -> None:
+def test_fresh_starts_over_and_lost_manifests_are_refused_in_words(spark: Any, store_path: Path) -> None:
     rows, sink = events(20), hr.sink.collect()
     run(sums_app(rows, hr.sink.collect()), spark, store_path)
     run(sums_app(rows, sink), spark, store_path, fresh=True)
     assert newest(sink.rows) == expected_totals(rows)
+    shutil.rmtree(store_path / "manifests")
+    with pytest.raises(Refused, match="no manifest"):
+        run(sums_app(events(40), sink), spark, store_path)
 
 
 def test_a_failing_function_is_reported_with_its_line_key_and_row(spark: Any, store_path: Path) -> None:
@@ -159,19 +144,19 @@ def test_a_failing_function_is_reported_with_its_line_key_and_row(spark: Any, st
     assert newest(sink.rows) == expected_totals(rows), "the store is resumable after the fix"
 
 
-def test_errors_take_the_rows_that_fail(spark: Any, store_path: Path) -> None:
-    def broken(event: Event) -> Event:
+def test_a_python_step_before_the_exchange_gives_rows_and_errors(spark: Any, store_path: Path) -> None:
+    def twice(event: Event) -> Event:
         if event.n % 10 == 3:
             raise ValueError("three")
-        return event
+        return event.replace(n=event.n * 2)
 
     good, bad = hr.sink.collect(), hr.sink.collect()
     app = hr.App("sums")
-    stream = app.read("events", hr.source.items(events(40)), Event).map(broken, output=Event)
+    stream = app.read("events", hr.source.items(events(40)), Event).map(twice, output=Event)
     stream.errors.write(bad)
     stream.key_by(Event.key).process(Sums()).write(good)
     run(app, spark, store_path)
-    assert len(good.rows) == 36
+    assert newest(good.rows) == expected_totals([row.replace(n=row.n * 2) for row in events(40) if row.n % 10 != 3])
     assert sorted(json.loads(row.row)["n"] for row in bad.rows) == [3, 13, 23, 33]
 
 
@@ -193,25 +178,16 @@ def test_a_bad_row_stops_the_job_with_file_and_line(spark: Any, store_path: Path
     assert "a.json:2" in str(caught.value)
 
 
-def test_bad_rows_go_to_errors_where_those_are_read(spark: Any, store_path: Path, tmp_path: Path) -> None:
+def test_new_files_are_picked_up_and_their_bad_rows_go_to_errors(spark: Any, store_path: Path, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
-    (folder / "a.json").write_text('{"key":"a","at":"2024-01-01T00:00:00Z","n":1}\nnot json\n')
     good, bad = hr.sink.collect(), hr.sink.collect()
-    run(json_app(folder, good, bad), spark, store_path)
-    assert [row.key for row in good.rows] == ["a"]
-    assert len(bad.rows) == 1
-    assert b"not json" in bad.rows[0].row
-
-
-def test_new_files_are_picked_up(spark: Any, store_path: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
-    sink = hr.sink.collect()
     for name in ("a", "b"):
-        (folder / f"{name}.json").write_text(json.dumps({"key": name, "at": "2024-01-01T00:00:00Z"}) + "\n")
-        run(json_app(folder, sink), spark, store_path)
-    assert [row.key for row in sink.rows] == ["a", "b"]
+        row = json.dumps({"key": name, "at": "2024-01-01T00:00:00Z"})
+        (folder / f"{name}.json").write_text(f"{row}\nnot json {name}\n")
+        run(json_app(folder, good, bad), spark, store_path)
+    assert [row.key for row in good.rows] == ["a", "b"]
+    assert [bytes(row.row).strip() for row in bad.rows] == [b"not json a", b"not json b"]
 
 
 def quiet_app(rows: list[Event], sink: Any, where: str | None = None, per_epoch: int | None = None) -> hr.App:
@@ -264,28 +240,23 @@ def wait_until(holds: Callable[[], bool], timeout_s: float = 60) -> None:
         time.sleep(0.05)
 
 
-def reminder_app(sink: Any) -> hr.App:
+def reminder_app(sink: Any, count: int = 3) -> hr.App:
     app = hr.App("reminders")
-    app.read("events", hr.source.items(events(3)), Event).key_by(Event.key).process(Reminder()).write(sink)
+    app.read("events", hr.source.items(events(count)), Event).key_by(Event.key).process(Reminder()).write(sink)
     return app
 
 
-def test_wall_clock_timers_fire_with_no_input_flowing(spark: Any, store_path: Path) -> None:
-    sink = hr.sink.collect()
-    running = reminder_app(sink).start(spark=spark, store=str(store_path), parallelism=2, epoch="100ms")
-    wait_until(lambda: len(sink.rows) == 3)
-    running.stop()
-    assert sorted(row.key for row in sink.rows) == ["k0", "k1", "k2"]
-
-
-def test_overdue_wall_clock_timers_fire_after_a_restart(spark: Any, store_path: Path) -> None:
+def test_wall_clock_timers_fire_with_no_input_flowing_and_overdue_ones_after_a_restart(
+    spark: Any, store_path: Path
+) -> None:
     sink = hr.sink.collect()
     run(reminder_app(sink), spark, store_path)
     assert sink.rows == []
-    time.sleep(0.4)
-    running = reminder_app(sink).start(spark=spark, store=str(store_path), parallelism=2, epoch="100ms")
-    wait_until(lambda: len(sink.rows) == 3)
+    time.sleep(0.4)  # until they are overdue
+    running = reminder_app(sink, 5).start(spark=spark, store=str(store_path), parallelism=2, epoch="100ms")
+    wait_until(lambda: len(sink.rows) == 5)
     running.stop()
+    assert sorted(row.key for row in sink.rows) == ["k0", "k1", "k2", "k3", "k4"]
 
 
 def test_a_second_driver_is_refused_or_takes_over(spark: Any, store_path: Path) -> None:
@@ -296,16 +267,6 @@ def test_a_second_driver_is_refused_or_takes_over(spark: Any, store_path: Path) 
     run(reminder_app(hr.sink.collect()), spark, store_path, takeover=True)
     with pytest.raises(Fenced):
         first.wait(30)
-
-
-def test_a_renamed_step_keeps_its_state(spark: Any, store_path: Path) -> None:
-    rows, sink = events(60), hr.sink.collect()
-    run(sums_app(rows[:30], hr.sink.collect()), spark, store_path)
-    app = hr.App("sums")
-    stream = app.read("events", hr.source.items(rows), Event, time=Event.at)
-    stream.key_by(Event.key).process(Sums()).named("renamed", was="sums").write(sink)
-    run(app, spark, store_path)
-    assert newest(sink.rows) == expected_totals(rows)
 
 
 def test_two_keyed_steps_run_in_one_job(spark: Any, store_path: Path) -> None:

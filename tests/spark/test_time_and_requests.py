@@ -116,27 +116,21 @@ class Twice(hr.AsyncFunction[Beat, Answer]):
         return Answer(row.n, row.n * self.factor)
 
 
-@pytest.mark.parametrize("wait", ["epoch", "carry"])
-def test_requests_in_workers_answer_every_row_once(spark: Any, store_path: Path, wait: Any) -> None:
-    app = hr.App("ask")
-    sink = hr.sink.collect()
-    stream = app.read("beats", hr.source.items(beats(200), per_epoch=60, partitions=2), Beat, time=Beat.at)
-    stream.map_async(Twice(), ordered=False, wait=wait, capacity=20).write(sink)
-    run(app, spark, store_path, "drained")
-    assert sorted((row.n, row.twice) for row in sink.rows) == [(n, n * 2) for n in range(200)]
-
-
 async def find(kind: str) -> Answer | None:
     return Answer(len(kind), 0) if kind == "row" else None
 
 
-def test_lookups_in_workers_find_each_value(spark: Any, store_path: Path) -> None:
-    app = hr.App("find")
-    sink = hr.sink.collect()
-    rows = [*beats(50), *beats(50, kind="other")]
-    stream = app.read("beats", hr.source.items(rows, per_epoch=40), Beat)
-    found = stream.lookup(find, by=Beat.kind, cache="10m")
-    found.select(n="left.n", size="right.n").write(sink)
-    run(app, spark, store_path)
-    assert sorted((row.n, row.size) for row in sink.rows if row.size is not None) == [(n, 3) for n in range(50)]
-    assert len(sink.rows) == 100
+def test_requests_in_workers_answer_every_row_once_and_lookups_find_each_value(spark: Any, store_path: Path) -> None:
+    app = hr.App("ask")
+    rows = [*beats(100), *beats(100, kind="other")]
+    stream = app.read("beats", hr.source.items(rows, per_epoch=60, partitions=2), Beat, time=Beat.at)
+    waited, carried, found = hr.sink.collect(), hr.sink.collect(), hr.sink.collect()
+    stream.map_async(Twice(), ordered=False, capacity=20).named("waits").write(waited)
+    stream.map_async(Twice(), ordered=False, wait="carry", capacity=20).named("carries").write(carried)
+    looked = stream.lookup(find, by=Beat.kind, cache="10m").named("looks")
+    looked.select(n="left.n", size="right.n").write(found)
+    run(app, spark, store_path, "drained")
+    for sink in (waited, carried):
+        assert sorted((row.n, row.twice) for row in sink.rows) == sorted((row.n, row.n * 2) for row in rows)
+    assert sorted((row.n, row.size) for row in found.rows if row.size is not None) == [(n, 3) for n in range(100)]
+    assert len(found.rows) == 200
