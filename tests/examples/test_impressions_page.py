@@ -12,13 +12,14 @@ import headrace as hr
 from tests.examples.browser import files_of, open_browser
 from tests.examples.programs import EXAMPLES, load_program
 from tests.query.served import Served
+from tests.services import free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.browser
 
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 """How long the browser may take until it shows what is expected; nothing waits that long when all is well."""
 
 
@@ -97,11 +98,11 @@ def test_the_page_shows_the_counters_and_follows_them(browser: Browser, origin: 
 
 
 def test_the_page_goes_on_when_the_server_comes_back(browser: Browser, origin: str, job: Job) -> None:
+    http_port = free_port()
     with browser.new_context() as context:
         page = context.new_page()
-        with Served(job.path, origins=[origin]) as served:
+        with Served(job.path, origins=[origin], http_port=http_port) as served:
             served.wait_for(0)
-            http_port = served.http_port
             page.goto(f"{origin}/?api={served.url}&tweet=tweet-5")
             expect(page, "#views", "95")
         expect(page, "#status", "the server is away; trying again")
@@ -111,6 +112,27 @@ def test_the_page_goes_on_when_the_server_comes_back(browser: Browser, origin: s
             served.wait_for(1)
             expect(page, "#views", "100")
             expect(page, "#status", "epoch 1, live")
+
+
+def test_a_page_that_is_opened_before_the_first_epoch_goes_on_with_it(
+    browser: Browser, origin: str, tmp_path: Path
+) -> None:
+    with Served(tmp_path / "store", origins=[origin]) as served, browser.new_context() as context:
+        page = context.new_page()
+        # Both streams are refused once, and a browser does not repeat one that was.
+        with (
+            page.expect_response(lambda got: got.status == 503 and "&key=" in got.url, timeout=PATIENCE_MS),
+            page.expect_response(lambda got: got.status == 503 and "&key=" not in got.url, timeout=PATIENCE_MS),
+        ):
+            page.goto(f"{origin}/?api={served.url}&tweet=tweet-1")
+        expect(page, "#status", "the server is away; trying again")
+        job = Job(tmp_path)
+        with job.h:
+            job.see("tweet-1", 3, "12:00:01")
+            job.epoch("12:00:02")
+            expect(page, "#views", "3")
+            expect(page, "#tweets", "1")
+            expect(page, "#status", "epoch 0, live")
 
 
 def test_a_page_from_elsewhere_is_told_nothing(browser: Browser, origin: str, job: Job) -> None:

@@ -28,7 +28,7 @@ class Sender:
     """One connection of a client."""
 
     def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -71,14 +71,14 @@ class Threaded:
         for name, taken in self._streams.named.items():
             self.log.make_stream(name, taken.partitions)
         self._thread.start()
-        assert self._listening.wait(20)
+        assert self._listening.wait(60)
         self.sender = Sender(self.port)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.sender.close()
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(20)
+        self._thread.join(60)
         self._loop.close()
         self.log.close()
 
@@ -114,5 +114,5 @@ class Process:
     def stop(self) -> tuple[int, dict[str, Any]]:
         """Asks it to end; its exit code, and the last that it said."""
         self._process.send_signal(signal.SIGTERM)
-        told, _ = self._process.communicate(timeout=30)
+        told, _ = self._process.communicate(timeout=60)
         return self._process.returncode, json.loads(told.splitlines()[-1])

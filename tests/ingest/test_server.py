@@ -120,11 +120,11 @@ def test_limits_are_kept(tmp_path: Path) -> None:
 
 def test_what_waits_is_bounded_and_others_are_asked_to_come_back(tmp_path: Path) -> None:
     with Threaded(tmp_path / "log", pending_bytes=1000) as server:
-        slow = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        slow = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         slow.putrequest("POST", "/streams/clicks/events")
         slow.putheader("Content-Length", "900")
         slow.endheaders(b'{"pad":"' + b"x" * 800)
-        ends = time.monotonic() + 20
+        ends = time.monotonic() + 60
         while server.sender.ask("GET", "/health").body["pending_bytes"] < 800:
             assert time.monotonic() < ends
         refused = Sender(server.port).send({"pad": "x" * 500})
@@ -189,7 +189,7 @@ def test_events_are_taken_over_tls(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     with Threaded(tmp_path / "log", tls_cert=str(certificate), tls_key=str(key)) as server:
         trusting = ssl.create_default_context(cafile=str(certificate))
-        connection = http.client.HTTPSConnection("localhost", server.port, timeout=30, context=trusting)
+        connection = http.client.HTTPSConnection("localhost", server.port, timeout=60, context=trusting)
         connection.request("POST", "/streams/clicks/events", b'{"n": 1}')
         assert connection.getresponse().status == 200
         connection.close()
@@ -206,7 +206,7 @@ def test_a_web_page_may_send_only_where_it_was_named(tmp_path: Path) -> None:
 
 
 def test_a_rate_is_kept(tmp_path: Path) -> None:
-    with Threaded(tmp_path / "log", max_rate=3) as server:
+    with Threaded(tmp_path / "log", max_rate=1) as server:
         answers = [server.sender.send({"n": n}) for n in range(30)]
         refused = [each for each in answers if each.status == 429]
         assert refused and refused[0].headers["retry-after"] == "1"
@@ -264,7 +264,7 @@ class Storm:
     def _send(self, sender: int) -> None:
         names = [f"{sender}-{n}" for n in range(self._events)]
         while names:
-            self.up.wait(30)
+            self.up.wait(60)
             connection = Sender(self.port)
             try:
                 while names:
@@ -290,7 +290,7 @@ def test_after_kill_9_in_a_storm_every_answered_event_is_there_once(tmp_path: Pa
         else:
             storm.start(server.port)
         for _ in range(60):
-            assert storm.enough.acquire(timeout=30)
+            assert storm.enough.acquire(timeout=60)
         storm.up.clear()
         server.kill()
         kept = Counter(msgspec.json.decode(each)["id"] for each in read(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Coroutine
@@ -17,6 +18,8 @@ from headrace.query.serving import bind
 from headrace.query.store import Store
 
 FOLLOW_S = 0.002
+PATIENCE_S = 60.0
+"""How long anything may take on a busy machine; nothing waits that long when all is well."""
 
 
 class Served:
@@ -31,14 +34,17 @@ class Served:
         tls: ssl.SSLContext | None = None,
         port: int = 0,
         http_port: int = 0,
+        held_bytes: int | None = None,
         **options: Any,
     ) -> None:
-        self._path = path
+        """``held_bytes``: so few does the system hold for a client of HTTP that does not read; else it is megabytes."""
+        self.path = path
         self._access = Access(users)
         self._limits = limits or Limits()
         self._tls = tls
         self._options = options
         self._wanted = port, http_port
+        self._held_bytes = held_bytes
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
 
@@ -53,13 +59,13 @@ class Served:
     def __exit__(self, *_: object) -> None:
         self.run(self._stop())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         self.loop.close()
 
     async def _start(self) -> None:
         self.service = Service(
-            lambda: Store(self._path),
-            where=str(self._path),
+            lambda: Store(self.path),
+            where=str(self.path),
             access=self._access,
             limits=self._limits,
             follow_s=FOLLOW_S,
@@ -69,29 +75,33 @@ class Served:
         self.resp = RespServer(self.service)
         port, http_port = self._wanted
         listener, http_listener = bind("127.0.0.1", port), bind("127.0.0.1", http_port)
+        if self._held_bytes is not None:
+            # Every connection that is accepted has what the listening socket has.
+            http_listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._held_bytes)
         self.port, self.http_port = listener.getsockname()[1], http_listener.getsockname()[1]
         await self.resp.start(listener, self._tls)
         await self.http.start(http_listener)
         self.service.start()
 
     async def _stop(self) -> None:
+        self.service.let_go()
         await self.http.stop()
         await self.resp.stop()
         await self.service.stop()
 
     def wait_for(self, epoch: int) -> None:
         """Comes back when the server answers from that epoch."""
-        assert self.run(self.service.wait_for_epoch(epoch, 10)) is not None
+        assert self.run(self.service.wait_for_epoch(epoch, PATIENCE_S)) is not None
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Comes back when the server has noticed something in its own time, as a client that has gone."""
 
         async def looking() -> None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while not holds():
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0.001)
 
         self.run(looking())
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(2 * PATIENCE_S)

@@ -225,7 +225,7 @@ def test_tls_hides_what_is_read(store: str, tmp_path: Path) -> None:
             assert client.mget([f"count.views:{i}" for i in range(3000)]) == [None] * 3000
         with socket.create_connection(("127.0.0.1", served.port)) as plain:
             plain.sendall(b"PING\r\n")
-            plain.settimeout(10)
+            plain.settimeout(60)
             assert b"PONG" not in _read_all(plain)
         context = ssl.create_default_context()
         with pytest.raises(ssl.SSLError), socket.create_connection(("127.0.0.1", served.port)) as doubting:
@@ -255,11 +255,11 @@ def test_commands_beyond_the_rate_are_refused(store: str, tmp_path: Path, audite
     with Served(store, limits=Limits(commands_per_second=20)) as served, connect(served) as client:
         served.wait_for(0)
         with client.pipeline(transaction=False) as pipeline:
-            for _ in range(100):
+            for _ in range(1000):
                 pipeline.get("count.views:a")
             answers = pipeline.execute(raise_on_error=False)
         refused = [each for each in answers if isinstance(each, redis.ResponseError)]
-        assert 60 <= len(refused) <= 90
+        assert 500 <= len(refused) <= 990, "even where they took some seconds"
         assert "more than 20 commands per second" in str(refused[0])
     assert any("commands per second" in line for line in audited)
 
@@ -271,7 +271,8 @@ def test_the_rate_of_a_user_counts_over_all_their_connections(store: str, tmp_pa
     with Served(store, users=users) as served:
         served.wait_for(0)
         refused = 0
-        for _ in range(3):
+        # No connection alone says too much, and all together do even within some seconds.
+        for _ in range(40):
             with connect(served, password=token) as client, client.pipeline(transaction=False) as pipeline:
                 for _ in range(20):
                     pipeline.get("count.views:a")
@@ -315,7 +316,7 @@ def test_connections_beyond_the_limit_are_told_so(store: str, audited: list[str]
         held = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(2)]
         served.until(lambda: served.resp.connections == 2)
         with socket.create_connection(("127.0.0.1", served.port)) as third:
-            third.settimeout(10)
+            third.settimeout(60)
             assert b"max number of clients reached" in _read_all(third)
         held.pop().close()
         served.until(lambda: served.resp.connections == 1)
@@ -341,7 +342,7 @@ def test_connections_beyond_the_limit_are_told_so(store: str, audited: list[str]
 def test_clients_that_keep_a_connection_for_nothing_are_ended(store: str, limits: Limits, sent: bytes) -> None:
     with Served(store, limits=limits) as served, socket.create_connection(("127.0.0.1", served.port)) as client:
         client.sendall(sent)
-        client.settimeout(20)
+        client.settimeout(60)
         _read_all(client)
         served.until(lambda: served.resp.connections == 0)
 
@@ -354,7 +355,7 @@ def test_clients_that_never_name_themselves_are_ended(store: str, tmp_path: Path
         Served(store, users=users, limits=limits) as served,
         socket.create_connection(("127.0.0.1", served.port)) as client,
     ):
-        client.settimeout(20)
+        client.settimeout(60)
         assert _read_all(client) == b""
 
 
@@ -364,13 +365,14 @@ def test_a_client_that_asks_and_does_not_read_is_held_up_and_then_ended(tmp_path
     limits = Limits(unread_s=1.0)
     with Served(made.path, limits=limits) as served, socket.create_connection(("127.0.0.1", served.port)) as client:
         served.wait_for(0)
+        served.until(lambda: served.resp.connections == 1)
+        [connection] = list(served.resp._connections)
         request = b"*2\r\n$3\r\nGET\r\n$15\r\ncount.views:big\r\n"
         client.setblocking(False)
         sent = 0
         with pytest.raises(BlockingIOError):
             while sent < 2**30:
                 sent += client.send(request * 1000)
-        [connection] = list(served.resp._connections)
         served.until(lambda: connection.full)
         assert connection.transport.get_write_buffer_size() < 8 * 2**20, "what is asked for is not answered ahead"
         with connect(served) as other:
@@ -386,7 +388,7 @@ def test_a_client_that_reads_late_gets_everything(tmp_path: Path) -> None:
         client.sendall(b"*2\r\n$3\r\nGET\r\n$15\r\ncount.views:big\r\n" * 300 + b"*1\r\n$4\r\nQUIT\r\n")
         [connection] = list(served.resp._connections)
         served.until(lambda: connection.full)
-        client.settimeout(20)
+        client.settimeout(60)
         answer = _read_all(client)
         assert answer.endswith(b"+OK\r\n")
         assert answer.count(b"$200002\r\n") == 300

@@ -46,7 +46,7 @@ def test_a_value_is_the_body_and_its_epoch_is_in_the_headers(served: Served) -> 
 
 def test_curl_reads_a_value(served: Served) -> None:
     done = subprocess.run(
-        ["curl", "-sS", "--fail", f"{served.url}{STATE}/totals/a"], capture_output=True, check=True, timeout=30
+        ["curl", "-sS", "--fail", f"{served.url}{STATE}/totals/a"], capture_output=True, check=True, timeout=60
     )
     assert json.loads(done.stdout) == {"tweet": "a", "views": 3, "mean": 13 / 3}
 
@@ -205,11 +205,11 @@ def test_a_reader_waits_for_the_epoch_it_wrote(tmp_path: Path) -> None:
         served.wait_for(tweets.push(("a", "12:01", 1)))
         assert fetch(served.url, "/health").json == {"status": "ok", "lag_epochs": 0}
         answers = []
-        path = f"{STATE}/watch.seen/a?wait_epoch=1&timeout=20s"
+        path = f"{STATE}/watch.seen/a?wait_epoch=1&timeout=60s"
         reader = threading.Thread(target=lambda: answers.append(fetch(served.url, path)))
         reader.start()
         tweets.push(("a", "12:02", 1))
-        reader.join(20)
+        reader.join(60)
         assert [(answer.json, answer.headers["headrace-epoch"]) for answer in answers] == [(2, "1")]
         early = fetch(served.url, f"{STATE}/watch.seen/a?wait_epoch=7&timeout=10ms")
         assert (early.status, early.json["error"]["found"]) == (504, "epoch 1")

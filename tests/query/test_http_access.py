@@ -51,7 +51,7 @@ def test_a_token_is_asked_for_and_opens_what_its_user_may_read(
         assert fetch(served.url, f"{changes}?state=hourly", Authorization=f"Bearer {web}").status == 403
         assert len(fetch(served.url, STATE, Authorization=f"Bearer {everything}").json["states"]) > 5
         done = subprocess.run(
-            ["curl", "-sS", "-u", f"web:{web}", f"{served.url}{STATE}/watch.seen/b"], capture_output=True, timeout=30,
+            ["curl", "-sS", "-u", f"web:{web}", f"{served.url}{STATE}/watch.seen/b"], capture_output=True, timeout=60,
             check=True,
         )  # fmt: skip
         assert done.stdout == b"1"
@@ -69,7 +69,7 @@ def test_a_user_who_is_taken_out_hears_nothing_more(
     token = add_user(users, "web", ())
     with Served(path, users=users) as served:
         served.wait_for(0)
-        connection = http.client.HTTPConnection("localhost", served.http_port, timeout=20)
+        connection = http.client.HTTPConnection("localhost", served.http_port, timeout=60)
         headers = {"Authorization": f"Bearer {token}"}
         connection.request("GET", "/v1/jobs/tweets/changes?state=watch.seen&key=a", headers=headers)
         stream = connection.getresponse()
@@ -89,7 +89,7 @@ def test_https_is_spoken_with_a_certificate(path: Path, tmp_path: Path) -> None:
         served.wait_for(0)
         done = subprocess.run(
             ["curl", "-sS", "--cacert", str(trusted), f"{served.url}{STATE}/watch.seen/a"], capture_output=True,
-            timeout=30, check=True,
+            timeout=60, check=True,
         )  # fmt: skip
         assert done.stdout == b"1"
 
@@ -113,10 +113,14 @@ def test_who_asks_too_often_is_told_to_wait(path: Path, tmp_path: Path) -> None:
     users.write_text(users.read_text().replace("states =", "commands_per_second = 3\nstates ="))
     with Served(path, users=users) as served:
         served.wait_for(0)
-        answers = [fetch(served.url, f"{STATE}/watch.seen/a", Authorization=f"Bearer {token}") for _ in range(8)]
-        assert {answer.status for answer in answers} == {200, 429}
-        assert answers[0].status == 200
-        assert next(each for each in answers if each.status == 429).headers["retry-after"] == "1"
+        statuses = []
+        # Where requests take long they are not too many; some of them come close behind each other.
+        while 429 not in statuses and len(statuses) < 500:
+            answer = fetch(served.url, f"{STATE}/watch.seen/a", Authorization=f"Bearer {token}")
+            statuses.append(answer.status)
+        assert statuses[0] == 200
+        assert set(statuses) == {200, 429}
+        assert answer.headers["retry-after"] == "1"
 
 
 def test_a_connection_that_never_asks_is_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,22 +128,24 @@ def test_a_connection_that_never_asks_is_closed(path: Path, monkeypatch: pytest.
     with Served(path) as served:
         served.wait_for(0)
         for begun in (b"", b"GET /v1/jobs HTTP/1.1\r\nHost: lo"):
-            with socket.create_connection(("127.0.0.1", served.http_port), timeout=20) as line:
+            with socket.create_connection(("127.0.0.1", served.http_port), timeout=60) as line:
                 line.sendall(begun)
                 assert line.recv(100) == b""
         # One that was answered stays open, until a second request begins and never ends.
-        with socket.create_connection(("127.0.0.1", served.http_port), timeout=20) as line:
+        monkeypatch.setattr(http_server, "HEAD_TIMEOUT_S", 60.0)
+        with socket.create_connection(("127.0.0.1", served.http_port), timeout=60) as line:
             line.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             answer = b""
             while not answer.endswith(b"}"):
                 answer += line.recv(1000)
             assert answer.startswith(b"HTTP/1.1 200")
+            monkeypatch.setattr(http_server, "HEAD_TIMEOUT_S", 0.05)
             line.sendall(b"GET /hea")
             assert line.recv(100) == b""
 
 
 def test_headers_without_end_cost_no_memory(path: Path) -> None:
-    with Served(path) as served, socket.create_connection(("127.0.0.1", served.http_port), timeout=20) as line:
+    with Served(path) as served, socket.create_connection(("127.0.0.1", served.http_port), timeout=60) as line:
         try:
             line.sendall(b"GET /health HTTP/1.1\r\n")
             for i in range(5_000):

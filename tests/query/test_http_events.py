@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ class Listener:
     """A client of server-sent events."""
 
     def __init__(self, served: Served, path: str, last: str = "") -> None:
-        self._connection = http.client.HTTPConnection("localhost", served.http_port, timeout=20)
+        self._connection = http.client.HTTPConnection("localhost", served.http_port, timeout=60)
         self._connection.request("GET", path, headers={"Last-Event-ID": last} if last else {})
         self.answer = self._connection.getresponse()
         self.last = last
@@ -131,6 +132,24 @@ def test_a_stream_without_changes_gives_signs_of_life(
         listener.epoch()
         assert listener.answer.readline() == b": alive\n"
         assert listener.answer.readline().startswith(b"id: 0-")
+
+
+def test_a_server_that_stops_ends_streams_and_waits_by_itself(tweets: Tweets, caplog: pytest.LogCaptureFixture) -> None:
+    waiting = None
+    with Served(tweets.path) as served:
+        served.wait_for(0)
+        listener = Listener(served, f"{CHANGES}?state=watch.seen&key=a")
+        assert listener.epoch() == [("a", 1)]
+        waiting = http.client.HTTPConnection("localhost", served.http_port, timeout=60)
+        waiting.request("GET", "/v1/jobs/tweets/state?wait_epoch=99&timeout=60s")
+        # Both wait for what will never come: an epoch after this one.
+        served.until(lambda: len(served.service._waiting) == 2)
+    with listener, contextlib.closing(waiting):
+        assert listener.answer.read() == b"", "the stream ended whole; cut off, reading would raise"
+        refused = waiting.getresponse()
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert "being stopped" in refused.read().decode()
+    assert [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
 
 
 def test_listeners_that_leave_are_forgotten(tweets: Tweets, served: Served) -> None:

@@ -7,7 +7,7 @@ import io
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.query.http import columns, downloads
+from headrace.query.access import Limits
+from headrace.query.http import columns, server
 from headrace.query.http.columns import derive_schema, to_batch
 from headrace.query.http.jobs import DOWNLOADS
 from tests.query.made_store import MadeStore, lists, maps, timers, values
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::headrace.HeadraceWarning")
 STATE = "/v1/jobs/tweets/state"
 ARROW = "application/vnd.apache.arrow.stream"
 MANY = 40_000
+BUFFER_BYTES = 4096
 
 
 @pytest.fixture(scope="module")
@@ -137,47 +139,58 @@ def test_windows_are_a_row_per_key_and_window(tmp_path: Path) -> None:
         )
 
 
+def ask_and_not_read(served: Served) -> socket.socket:
+    """A client that asks for a whole state and takes its first bytes only; the buffers do not hold the others."""
+    line = socket.socket()
+    line.settimeout(60)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+    line.connect(("127.0.0.1", served.http_port))
+    line.sendall(f"GET {STATE}/many?format=json HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert line.recv(12) == b"HTTP/1.1 200"
+    return line
+
+
+def read_rest(line: socket.socket) -> bytes:
+    """What lay in the client's own buffer when it was cut off, if it was."""
+    got = bytearray()
+    with suppress(ConnectionResetError):
+        while part := line.recv(65_536):
+            got += part
+    return bytes(got)
+
+
 def test_only_so_many_downloads_run_at_once_and_clients_that_leave_make_room(served: Served) -> None:
-    request = f"GET {STATE}/many?format=json HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
-    lines = []
-    try:
+    with Served(served.path, held_bytes=BUFFER_BYTES) as small, ExitStack() as lines:
+        small.wait_for(0)
         for _ in range(DOWNLOADS):
-            line = socket.create_connection(("127.0.0.1", served.http_port), timeout=20)
-            # A small window: the server cannot finish before somebody reads.
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            line.sendall(request)
-            assert line.recv(12) == b"HTTP/1.1 200"
-            lines.append(line)
-        jobs = served.app.jobs
-        if jobs.downloads == DOWNLOADS:
-            refused = fetch(served.url, f"{STATE}/many?format=json")
-            assert (refused.status, refused.headers["retry-after"]) == (503, "2")
-            assert fetch(served.url, f"{STATE}/many/key-7").json == 7
-    finally:
-        for line in lines:
-            line.close()
-    served.until(lambda: served.app.jobs.downloads == 0)
-    assert fetch(served.url, f"{STATE}/many?format=json").status == 200
+            lines.enter_context(ask_and_not_read(small))
+        refused = fetch(small.url, f"{STATE}/many?format=json")
+        assert (refused.status, refused.headers["retry-after"]) == (503, "2")
+        assert fetch(small.url, f"{STATE}/many/key-7").json == 7
+        lines.close()
+        small.until(lambda: small.app.jobs.downloads == 0)
+        assert fetch(small.url, f"{STATE}/many?format=json").status == 200
 
 
-def test_a_client_that_stops_reading_is_cut_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "STALL_S", 0.1)
-    with socket.socket() as line:
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        line.settimeout(20)
-        line.connect(("127.0.0.1", served.http_port))
-        for _ in range(20):
-            # More than the buffers between both can hold.
-            line.sendall(f"GET {STATE}/many?format=json HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        served.until(lambda: served.app.jobs.downloads > 0)
-        served.until(lambda: served.app.jobs.downloads == 0)
-        got = bytearray()
-        with suppress(ConnectionResetError):
-            while part := line.recv(65_536):
-                got += part
-        # What lay in buffers may still come; the end of the answer does not.
-        assert got.startswith(b"HTTP/1.1 200")
-        assert not got.endswith(b"0\r\n\r\n")
+def test_a_client_that_stops_reading_is_cut_off(served: Served) -> None:
+    with Served(served.path, held_bytes=BUFFER_BYTES, limits=Limits(unread_s=0.2)) as impatient:
+        impatient.wait_for(0)
+        with ask_and_not_read(impatient) as line:
+            impatient.until(lambda: impatient.app.jobs.downloads == 0)
+            assert len(read_rest(line)) < MANY, "an answer has many bytes for each key"
+
+
+def test_a_server_that_stops_cuts_off_who_does_not_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "STOP_S", 0.3)
+    with Served(served.path, held_bytes=BUFFER_BYTES) as stopping:
+        stopping.wait_for(0)
+        line = ask_and_not_read(stopping)
+    with line:
+        assert len(read_rest(line)) < MANY
+    told = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert told == ["the server stops; connections cut off in the middle of an answer: 1"]
 
 
 @pytest.mark.parametrize(

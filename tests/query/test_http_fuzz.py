@@ -31,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def ask(served: Served, method: str, path: str, body: bytes | None = None, headers: Any = None) -> int:
-    connection = http.client.HTTPConnection("localhost", served.http_port, timeout=20)
+    connection = http.client.HTTPConnection("localhost", served.http_port, timeout=60)
     try:
         connection.request(method, path, body, headers or {})
         answer = connection.getresponse()
@@ -126,7 +126,7 @@ def test_any_wish_for_changes_is_answered(served: Served, query: list[tuple[str,
     data=st.one_of(st.binary(max_size=500), st.binary(max_size=60).map(lambda b: b"GET /" + b + b" HTTP/1.1\r\n\r\n"))
 )
 def test_any_bytes_leave_the_server_standing(served: Served, data: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", served.http_port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", served.http_port), timeout=60) as line:
         line.sendall(data)
         line.shutdown(socket.SHUT_WR)
         answer = line.recv(65_536)
@@ -136,7 +136,7 @@ def test_any_bytes_leave_the_server_standing(served: Served, data: bytes) -> Non
 
 def test_many_half_requests_cost_little_memory(served: Served) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    lines = [socket.create_connection(("127.0.0.1", served.http_port), timeout=20) for _ in range(200)]
+    lines = [socket.create_connection(("127.0.0.1", served.http_port), timeout=60) for _ in range(200)]
     try:
         for line in lines:
             line.sendall(b"POST /v1/jobs/tweets/state/watch.seen/get HTTP/1.1\r\nHost: localhost\r\n")

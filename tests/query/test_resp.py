@@ -437,13 +437,13 @@ def test_a_reader_waits_for_an_epoch_or_for_its_own_event(store_path: Path) -> N
 
         def wait() -> None:
             with redis.Redis(port=served.port) as other:
-                answers.append(other.execute_command("HEADRACE.WAIT", 1, 10_000))
+                answers.append(other.execute_command("HEADRACE.WAIT", 1, 60_000))
 
         waiting = threading.Thread(target=wait)
         waiting.start()
         served.until(lambda: bool(served.service._waiting))
         made.epoch({"count": [values("views", [("a", 5)])]})
-        waiting.join(10)
+        waiting.join(60)
         assert answers == [1]
         assert client.get("count.views:a") == b"5"
         for wrong in (("x", 1), ("views", "{", 1), (1, -5), (1, 10**9), (1, 2, 3, 4)):

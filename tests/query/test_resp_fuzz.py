@@ -40,7 +40,7 @@ def faults(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtur
 def exchange(served: Served, pieces: list[bytes]) -> bytes:
     """Sends bytes, says that there will be no more, and reads until the server closes."""
     with socket.create_connection(("127.0.0.1", served.port)) as client:
-        client.settimeout(20)
+        client.settimeout(60)
         answer = []
         try:
             for piece in pieces:
@@ -132,7 +132,7 @@ def test_evil_requests_cost_next_to_nothing(served: Served, faults: pytest.LogCa
     held = []
     for _ in range(EVIL_AT_ONCE):
         client = socket.create_connection(("127.0.0.1", served.port))
-        client.settimeout(20)
+        client.settimeout(60)
         with contextlib.suppress(ConnectionError):
             client.sendall(evil)
         held.append(client)

@@ -34,7 +34,7 @@ def messages(listener: Any, count: int) -> list[tuple[str, str, Any]]:
     """The next messages: kind, channel, JSON of what they say."""
     found = []
     while len(found) < count:
-        message = listener.get_message(timeout=10)
+        message = listener.get_message(timeout=60)
         assert message is not None, f"no message behind {found}"
         if message["type"] in ("message", "pmessage"):
             found.append((message["type"], message["channel"].decode(), msgspec.json.decode(message["data"])))
@@ -48,7 +48,7 @@ def listen(served: Served, protocol: int, *channels: str, patterns: tuple[str, .
     if patterns:
         listener.psubscribe(*patterns)
     for _ in range(len(channels) + len(patterns)):
-        assert listener.get_message(timeout=10) is not None
+        assert listener.get_message(timeout=60) is not None
     return listener
 
 
@@ -90,9 +90,9 @@ def test_patterns_are_told_of_keys_and_states(served: Served, made: MadeStore) -
 def test_messages_come_in_the_form_that_was_chosen(served: Served, made: MadeStore) -> None:
     listener = redis.Redis(port=served.port, db=1).pubsub()
     listener.subscribe("count.views:a")
-    assert listener.get_message(timeout=10) is not None
+    assert listener.get_message(timeout=60) is not None
     made.epoch({"count": [values("views", [("a", 7)])]})
-    message = listener.get_message(timeout=10)
+    message = listener.get_message(timeout=60)
     assert message is not None and msgspec.msgpack.decode(message["data"]) == 7
     listener.close()
 
@@ -155,11 +155,11 @@ def test_a_user_hears_only_of_states_they_may_read(made: MadeStore, tmp_path: Pa
         listener = redis.Redis(port=served.port, password=token).pubsub()
         with pytest.raises(redis.exceptions.NoPermissionError):
             listener.subscribe("fraud.shops:c")
-            listener.get_message(timeout=10)
+            listener.get_message(timeout=60)
         listener.close()
         listener = redis.Redis(port=served.port, password=token).pubsub()
         listener.psubscribe("*")
-        assert listener.get_message(timeout=10) is not None
+        assert listener.get_message(timeout=60) is not None
         made.epoch({"fraud": [maps("shops", [("c", "y", 2)])]})
         made.epoch({"count": [values("views", [("a", 9)])]})
         assert ("pmessage", "count.views:a", 9) in messages(listener, 2)

@@ -27,7 +27,7 @@ class Talk:
     """One connection, word by word; errors are told by their text."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._reader = hiredis.Reader()
 
     def ask(self, *words: bytes | str) -> Any:

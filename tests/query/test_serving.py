@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -29,6 +30,7 @@ from headrace.query.serving import Options, bind
 from tests.cli.calling import call
 from tests.query.kinds import make_kinds, publish_kinds
 from tests.query.made_store import MadeStore, values
+from tests.services import free_port
 
 SOURCES = str(Path(__file__).resolve().parents[2] / "src")
 
@@ -65,9 +67,9 @@ class Running:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        code = self.process.wait(30)
+        code = self.process.wait(60)
         for reader in self._readers:
-            reader.join(30)
+            reader.join(60)
         return code
 
 
@@ -94,7 +96,7 @@ def serving(*words: str) -> Iterator[Running]:
 
 
 def connect(port: int, **options: Any) -> redis.Redis:
-    return redis.Redis(port=port, retry=Retry(NoBackoff(), 0), socket_timeout=20, **options)
+    return redis.Redis(port=port, retry=Retry(NoBackoff(), 0), socket_timeout=90, **options)
 
 
 def listening(port: int) -> bool:
@@ -130,6 +132,21 @@ def test_machines_are_told_in_json(store_path: Path) -> None:
         assert listening_["event"] == "listening"
         assert (serving_["epoch"], serving_["app"], serving_["port"]) == (0, "tweets", listening_["port"])
         assert running.end() == 0
+
+
+def test_ctrl_c_ends_open_streams_of_changes_without_a_word(store_path: Path) -> None:
+    make_kinds(store_path)
+    with serving(str(store_path), "--port", "0", "--http-port", "0", "--json") as running:
+        port = json.loads(running.wait_line('.*"serving".*')[0])["http_port"]
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", "/v1/jobs/tweets/changes?state=count.views&key=a")
+        stream = connection.getresponse()
+        while stream.readline() != b"event: epoch\n":
+            pass
+        assert running.end(signal.SIGINT) == 0
+        assert stream.read().endswith(b"\n\n"), "the stream is whole; cut off, reading would raise"
+        connection.close()
+        assert not running.errors
 
 
 def test_a_store_that_is_not_there_yet_is_waited_for(store_path: Path) -> None:
@@ -187,7 +204,7 @@ def test_a_replica_in_another_folder_shows_its_lag_and_outlives_the_store(store_
         running.wait_line("epoch 0")
         with connect(port, decode_responses=True) as client:
             made.epoch({"count": [values("views", [("a", 2)])]})
-            assert client.execute_command("HEADRACE.WAIT", 1, 20_000) == 1
+            assert client.execute_command("HEADRACE.WAIT", 1, 60_000) == 1
             assert client.get("count.views:a") == "2"
             store_path.rename(tmp_path / "elsewhere")
             wait_until(lambda: client.info("headrace")["trouble"])
@@ -196,7 +213,7 @@ def test_a_replica_in_another_folder_shows_its_lag_and_outlives_the_store(store_
             assert client.info("replication")["master_link_status"] == "down"
             (tmp_path / "elsewhere").rename(store_path)
             made.epoch({"count": [values("views", [("a", 3)])]})
-            assert client.execute_command("HEADRACE.WAIT", 2, 20_000) == 2
+            assert client.execute_command("HEADRACE.WAIT", 2, 60_000) == 2
         assert running.end() == 0
 
 
@@ -249,11 +266,6 @@ def alive(pid: int) -> bool:
 # --- beside a job
 
 
-def free_port() -> int:
-    with bind("127.0.0.1", 0) as probe:
-        return int(probe.getsockname()[1])
-
-
 def test_a_server_beside_a_job_answers_while_it_runs_and_ends_with_it(store_path: Path) -> None:
     port, said = free_port(), []
     settings = Settings(store=str(store_path), serve=port)
@@ -264,7 +276,7 @@ def test_a_server_beside_a_job_answers_while_it_runs_and_ends_with_it(store_path
         with connect(port) as client:
             assert client.get("count.views:a") == b"1"
             made.epoch({"count": [values("views", [("a", 2)])]})
-            assert client.execute_command("HEADRACE.WAIT", 1, 20_000) == 1
+            assert client.execute_command("HEADRACE.WAIT", 1, 60_000) == 1
             assert client.get("count.views:a") == b"2"
     assert not listening(port)
 

@@ -92,7 +92,7 @@ class Answer(msgspec.Struct):
 
 def fetch(url: str, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:
     """One request; underscores in names of headers are dashes."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
     try:
         sent = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         names = {name.replace("_", "-"): value for name, value in headers.items()}

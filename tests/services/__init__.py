@@ -30,9 +30,18 @@ def missing(reason: str) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody else is given while this process lives; servers of a test may come and go on it.
+
+    It stays bound, and nobody listens: whoever connects is refused, and a server that names it may have it, as it says
+    ``SO_REUSEADDR`` itself. Tests run side by side: a port that was free a moment ago may be somebody else's by now.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    port = int(held.getsockname()[1])
+    # The descriptor stays open until the process ends.
+    held.detach()
+    return port
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ import headrace as hr
 from headrace.errors import Fenced, ProgramError, SinkFailed, SinkUnavailable
 from headrace.model.crash import Crash
 from headrace.model.rows import codec_of
+from headrace.sinks import kafka_release
 from headrace.sinks.contract import Sink
 from headrace.testing.sinks import SinkTarget, Staging, stage_rows, verify_sink
 from tests.services.messages import read_messages
@@ -127,14 +129,24 @@ def test_a_driver_that_was_thought_dead_is_shut_out_in_the_middle_of_its_transac
     assert sales_in(kafka, topic) == [*SALES, Sale("new", 1)]
 
 
-def test_an_epoch_that_outlasts_its_transaction_is_continued_where_it_was(kafka: Broker, tmp_path: Path) -> None:
+def test_an_epoch_that_outlasts_its_transaction_is_continued_where_it_was(
+    kafka: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_s = 0.0
+
+    def let_time_pass() -> None:
+        nonlocal passed_s
+        passed_s += 30
+
+    clock = SimpleNamespace(time=time.time, sleep=time.sleep, monotonic=lambda: time.monotonic() + passed_s)
+    monkeypatch.setattr(kafka_release, "time", clock)
     topic = kafka.topic(new_name())
-    made = hr.sink.kafka(topic, brokers=kafka.bootstrap, transaction_timeout_ms=1500)
+    made = hr.sink.kafka(topic, brokers=kafka.bootstrap, transaction_timeout_ms=60_000)
     sink = started(made)
     staging = Staging(tmp_path)
     parts = stage_rows(sink, CODEC, staging, 0, [SALES[:3], SALES[3:6], SALES[6:]])
     slow = staging.release(0)
-    slow.meanwhile, slow.meanwhile_at, slow.dies_at = lambda: time.sleep(0.6), 1, 2
+    slow.meanwhile, slow.meanwhile_at, slow.dies_at = let_time_pass, 1, 2
     with suppress(Crash):
         sink.release(parts, slow)
     assert len(sales_in(kafka, topic)) == 6, "what could not wait is out"
@@ -260,7 +272,7 @@ def test_a_missing_topic_is_told_with_the_command_that_makes_it_or_is_made(kafka
     assert len(read_messages(kafka.bootstrap, other)) == 1, "topics of rows are made too"
     from confluent_kafka.admin import AdminClient
 
-    made = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(topic, timeout=10).topics[topic]
+    made = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(topic, timeout=60).topics[topic]
     assert len(made.partitions) == 3
 
 

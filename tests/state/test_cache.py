@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -94,6 +95,31 @@ def test_two_caches_of_one_process_know_of_each_other(tmp_path: Path) -> None:
     two.put("c", fill(10))
     assert "a" in names(tmp_path)
     assert held.size == 10
+
+
+def open_files_of(folder: Path) -> list[str]:
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(each))
+    return [name for name in found if name.startswith(f"{folder}/")]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system does not tell what is open")
+def test_what_a_cache_holds_open_is_closed_when_neither_it_nor_a_mapped_file_is_left(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    cache = FileCache(one, limit_bytes=15)
+    held = cache.open("a", fill(10))
+    del cache
+    FileCache(two, limit_bytes=15).open("x", fill(1))
+    assert f"{one}/.in-use" in open_files_of(one), "a file of it is still mapped"
+    FileCache(one, limit_bytes=15).put("b", fill(10))
+    assert names(one) == ["a", "b"], "and is not evicted"
+    del held
+    FileCache(tmp_path / "three", limit_bytes=15).open("x", fill(1))
+    assert open_files_of(one) == open_files_of(two) == []
+    again = FileCache(one, limit_bytes=15).open("a", never)
+    assert again.to_pybytes() == b"x" * 10
 
 
 HOLDS = """

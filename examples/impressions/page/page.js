@@ -6,55 +6,83 @@ const asked = new URLSearchParams(location.search);
 const job = `${asked.get("api") ?? "http://localhost:8399"}/v1/jobs/impressions`;
 const SHOWN = 10;
 const WINDOWS = 24;
+const AGAIN_MS = 1000;
 
 const views = new Map(); // tweet → views
 const byId = (id) => document.getElementById(id);
 let epoch = 0;
-let followed = null; // the stream of changes of one tweet
+let changed = new Set(); // tweets that changed since all were read the last time
+let followed = null; // ends the stream of changes of one tweet
 let drawing = 0; // answers may overtake each other; the last question counts
 
-/** Every tweet there is, a page of keys after the other. */
+/** Every tweet there is, a page of keys after the other. What changes meanwhile is newer than what is read. */
 async function readAll() {
+  const since = (changed = new Set());
+  const found = new Map();
   let after = "0";
   while (after !== null) {
     const answer = await fetch(`${job}/state/totals?limit=1000&after=${after}`);
     if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
     const page = await answer.json();
-    for (const { key, value } of page.entries) views.set(key, value.views);
+    for (const { key, value } of page.entries) found.set(key, value.views);
     after = page.next;
   }
+  if (since !== changed) return; // it is being read again
+  for (const tweet of [...views.keys()]) if (!found.has(tweet) && !since.has(tweet)) views.delete(tweet);
+  for (const [tweet, count] of found) if (!since.has(tweet)) views.set(tweet, count);
+}
+
+/**
+ * A stream of changes that goes on whatever happens. EventSource tries again by itself when its connection is lost, but
+ * never again when it was answered with an error, as by a server that waits for the first epoch of its job.
+ */
+function follow(what, listeners) {
+  let source = null;
+  let again = 0;
+  function begin() {
+    source = new EventSource(`${job}/changes?${what}`);
+    for (const [name, listener] of Object.entries(listeners)) source.addEventListener(name, listener);
+    source.addEventListener("error", () => {
+      if (source.readyState === EventSource.CLOSED) again = setTimeout(begin, AGAIN_MS);
+    });
+  }
+  begin();
+  return () => {
+    clearTimeout(again);
+    source.close();
+  };
 }
 
 /** Follows all tweets: each event is a key and its new value; `epoch` says that all of an epoch has come. */
 function followAll() {
-  const changes = new EventSource(`${job}/changes?state=totals`);
-  changes.addEventListener("change", (event) => {
-    const { key, value } = JSON.parse(event.data);
-    if (value === null) views.delete(key);
-    else views.set(key, value.views);
+  follow("state=totals", {
+    change: (event) => {
+      const { key, value } = JSON.parse(event.data);
+      changed.add(key);
+      if (value === null) views.delete(key);
+      else views.set(key, value.views);
+    },
+    epoch: (event) => {
+      epoch = JSON.parse(event.data).epoch;
+      draw();
+      drawRecent();
+    },
+    reset: () => readAll().then(draw, fail),
+    error: () => fail("the server is away; trying again"),
+    // The first read begins when the stream is open, so nothing that changes in between is missed.
+    open: () => readAll().then(draw, fail),
   });
-  changes.addEventListener("epoch", (event) => {
-    epoch = JSON.parse(event.data).epoch;
-    draw();
-    drawRecent();
-  });
-  changes.addEventListener("reset", () => {
-    views.clear();
-    readAll().then(draw, fail);
-  });
-  changes.addEventListener("error", () => fail("the server is away; trying again"));
-  // The first read begins when the stream is open, so nothing that changes in between is missed.
-  changes.addEventListener("open", () => readAll().then(draw, fail));
 }
 
 /** Follows one tweet by its key: its value comes at once, and then whenever it changes. */
 function followOne(tweet) {
-  followed?.close();
+  followed?.();
   byId("views").textContent = "–";
-  followed = new EventSource(`${job}/changes?state=totals&key=${encodeURIComponent(tweet)}`);
-  followed.addEventListener("change", (event) => {
-    const { value } = JSON.parse(event.data);
-    byId("views").textContent = value === null ? "no" : value.views.toLocaleString("en");
+  followed = follow(`state=totals&key=${encodeURIComponent(tweet)}`, {
+    change: (event) => {
+      const { value } = JSON.parse(event.data);
+      byId("views").textContent = value === null ? "no" : value.views.toLocaleString("en");
+    },
   });
   drawRecent();
 }

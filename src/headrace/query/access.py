@@ -63,7 +63,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     unfinished_s: float = 30.0
     """How long a request may take to arrive, and a client to name itself where it has to."""
     unread_s: float = 60.0
-    """How long a client may leave replies unread that it has asked for."""
+    """How long a client may leave replies unread that it has asked for, over either protocol."""
     idle_s: float = 0.0
     """How long a client may say nothing; 0: forever."""
 

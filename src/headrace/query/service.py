@@ -89,10 +89,19 @@ class Service:
         """Comes back when the store was looked at once: what could be read then is answered from."""
         await self._looked.wait()
 
-    async def stop(self) -> None:
-        """Ends following, and lets everybody go who waits."""
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing newer will come: who waits should say so, and end."""
+        return self._stop.is_set()
+
+    def let_go(self) -> None:
+        """Lets everybody go who waits, now and from now on: comes before protocols are ended, which wait for them."""
         self._stop.set()
         self._wake()
+
+    async def stop(self) -> None:
+        """Ends following, and lets everybody go who waits."""
+        self.let_go()
         if self._thread is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
 
@@ -107,7 +116,7 @@ class Service:
     # --- waiting
 
     async def wait_for(self, reached: Callable[[Snapshot], bool], timeout_s: float) -> Snapshot | None:
-        """The first snapshot of which that is true; None where the time is up before."""
+        """The first snapshot of which that is true; None where the time is up before, or the server is stopped."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + timeout_s
         while True:

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 PORT: Final = 6399
 LOOPBACK: Final = "127.0.0.1"
+FIRST_LOOK_S: Final = 5.0
+"""So long a server that starts waits for the store before it lets anybody in. A browser whose stream of changes is
+answered with an error, as before the first epoch, does not try again; one that is not let in does."""
 _GC: Final = (50_000, 50, 50)
 """Answers make no garbage that has to be looked for; looking often would only hold everybody up."""
 _SWITCH_S: Final = 0.001
@@ -160,13 +163,8 @@ async def serve_alone(options: Options, tell: Tell, stop: asyncio.Event, *, shar
     first = _First(options, ports, tell)
     service.listen(first)
     service.start()
-    if shared:
-        # Others may answer on this port already: whoever connects must not meet one that has read nothing yet.
-        looking = asyncio.ensure_future(service.looked())
-        ending = asyncio.ensure_future(stop.wait())
-        await asyncio.wait([looking, ending], return_when=asyncio.FIRST_COMPLETED)
-        looking.cancel()
-        ending.cancel()
+    # Others may answer on a shared port already: whoever connects must not meet one that has read nothing yet.
+    await _first_look(service, stop, None if shared else FIRST_LOOK_S)
     await resp.start(listener, tls)
     if http is not None:
         faces.append(await _start_http(options, service, http, tls))
@@ -175,9 +173,19 @@ async def serve_alone(options: Options, tell: Tell, stop: asyncio.Event, *, shar
     try:
         await stop.wait()
     finally:
+        service.let_go()
         for end in faces:
             await end()
         await service.stop()
+
+
+async def _first_look(service: Service, stop: asyncio.Event, timeout_s: float | None) -> None:
+    """Comes back when the store was looked at once, when the server is to end, or when the time is up."""
+    looking = asyncio.ensure_future(service.looked())
+    ending = asyncio.ensure_future(stop.wait())
+    await asyncio.wait([looking, ending], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    looking.cancel()
+    ending.cancel()
 
 
 def make_service(options: Options) -> Service:

@@ -6,7 +6,9 @@ Invariants of the cache of files, which all processes of a user on a machine sha
 - a file appears under its name whole and verified, or not at all;
 - beyond the limit files go, those used longest ago first, but none that a living process has mapped: deleting that one
   would free no space. Each process may overshoot by a sixteenth of the limit before it looks;
-- what killed processes left half-fetched goes after a day.
+- what killed processes left half-fetched goes after a day;
+- the file that tells who uses what stays open while a cache or a mapped file needs it; it is closed when a cache of
+  another folder is used for the first time, or the process ends.
 """
 
 from __future__ import annotations
@@ -84,6 +86,7 @@ class FileCache:
         self._lock = threading.Lock()
         self._unseen_bytes = limit_bytes
         """Put here since the last look at the whole folder; at first nobody has looked."""
+        self._marks: _Marks | None = None
 
     def path(self, name: str) -> Path:
         return self.folder / name
@@ -91,7 +94,7 @@ class FileCache:
     def open(self, name: str, fetch: Callable[[Path], None]) -> pa.Buffer:
         """The content, mapped; ``fetch`` writes a local copy when there is none. In use while the buffer lives."""
         path = self.path(name)
-        marks = _marks_of(self.folder)
+        marks = self._held_marks()
         for _ in range(_OPEN_ATTEMPTS):
             held = marks.hold(name)
             try:
@@ -150,7 +153,7 @@ class FileCache:
         """Deletes unused files, oldest first, until the rest fits; answers how many went."""
         with self._lock:
             self._unseen_bytes = 0
-            marks = _marks_of(self.folder)
+            marks = self._held_marks()
             files = sorted(self._files(), key=lambda file: file[0])
             total = sum(size for _, size, _ in files)
             gone = 0
@@ -165,6 +168,13 @@ class FileCache:
                         total -= size
                         gone += 1
             return gone
+
+    def _held_marks(self) -> _Marks:
+        marks = self._marks
+        # Locks do not pass to a process that was forked; it takes its own.
+        if marks is None or marks.pid != os.getpid():
+            marks = self._marks = _marks_of(self)
+        return marks
 
     def _files(self) -> Iterator[tuple[int, int, Path]]:
         """When last used, size and path of every file; half-fetched ones go if they are old."""
@@ -187,7 +197,11 @@ class _Marks:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = open(folder / _MARKS, "a+b")  # noqa: SIM115 - held as long as the process lives
+        self.pid = os.getpid()
+        self.caches: weakref.WeakSet[FileCache] = weakref.WeakSet()
+        """Who may mark files here; buffers that are mapped outlive them."""
+        # A bare descriptor: at the end of the process the system closes it, behind every thread that still uses it.
+        self._file = os.open(folder / _MARKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
         self._let_go: deque[str] = deque()
@@ -217,6 +231,17 @@ class _Marks:
                 if free:
                     self._unlock(name)
 
+    @property
+    def needed(self) -> bool:
+        """Whether a cache is there to mark files, or a buffer for which one is marked."""
+        with self._lock:
+            self._settle()
+            return bool(self._counts) or len(self.caches) > 0
+
+    def close(self) -> None:
+        """Lets go of all that this process has marked."""
+        os.close(self._file)
+
     def _settle(self) -> None:
         while self._let_go:
             name = self._let_go.popleft()
@@ -244,10 +269,19 @@ _known_marks: dict[tuple[int, Path], _Marks] = {}
 _known_marks_lock = threading.Lock()
 
 
-def _marks_of(folder: Path) -> _Marks:
-    """One object per folder and process: closing any handle of the file would let go of all its locks."""
-    key = (os.getpid(), folder.absolute())
+def _marks_of(cache: FileCache) -> _Marks:
+    """One object per folder and process: closing any handle of the file would let go of all its locks.
+
+    Those that nobody needs any more are closed here, under the lock, and not when they are collected: a new object for
+    the same folder could hold locks by then.
+    """
+    key = (os.getpid(), cache.folder.absolute())
     with _known_marks_lock:
-        if key not in _known_marks:
-            _known_marks[key] = _Marks(folder)
-        return _known_marks[key]
+        for known, marks in list(_known_marks.items()):
+            # Those of the process that this one was forked from are not ours to close.
+            if known != key and marks.pid == key[0] and not marks.needed:
+                del _known_marks[known]
+                marks.close()
+        marks = _known_marks.get(key) or _known_marks.setdefault(key, _Marks(cache.folder))
+        marks.caches.add(cache)
+        return marks

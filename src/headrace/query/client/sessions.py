@@ -23,7 +23,7 @@ from typing_extensions import TypeVar
 from headrace.errors import HeadraceError, ProgramError
 from headrace.query.client.answers import Told, Version, Wire
 from headrace.query.client.refusals import unreachable
-from headrace.query.client.steps import Behind, Line, Lost, Open, Pause, Server, Steps
+from headrace.query.client.steps import Behind, Line, Lost, Open, Pause, Server, Silent, Steps
 
 T = TypeVar("T")
 
@@ -93,7 +93,9 @@ class Session:
                 # One that says nothing must leave time for the others.
                 answer = yield from request(wire, self._left(deadline) / (1 if len(self.servers) == 1 else 2))
             except Lost as lost:
-                last = str(lost)
+                if not last or not isinstance(lost, Silent):
+                    # That the time was up says less than what went wrong before.
+                    last = str(lost)
                 self._drop(wire)
                 if was_idle:
                     # The server closed it while nobody used it; that says nothing of the server itself.

@@ -1,14 +1,13 @@
 """Answers that take their time: whole states and streams of events. A client that stops reading is let go.
 
 While an answer is on its way the snapshot it is made from stays open; so a stream that nobody takes from ends after
-`STALL_S`, and only so many may be on their way at once.
+`Limits.unread_s`, and only so many may be on their way at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Final
 
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
@@ -16,8 +15,6 @@ from starlette.types import Message, Receive, Scope, Send
 from headrace.query.http.asking import Asked
 from headrace.query.http.exporting import FORMATS
 from headrace.query.http.jobs import Found, Jobs
-
-STALL_S: Final = 30.0
 
 
 class Stream(StreamingResponse):
@@ -29,16 +26,18 @@ class Stream(StreamingResponse):
         headers: dict[str, str],
         content_type: str,
         *,
+        unread_s: float,
         on_end: Callable[[], None],
     ) -> None:
+        """``unread_s``: how long the client may leave a part of it unread."""
         super().__init__(parts, 200, headers, content_type)
         self._parts = parts
         self._on_end = on_end
-        self._stall_s = STALL_S
+        self._unread_s = unread_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def patient(message: Message) -> None:
-            async with asyncio.timeout(self._stall_s):
+            async with asyncio.timeout(self._unread_s):
                 await send(message)
 
         try:
@@ -60,7 +59,7 @@ def download(jobs: Jobs, asked: Asked, found: Found, format: str) -> Response:
         return Response(None, 200, headers, form.content_type)
     jobs.begin_download()
     parts = _in_threads(jobs, form.write(found.table, asked.text("prefix")))
-    return Stream(parts, headers, form.content_type, on_end=jobs.end_download)
+    return Stream(parts, headers, form.content_type, unread_s=jobs.limits.unread_s, on_end=jobs.end_download)
 
 
 async def _in_threads(jobs: Jobs, parts: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -15,7 +15,6 @@ published gets the newest value of what changed meanwhile; nothing is queued for
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
@@ -52,7 +51,7 @@ async def stream_changes(jobs: Jobs, asked: Asked) -> Response:
     if asked.method == "HEAD":
         return Response(None, 200, headers, EVENTS_TYPE)
     jobs.begin_watch()
-    return Stream(watch.events(snapshot), headers, EVENTS_TYPE, on_end=jobs.end_watch)
+    return Stream(watch.events(snapshot), headers, EVENTS_TYPE, unread_s=jobs.limits.unread_s, on_end=jobs.end_watch)
 
 
 def _watch_of(jobs: Jobs, asked: Asked, job: Job, snapshot: Snapshot) -> Watch:
@@ -91,20 +90,16 @@ class Watch:
         self._form = form
 
     async def events(self, snapshot: Snapshot) -> AsyncIterator[bytes]:
-        """The stream, from the snapshot on (or from what the client has seen last) until the client goes."""
+        """The stream, from the snapshot on (or from what the client has seen last) until client or server end it."""
         yield b"retry: 1000\n\n"
         async for part in self._begin(snapshot):
             yield part
         yield _epoch_event(snapshot)
         while True:
-            began = asyncio.get_running_loop().time()
             newer = await self._job.newer_than(snapshot, ALIVE_S)
-            if not self._job.service.access.is_known(self._user):
+            if self._job.service.stopping or not self._job.service.access.is_known(self._user):
                 return
             if newer is None:
-                if asyncio.get_running_loop().time() < began + ALIVE_S / 2:
-                    # Nobody waits any more: the server is being stopped.
-                    return
                 yield f": alive\nid: {name_of(snapshot)}\n\n".encode()
                 continue
             told = False

@@ -89,7 +89,7 @@ class Jobs:
         wanted = (asked.number("timeline", present, least=0, most=MAX_EPOCH), epoch)
         reached = await job.reaching(wanted, asked.offsets("wait_offset"), timeout_s)
         if reached is None:
-            raise _too_early(job, asked, timeout_s)
+            raise _stopping() if job.service.stopping else _too_early(job, asked, timeout_s)
         return reached
 
     async def find(self, asked: Asked) -> Found:
@@ -168,6 +168,15 @@ def unchanged(asked: Asked, snapshot: Snapshot, headers: dict[str, str]) -> Resp
     if asked.method not in ("GET", "HEAD") or not is_known(asked.request.headers.get("if-none-match"), snapshot):
         return None
     return Response(None, 304, {**headers, "ETag": tag_of(snapshot)})
+
+
+def _stopping() -> Problem:
+    return Problem(
+        503,
+        "this server is being stopped",
+        next_move="ask another server, or this one when it is back",
+        headers={"Retry-After": "1"},
+    )
 
 
 def _too_early(job: Job, asked: Asked, timeout_s: float) -> Problem:

@@ -2,20 +2,30 @@
 
 A connection that does not say what it wants is closed after `HEAD_TIMEOUT_S`: uvicorn itself would wait for ever, and
 a few thousand such connections would be all that a server has.
+
+When a server stops, answers that are on their way have `STOP_S` to finish; those that do not are cut off. Streams
+without an end have to end themselves by then (see `headrace.query.service.Service.let_go`): uvicorn would cancel them
+in the middle, and report that as an error of the application.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import ssl
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from headrace.query.cutting import cut_off
+
+_log: Final = logging.getLogger("headrace.http")
 
 HEAD_TIMEOUT_S: Final = 10.0
 HEAD_BYTES: Final = 32 * 1024
@@ -23,7 +33,9 @@ HEAD_BYTES: Final = 32 * 1024
 KEEP_ALIVE_S: Final = 60
 ABORT: Final = "abort"
 """Name in the state of a request under which its connection can be cut off."""
-STOP_S: Final = 1
+STOP_S: Final = 1.0
+_CANCEL_S: Final = 3
+"""Behind `STOP_S`: for requests that are busy with something else than their client."""
 _BACKLOG: Final = 2048
 
 
@@ -35,7 +47,7 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         # Closing would wait for a client that does not read; whoever answers may have to cut it off.
-        self.app_state = {**self.app_state, ABORT: transport.abort}
+        self.app_state = {**self.app_state, ABORT: partial(cut_off, transport)}
         self._expect_head()
 
     def data_received(self, data: bytes) -> None:
@@ -88,7 +100,7 @@ class HttpServer:
             limit_concurrency=connections,
             h11_max_incomplete_event_size=HEAD_BYTES,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=STOP_S,
+            timeout_graceful_shutdown=_CANCEL_S,
             ssl_context_factory=None if tls is None else lambda config, default: tls,
         )
         self._server = _Server(config)
@@ -105,4 +117,10 @@ class HttpServer:
         if self._task is None:
             return
         self._server.should_exit = True
+        ended, _ = await asyncio.wait([self._task], timeout=STOP_S)
+        if not ended:
+            left = list(self._server.server_state.connections)
+            _log.warning("the server stops; connections cut off in the middle of an answer: %d", len(left))
+            for connection in left:
+                cut_off(connection.transport)
         await self._task

@@ -69,11 +69,19 @@ def find_command(name: bytes) -> Command | None:
     return COMMANDS.get(name) or COMMANDS.get(name.upper())
 
 
-def number(word: bytes, what: str = "value is not an integer or out of range", *, most: int = 2**63 - 1) -> int:
+def number(word: bytes, what: str = "value is not an integer or out of range") -> int:
     """A whole number, as Redis reads it: no plus, no leading zeros, 64 bits."""
     value = int(word) if _WHOLE.fullmatch(word) else None
-    if value is None or not -(2**63) <= value <= most:
+    if value is None or not -(2**63) <= value < 2**63:
         raise Refusal(f"ERR {what}")
+    return value
+
+
+def cursor(word: bytes) -> int:
+    """Where a walk goes on. It is made of a hash, so it needs all of 64 bits, and has no sign."""
+    value = int(word) if _WHOLE.fullmatch(word) else None
+    if value is None or not 0 <= value < 2**64:
+        raise Refusal("ERR invalid cursor")
     return value
 
 

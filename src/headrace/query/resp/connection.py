@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from headrace.query.cutting import cut_off
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Command, Refusal, Request, find_command, spoken, wrong_words
 from headrace.query.resp.reading import mget_asked
@@ -131,7 +132,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         self._closing = True
-        self.transport.abort()
+        cut_off(self.transport)
 
     # --- requests
 

@@ -16,7 +16,7 @@ import xxhash
 from headrace.query.answers import Table, encode
 from headrace.query.patterns import Pattern
 from headrace.query.resp import replies
-from headrace.query.resp.commands import Refusal, Reply, Request, command, number
+from headrace.query.resp.commands import Refusal, Reply, Request, command, cursor, number
 from headrace.query.resp.reading import KINDS, with_fields
 from headrace.query.resp.session import Session
 
@@ -100,11 +100,9 @@ class _Behind(Pattern):
 
 @command("SCAN", -2, "readonly", "data", group="generic", summary="Keys, page by page, over all states.")
 def scan(session: Session, request: Request) -> bytes:
-    cursor = number(request[1], "invalid cursor", most=2**64 - 1)
-    if cursor < 0:
-        raise Refusal("ERR invalid cursor")
+    at = cursor(request[1])
     options = Options(request[2:])
-    place, from_hash = cursor >> _HASH_BITS, (cursor << _STATE_BITS) % 2**64
+    place, from_hash = at >> _HASH_BITS, (at << _STATE_BITS) % 2**64
     for number_, address, table in numbered(session.scope.tables):
         if number_ < place or (options.type and KINDS[table.kind] != options.type):
             continue
@@ -122,8 +120,8 @@ def scan(session: Session, request: Request) -> bytes:
     return _page(0, [])
 
 
-def _page(cursor: int, keys: list[str]) -> bytes:
-    return replies.array([replies.bulk(b"%d" % cursor), replies.array(map(replies.text, keys))])
+def _page(following: int, keys: list[str]) -> bytes:
+    return replies.array([replies.bulk(b"%d" % following), replies.array(map(replies.text, keys))])
 
 
 @command("KEYS", 2, "readonly", "data", group="generic", summary="All keys that match; SCAN is the better way.")
@@ -167,8 +165,8 @@ def count_keys(session: Session) -> int:
 
 @command("HSCAN", -3, "readonly", "data", keys=(1, 1, 1), group="hash", summary="Entries of a key; all on one page.")
 def hscan(session: Session, request: Request) -> Reply:
-    if number(request[2], "invalid cursor", most=2**64 - 1) < 0:
-        raise Refusal("ERR invalid cursor")
+    # All entries are on one page, so a cursor leads nowhere; one that is none is a mistake all the same.
+    cursor(request[2])
     options = Options(request[3:], types=False)
 
     def tell(fields: dict[str, Any]) -> bytes:

@@ -82,6 +82,7 @@ class RespServer:
         for server in self._servers:
             server.close()
         for connection in list(self._connections):
+            connection.close_after_replies()
             connection.transport.close()
         # Replies that are on their way may arrive; who does not take them is not waited for long.
         loop = asyncio.get_running_loop()

@@ -16,7 +16,7 @@ from headrace.model.keys import decode_key, hash_key
 from headrace.query.answers import Table, WindowTable, encode
 from headrace.query.patterns import Pattern
 from headrace.query.resp import replies
-from headrace.query.resp.commands import Refusal, Request, command, number, spoken
+from headrace.query.resp.commands import Refusal, Request, command, cursor, number, spoken
 from headrace.query.resp.session import Session
 
 if TYPE_CHECKING:
@@ -90,9 +90,9 @@ def headrace_windows(session: Session, request: Request) -> bytes:
 def headrace_page(session: Session, request: Request) -> bytes:
     """Where the next page begins (−1: nowhere), then keys and values by turns."""
     table, prefix = find_table(session, request[1]), request[2].decode("utf-8", "replace")
-    start, count = number(request[3]), number(request[4])
-    if start < 0 or not 0 < count <= _MOST_KEYS:
-        raise Refusal(f"ERR a page begins at 0 or where the one before ended, and has 1 to {_MOST_KEYS} keys")
+    start, count = cursor(request[3]), number(request[4])
+    if not 0 < count <= _MOST_KEYS:
+        raise Refusal(f"ERR a page has 1 to {_MOST_KEYS} keys")
     pattern = Pattern("".join(f"\\{char}" if char in "*?[\\" else char for char in prefix) + "*") if prefix else None
     keys, following = table.page(start, count, pattern)
     parts: list[bytes] = []
