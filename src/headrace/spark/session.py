@@ -72,9 +72,7 @@ def make_session(app: str, master: str, conf: Mapping[str, str], connectors: Col
     """A session of our own; where a context runs already, a further session of it. It has these connectors."""
     java = find_java()
     os.environ["JAVA_HOME"] = str(java)
-    python = _worker_python(master)
-    os.environ.setdefault("PYSPARK_PYTHON", python)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
+    _choose_python(master)
     _show_modules_to_workers()
     from pyspark.sql import SparkSession
 
@@ -135,6 +133,13 @@ def _with_retries(master: str) -> str:
     if master.startswith("local[") and "," not in master:
         return master[:-1] + ",4]"
     return master
+
+
+def _choose_python(master: str) -> None:
+    """Which interpreter Spark's Python processes run: what the user says, or the driver's."""
+    python = _worker_python(master)
+    os.environ.setdefault("PYSPARK_PYTHON", python)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
 
 
 def _worker_python(master: str) -> str:
