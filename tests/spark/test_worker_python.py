@@ -28,13 +28,13 @@ def test_archives_of_spark_are_passed_over_and_everything_else_is_kept_in_order(
         [
             f"{spark}/python/lib/pyspark.zip",
             f"{spark}/python/lib/py4j-0.10.9.9-src.zip",
-            "/home/ann/my modules",
+            "/srv/ann/my modules",
             f"{spark}/jars/spark-core_2.13-4.3.0.jar",
-            "/home/ann/shared/*.zip",
-            "/home/ann/shared/rules.zip",
+            "/srv/ann/shared/*.zip",
+            "/srv/ann/shared/rules.zip",
         ],
     )
-    assert told.split(os.pathsep) == ["/home/ann/my modules", "/home/ann/shared/*.zip", "/home/ann/shared/rules.zip"]
+    assert told.split(os.pathsep) == ["/srv/ann/my modules", "/srv/ann/shared/*.zip", "/srv/ann/shared/rules.zip"]
 
 
 def test_it_is_the_drivers_interpreter_with_its_arguments() -> None:
