@@ -11,7 +11,7 @@ from typing import Final
 
 from hypothesis import HealthCheck, settings
 
-from headrace.testing import operators
+from headrace.testing import operator_trial
 
 CHECK: Final = 40
 """How many examples a test tries that says nothing else."""
@@ -31,7 +31,7 @@ def load_profile(name: str | None = None) -> None:
     settings.load_profile(chosen)
     if chosen == "check":
         # A second key alone, in every way, takes a third of the time and has seldom more to tell than the first.
-        operators.ORDERED_KEYS = 1  # type: ignore[misc]
+        operator_trial.ORDERED_KEYS = 1  # type: ignore[misc]
 
 
 def examples(number: int) -> int:

@@ -250,7 +250,7 @@ def test_a_failure_ends_the_waiting_of_other_sinks_and_is_the_one_that_is_told(s
 
 
 def _staged(h: Harness, sink: Sink) -> list[StagedPart]:
-    from headrace.testing.sinks import Staging, stage_rows
+    from headrace.testing.staging import Staging, stage_rows
 
     assert sink.codec is not None
     return stage_rows(sink, sink.codec, Staging(Path(h.store), inline_limit_bytes=2**20), 0, [[Order(1)]])

@@ -21,7 +21,7 @@ from headrace.query.access import Access, Limits, Meter, add_user, check_binding
 from headrace.query.serving import Options
 from tests.query.certificates import make_certificate
 from tests.query.kinds import make_kinds
-from tests.query.made_store import MadeStore, values
+from tests.query.made_store import MadeStore, maps, values
 from tests.query.served import Served
 
 
@@ -293,6 +293,33 @@ def test_more_keys_than_allowed_are_refused(store: str, audited: list[str]) -> N
             with pytest.raises(redis.ResponseError, match="may ask for 50 keys"):
                 client.execute_command(*words, *(f"count.views:{i}" for i in range(51)))
     assert len([line for line in audited if "more than 50 keys" in line]) == 3
+
+
+def test_larger_values_than_a_reply_may_hold_are_refused_in_the_same_words(
+    store_path: Path, audited: list[str]
+) -> None:
+    def refusal(*words: bytes | str) -> str:
+        with pytest.raises(redis.ResponseError) as refused:
+            client.execute_command(*words)
+        return str(refused.value)
+
+    made = MadeStore(store_path)
+    views = values("views", [("a", "x" * 4000), ("b", "y" * 5000), ("c", "z" * 10_000)])
+    made.epoch({"count": [views, maps("by_page", [("a", "home", "x" * 4000)])]})
+    with Served(made.path, limits=Limits(reply_bytes=10_000)) as served, connect(served) as client:
+        served.wait_for(0)
+        found = client.execute_command("HEADRACE.GET", "count.views", b"sa", b"sb", b"snone")[-1]
+        assert [None if value is None else len(value) for value in found] == [4002, 5002, None]
+        long = refusal("HEADRACE.GET", "count.views", b"sc")
+        assert long == refusal("GET", "count.views:c")
+        assert "a reply may have 10000 bytes" in long
+        many = refusal("MGET", *["count.views:a"] * 3)
+        assert "the values have more than 10000 bytes together" in many
+        # Few keys are looked up one by one, and more in several goes.
+        for count in (3, 2500):
+            assert refusal("HEADRACE.GET", "count.views", *[b"sa"] * count) == many
+            assert refusal("HMGET", "count.by_page:a", *["home"] * count) == many
+    assert len([line for line in audited if "more than 10000 bytes in one reply" in line]) == 5
 
 
 def test_longer_requests_than_allowed_end_the_connection(store: str, audited: list[str]) -> None:

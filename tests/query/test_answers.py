@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.model.job import DeclaredState
-from headrace.query.answers import PACKED, Table, encode
+from headrace.query.answers import Table
 from headrace.query.follow import Follower
+from headrace.query.forms import PACKED, encode
 from headrace.query.paging import EXACT_ROWS
 from headrace.query.patterns import Pattern
 from headrace.query.store import Store
@@ -106,7 +107,10 @@ def test_many_keys_at_once_are_the_same_as_one_by_one(made: MadeStore) -> None:
     made.epoch({"count": [values("views", [(f"k{i}", None if i % 2 else i * 10) for i in range(50)])]})
     table = open_state(made, "count.views")
     keys = [table.key(f"k{i}") for i in range(210)] * 2
-    assert table.get_many(keys) == [table.get(key) for key in keys]
+    one_by_one = [table.get(key) for key in keys]
+    assert table.get_many(keys) == one_by_one
+    # So many that some are looked up in bulk, and the last of them one by one.
+    assert table.get_many(keys * 5) == list(table.each_of(keys * 5)) == one_by_one * 5
     assert [table.has(key) for key in keys] == [table.get(key) is not None for key in keys]
 
 

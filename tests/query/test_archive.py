@@ -19,7 +19,7 @@ from headrace.errors import ProgramError, SinkFailed, StoreError
 from headrace.model.keys import encode_key
 from headrace.model.order import Limits
 from headrace.model.window import Window
-from headrace.query.answers import WindowTable
+from headrace.query.answers_by_kind import WindowTable
 from headrace.query.archive_folder import folder_of
 from headrace.query.follow import Follower, open_replica
 from headrace.query.ranges import EVERYTHING, Range, between

@@ -107,6 +107,20 @@ def test_requests_are_bounded_in_size_keys_and_rate(path: Path) -> None:
         assert fetch(served.url, f"{STATE}/watch.seen/{'x' * 40_000}").status == 414
 
 
+def test_values_of_many_keys_are_bounded_like_those_of_any_reply(path: Path) -> None:
+    with Served(path, limits=Limits(reply_bytes=100)) as served:
+        served.wait_for(0)
+        # Few keys are looked up in the loop, and more in a thread.
+        for state, fits, most in (("watch.seen", 60, 100), ("last", 1, 10)):
+            assert len(fetch(served.url, f"{STATE}/{state}/get", "POST", {"keys": ["a"] * fits}).json["values"]) == fits
+            error = fetch(served.url, f"{STATE}/{state}/get", "POST", {"keys": ["a"] * (most + 1)}).json["error"]
+            assert (error["status"], error["expected"]) == (413, "up to 100 bytes")
+            assert error["what"] == "the values have more than 100 bytes together"
+            assert error["next_move"].startswith("ask for fewer keys at a time")
+        windows = fetch(served.url, f"{STATE}/hourly/get", "POST", {"keys": ["a", "b"], "windows": True})
+        assert (windows.status, windows.json["error"]["expected"]) == (413, "up to 100 bytes")
+
+
 def test_who_asks_too_often_is_told_to_wait(path: Path, tmp_path: Path) -> None:
     users = tmp_path / "users.toml"
     token = add_user(users, "web", ())

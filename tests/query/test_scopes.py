@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headrace.query.access import User
-from headrace.query.answers import JSON
 from headrace.query.follow import Follower
+from headrace.query.forms import JSON
 from headrace.query.resp.scopes import MOST_CHANGES, Disposer, Scope, find_changes
 from headrace.query.snapshot import Snapshot
 from headrace.query.store import Store

@@ -19,7 +19,8 @@ from headrace.model.time import Timestamp
 from headrace.sinks.console import ConsoleSink
 from headrace.sinks.contract import GuaranteeChoice, Sink, chosen_guarantee
 from headrace.sinks.driver import CallSink
-from headrace.testing.sinks import SinkTarget, Staging, stage_rows, verify_sink
+from headrace.testing.sinks import SinkTarget, verify_sink
+from headrace.testing.staging import Staging, stage_rows
 
 
 class Count(Record):

@@ -26,7 +26,8 @@ from headrace.sinks.contract import Sink
 from headrace.sinks.local_folder import LocalFolder
 from headrace.sinks.partitions import NULL_FOLDER
 from headrace.sinks.staged import PartWriter, encode_arrow
-from headrace.testing.sinks import SinkTarget, Staging, stage_rows, verify_sink
+from headrace.testing.sinks import SinkTarget, verify_sink
+from headrace.testing.staging import Staging, stage_rows
 
 
 class Sale(Record):

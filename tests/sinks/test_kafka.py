@@ -18,7 +18,8 @@ from headrace.model.crash import Crash
 from headrace.model.rows import codec_of
 from headrace.sinks import kafka_release
 from headrace.sinks.contract import Sink
-from headrace.testing.sinks import SinkTarget, Staging, stage_rows, verify_sink
+from headrace.testing.sinks import SinkTarget, verify_sink
+from headrace.testing.staging import Staging, stage_rows
 from tests.services.messages import read_messages
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ import headrace as hr
 from headrace.errors import SinkFailed, SinkUnavailable
 from headrace.model.crash import Crash, planned
 from headrace.sinks import redis_guard, redis_rows
-from headrace.testing.sinks import SinkTarget, Staging, stage_rows, verify_sink
+from headrace.testing.sinks import SinkTarget, verify_sink
+from headrace.testing.staging import Staging, stage_rows
 from tests.services import free_port
 from tests.services.redis import Redis
 from tests.sinks.redis_sales import CODEC, READERS, SALES, Sale, bound, new_sink

@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.errors import BadRow, ProgramError
 from headrace.model.rows import codec_of
 from headrace.sinks import redis_guard, redis_rows
-from headrace.testing.sinks import Staging, stage_rows
+from headrace.testing.staging import Staging, stage_rows
 from tests.services.redis import Redis
 from tests.sinks.redis_sales import CODEC, READERS, SALES, Sale, bound
 

@@ -29,7 +29,8 @@ from headrace.model.time import Timestamp
 from headrace.sinks import rolls
 from headrace.sinks.contract import Sink
 from headrace.sinks.local_folder import LocalFolder
-from headrace.testing.sinks import SinkTarget, Staging, stage_rows, verify_sink
+from headrace.testing.sinks import SinkTarget, verify_sink
+from headrace.testing.staging import Staging, stage_rows
 
 HOUR = 3_600_000_000
 

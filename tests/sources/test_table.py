@@ -20,9 +20,8 @@ from headrace.errors import BadRow, EnvironmentMissing, InputLost, ProgramError
 from headrace.model.rows import codec_of
 from headrace.sources.contract import SplitReader
 from headrace.sources.table_lookup import TableLookup
-from headrace.testing.sinks import stage_rows
 from headrace.testing.sources import verify_source
-from headrace.testing.staging import Staging
+from headrace.testing.staging import Staging, stage_rows
 from tests.services.postgres import Postgres
 
 

@@ -39,7 +39,7 @@ def serve(
     max_connections: Annotated[int, typer.Option("--max-connections", help="Of each process.")] = 10_000,
     max_keys: Annotated[int, typer.Option("--max-keys", help="Of one request.")] = 10_000,
     max_request_kb: Annotated[int, typer.Option("--max-request-kb", help="Size of one request.")] = 4096,
-    max_reply_mb: Annotated[int, typer.Option("--max-reply-mb", help="Values of one GET or MGET.")] = 64,
+    max_reply_mb: Annotated[int, typer.Option("--max-reply-mb", help="Values of one GET, MGET or POST …/get.")] = 64,
     max_rate: Annotated[int, typer.Option("--max-rate", help="Commands per second of a connection; 0: any.")] = 0,
     idle_s: Annotated[float, typer.Option("--idle-s", help="End connections that say nothing; 0: never.")] = 0.0,
     as_json: Json = False,

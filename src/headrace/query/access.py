@@ -59,7 +59,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     commands_per_second: int = 0
     """Of one connection; 0: no limit. Users may have limits of their own."""
     reply_bytes: int = 64 * 2**20
-    """Of values in one reply of Redis' protocol; and of messages that wait for a client: more, and it is cut off."""
+    """Of the values of one GET, MGET or HEADRACE.GET, and of one request for many keys over HTTP; and of messages that
+    wait for a client: more, and it is cut off."""
     unfinished_s: float = 30.0
     """How long a request may take to arrive, and a client to name itself where it has to."""
     unread_s: float = 60.0

@@ -17,8 +17,10 @@ import pyarrow as pa
 
 from headrace.model.ids import MIN_TIME
 from headrace.model.tick import SOURCE
-from headrace.query.answers import PACKED, Table, WindowTable, open_table
+from headrace.query.answers import Table
+from headrace.query.answers_by_kind import WindowTable, open_table
 from headrace.query.archive import open_archived
+from headrace.query.forms import PACKED
 from headrace.query.opening import is_nameless, named_tables, open_view
 from headrace.query.store import runs_of, steps_of
 from headrace.state.lookup import Layers

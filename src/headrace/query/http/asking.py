@@ -20,7 +20,8 @@ from headrace.model.keys import decode_key
 from headrace.model.time import parse_time, span_us
 from headrace.model.window import Window
 from headrace.query.access import User
-from headrace.query.answers import JSON, PACKED, Table
+from headrace.query.answers import Table
+from headrace.query.forms import JSON, PACKED
 from headrace.query.http.exporting import BY_TYPE, FORMATS
 from headrace.query.http.problems import Problem, bad_parameter, shorten
 

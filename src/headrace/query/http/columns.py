@@ -17,7 +17,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.model.keys import decode_key
-from headrace.query.answers import JSON, Table, encode
+from headrace.query.answers import Table
+from headrace.query.forms import JSON, encode
 
 PIECE_ROWS: Final = 16_384
 MAX_FIELDS: Final = 256

@@ -23,7 +23,8 @@ from starlette.responses import Response
 
 from headrace.model.time import format_time
 from headrace.query.access import User
-from headrace.query.answers import JSON, PACKED, Table
+from headrace.query.answers import Table
+from headrace.query.forms import JSON, PACKED
 from headrace.query.http.asking import Asked, parse_key
 from headrace.query.http.downloads import Stream
 from headrace.query.http.job import Job, name_of

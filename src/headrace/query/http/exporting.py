@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from headrace.query.answers import JSON, Table, encode
+from headrace.query.answers import Table
+from headrace.query.forms import JSON, encode
 from headrace.query.http.columns import Piece, derive_schema, json_text, to_batch, walk_pieces
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"

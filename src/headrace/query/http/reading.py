@@ -5,6 +5,7 @@ What takes microseconds is answered in the loop; what may walk over many keys go
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +15,9 @@ from headrace.errors import HeadraceError
 from headrace.model.keys import hash_key
 from headrace.model.time import format_time
 from headrace.model.window import Window
-from headrace.query.answers import JSON, PACKED, Table, WindowTable, encode
+from headrace.query.answers import Table
+from headrace.query.answers_by_kind import WindowTable
+from headrace.query.forms import JSON, PACKED, encode
 from headrace.query.http.asking import Asked, parse_key
 from headrace.query.http.jobs import EPOCH_PARAMETERS, Found, Jobs
 from headrace.query.http.problems import Problem, bad_parameter, problem_of, shorten
@@ -31,8 +34,8 @@ SCAN_KEYS: Final = 200_000
 STEP_KEYS: Final = 4096
 RANGE_PARAMETERS: Final = ("from", "to", "order", "limit", "after")
 """Each of them makes a question for windows one for a range of time."""
-ANSWER_BYTES: Final = 64 * 2**20
-"""What one answer may hold; whole states are streamed instead."""
+PAGE_BYTES: Final = 64 * 2**20
+"""A page ends when its values are larger than this; whole states are streamed instead."""
 
 
 async def read_key(jobs: Jobs, asked: Asked) -> Response:
@@ -105,12 +108,13 @@ async def read_keys(jobs: Jobs, asked: Asked) -> Response:
     wanted = await asked.keys(jobs.limits.request_bytes, jobs.limits.keys)
     found = await jobs.find(asked)
     keys = [parse_key(found.table, key) for key in wanted.keys]
+    limit = jobs.limits.reply_bytes
     if wanted.windows:
-        values: list[Any] = await jobs.in_thread(_all_windows, found.table, keys, asked.form)
+        values: list[Any] = await jobs.in_thread(_all_windows, found.table, keys, asked.form, limit)
     elif len(keys) <= FEW_KEYS:
-        values = _values(found.table, keys, asked.form)
+        values = _values(found.table, keys, asked.form, limit)
     else:
-        values = await jobs.in_thread(_values, found.table, keys, asked.form)
+        values = await jobs.in_thread(_values, found.table, keys, asked.form, limit)
     return many({**_place(found, asked.form), "values": values}, asked.form, found.headers)
 
 
@@ -154,35 +158,34 @@ def _shown(window: Window, value: Any, form: str) -> Any:
     return {"start": format_time(int(window.start)), "end": format_time(int(window.end)), "value": value}
 
 
-def _all_windows(table: Table, keys: list[bytes], form: str) -> list[Any]:
+def _all_windows(table: Table, keys: list[bytes], form: str, limit: int) -> list[Any]:
     made = (
         msgspec.Raw(encode([_shown(window, value, form) for window, value in _windows(table, key).items()], form))
         for key in keys
     )
-    return _bounded(made)
+    return _bounded(made, limit)
 
 
 # --- values
 
 
-def _values(table: Table, keys: list[bytes], form: str) -> list[Any]:
-    slices = (table.get_many(keys[at : at + STEP_KEYS], form) for at in range(0, len(keys), STEP_KEYS))
-    return _bounded(None if raw is None else msgspec.Raw(raw) for part in slices for raw in part)
+def _values(table: Table, keys: list[bytes], form: str, limit: int) -> list[Any]:
+    return _bounded((None if raw is None else msgspec.Raw(raw) for raw in table.each_of(keys, form)), limit)
 
 
-def _bounded(values: Any) -> list[Any]:
-    """All of them, as long as one answer can hold them."""
+def _bounded(values: Iterable[msgspec.Raw | None], limit: int) -> list[Any]:
+    """All of them, as long as one answer may hold them."""
     held = []
     size = 0
     for value in values:
         held.append(value)
         size += 1 if value is None else len(memoryview(value))
-        if size > ANSWER_BYTES:
+        if size > limit:
             raise Problem(
                 413,
-                "the values are too large for one answer",
-                expected=f"up to {ANSWER_BYTES} bytes",
-                next_move="ask for fewer keys, or take the whole state with ?format=arrow",
+                f"the values have more than {limit} bytes together",
+                expected=f"up to {limit} bytes",
+                next_move="ask for fewer keys at a time, or take the whole state with ?format=arrow",
             )
     return held
 
@@ -210,7 +213,7 @@ def _page(table: Table, prefix: str, after: int, limit: int, form: str) -> tuple
         for key, raw in zip(part, table.get_many(part, form)):
             if raw is None:
                 continue
-            if size > ANSWER_BYTES:
+            if size > PAGE_BYTES:
                 return entries, hash_key(key)
             size += len(raw)
             value = msgspec.Raw(raw)

@@ -16,7 +16,8 @@ import msgspec
 from starlette.responses import Response
 
 from headrace.model.time import format_time
-from headrace.query.answers import JSON, PACKED, Table, encode
+from headrace.query.answers import Table
+from headrace.query.forms import JSON, PACKED, encode
 from headrace.query.http.asking import PACKED_TYPE
 from headrace.query.http.job import Job, name_of
 from headrace.query.http.problems import JSON_TYPE

@@ -14,7 +14,8 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.query.answers import Table, encode
+from headrace.query.answers import Table
+from headrace.query.forms import encode
 from headrace.query.patterns import Pattern
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Request, command, spoken

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import HeadraceError
 from headrace.model.ids import MAX_TIME, MIN_TIME
-from headrace.query.answers import WindowTable, encode
+from headrace.query.answers_by_kind import WindowTable
+from headrace.query.forms import encode
 from headrace.query.ranges import MOST_WINDOWS, Place, Range, RangePage, parse_place, place_text
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Reply, Request, command, number, spoken

@@ -12,16 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from headrace.query.answers import EntryTable, Table, encode
+from headrace.query.answers import Table
+from headrace.query.answers_by_kind import EntryTable
+from headrace.query.forms import encode
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Reply, Request, command, number
+from headrace.query.resp.limits import check_keys, less_room, within_room
 from headrace.query.resp.scopes import WRONG_TYPE, asked, key_asked
 from headrace.query.resp.session import Session
 
 _NO_KEY: Final = -2
 _NO_EXPIRY: Final = -1
 _FEW: Final = 1000
-"""Up to this many keys are looked for one by one, as in `headrace.query.answers`."""
+"""Up to this many keys are looked for one by one, as in `headrace.query.answers_by_kind`."""
 _AT_ONCE: Final = 2000
 """More are looked for in several goes, so that large values are noticed before they are all there."""
 _MANY: Final = 2000
@@ -30,13 +33,6 @@ _MOST_PARTS: Final = 1_000_000
 
 KINDS: Final = {"value": "string", "windows": "hash", "map": "hash", "list": "list", "timers": "list"}
 """What a state keeps → what Redis calls it."""
-
-
-def _check_keys(session: Session, count: int) -> None:
-    limit = session.service.limits.keys
-    if count > limit:
-        session.refused(f"a request for {count} keys", f"more than {limit} keys in one request")
-        raise Refusal(f"ERR limit: a request may ask for {limit} keys; ask for {count} in several requests")
 
 
 # --- strings
@@ -54,7 +50,7 @@ def get(session: Session, request: Request) -> bytes:
 @command("MGET", -2, "readonly", "fast", "data", keys=(1, -1, 1), group="string", summary="The values of several keys.")
 def mget(session: Session, request: Request) -> bytes:
     keys = request[1:]
-    _check_keys(session, len(keys))
+    check_keys(session, len(keys))
     made = mget_asked(session, [asked(key) for key in keys], keys)
     assert made is not None
     return made
@@ -76,7 +72,7 @@ def mget_asked(session: Session, pieces: Sequence[bytes], keys: Sequence[bytes] 
     nothing = scope.null
     told = [reply or made.get(piece, nothing) for piece, reply in zip(pieces, found)]
     # One value may be asked for many times.
-    _less(session, session.service.limits.reply_bytes, sum(map(len, told)))
+    less_room(session, session.service.limits.reply_bytes, sum(map(len, told)))
     return b"*%d\r\n%b" % (len(told), b"".join(told))
 
 
@@ -92,7 +88,7 @@ def _make_many(session: Session, missing: dict[bytes, bytes]) -> dict[bytes, byt
                 session.check(key.partition(b":")[0])
             elif not reply.startswith(b"-"):
                 made[piece] = reply
-                room = _less(session, room, len(reply))
+                room = less_room(session, room, len(reply))
             elif reply is not WRONG_TYPE:
                 raise Refusal(reply[1:-2].decode())
         return made
@@ -107,20 +103,11 @@ def _make_many(session: Session, missing: dict[bytes, bytes]) -> dict[bytes, byt
             values = table.get_many(list(part.values()), session.form)
             told = {piece: replies.bulk(value) for piece, value in zip(part, values) if value is not None}
             for reply in told.values():
-                room = _less(session, room, len(reply))
+                room = less_room(session, room, len(reply))
             if table.stable and table.by_text:
                 scope.keep(told)
             made |= told
     return made
-
-
-def _less(session: Session, room: int, size: int) -> int:
-    """The room that is left behind a value; refuses what is more than a reply may hold."""
-    if size > room:
-        limit = session.service.limits.reply_bytes
-        session.refused("values of several keys", f"more than {limit} bytes in one reply")
-        raise Refusal(f"ERR limit: the values have more than {limit} bytes together; ask for fewer keys at a time")
-    return room - size
 
 
 @command("STRLEN", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="string", summary="The length of a value.")
@@ -140,7 +127,7 @@ def strlen(session: Session, request: Request) -> bytes:
 @command("EXISTS", -2, "readonly", "fast", "data", keys=(1, -1, 1), group="generic", summary="How many keys are there.")
 @command("TOUCH", -2, "readonly", "fast", "data", keys=(1, -1, 1), group="generic", summary="The same as EXISTS here.")
 def exists(session: Session, request: Request) -> bytes:
-    _check_keys(session, len(request) - 1)
+    check_keys(session, len(request) - 1)
     pairs = (session.find(key) for key in request[1:])
     return replies.integer(sum(1 for found in pairs if found is not None and found[0].has(found[1])))
 
@@ -252,14 +239,17 @@ def hget(session: Session, request: Request) -> bytes:
 
 @command("HMGET", -3, "readonly", "fast", "data", keys=(1, 1, 1), group="hash", summary="Several entries or fields.")
 def hmget(session: Session, request: Request) -> Reply:
-    _check_keys(session, len(request) - 2)
+    check_keys(session, len(request) - 2)
     found = session.find(request[1])
     if found is None or found[0].kind == "map":
-        return replies.array(value_reply(session, _field_of(session, request[1], name)) for name in request[2:])
+        values = (value_reply(session, _field_of(session, request[1], name)) for name in request[2:])
+        return replies.array(within_room(session, values))
     names = [name.decode("utf-8", "replace") for name in request[2:]]
-    return with_fields(
-        session, request[1], lambda fields: replies.array(value_reply(session, fields.get(name)) for name in names)
-    )
+
+    def tell(fields: dict[str, Any]) -> bytes:
+        return replies.array(within_room(session, (value_reply(session, fields.get(name)) for name in names)))
+
+    return with_fields(session, request[1], tell)
 
 
 @command("HGETALL", 2, "readonly", "data", keys=(1, 1, 1), group="hash", summary="All entries, windows or fields.")

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import xxhash
 
-from headrace.query.answers import Table, encode
+from headrace.query.answers import Table
+from headrace.query.forms import encode
 from headrace.query.patterns import Pattern
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Reply, Request, command, cursor, number

@@ -22,8 +22,11 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from headrace.query.access import ANYBODY, User
-from headrace.query.answers import JSON, Table, ValueTable, json_of
+from headrace.query.answers import Table
+from headrace.query.answers_by_kind import ValueTable
+from headrace.query.forms import JSON, json_of
 from headrace.query.resp import replies
+from headrace.query.resp.limits import too_long
 
 if TYPE_CHECKING:
     from headrace.query.service import Service
@@ -62,13 +65,6 @@ def key_asked(piece: bytes) -> bytes | None:
     length, _, rest = piece.partition(_END)
     key = rest[:-2]
     return key if len(key) < 1024 and _LENGTHS[len(key)] == length and rest[-2:] == _END else None
-
-
-def too_long(size: int, limit: int) -> bytes:
-    """The error for a value that one reply may not hold."""
-    return replies.error(
-        f"ERR limit: a reply may have {limit} bytes, and this one would have {size}; read it over HTTP"
-    )
 
 
 class Scope:
@@ -136,7 +132,7 @@ class Scope:
                 return self._of_this_epoch(address, piece, text)
             reply = make(text)
             if len(reply) > KEPT_REPLY_BYTES or reply is WRONG_TYPE:
-                return reply if len(reply) <= self._reply_bytes else too_long(len(reply), self._reply_bytes)
+                return reply if len(reply) <= self._reply_bytes else self._too_long(reply)
         self._room -= len(piece) + len(reply) + _ENTRY_BYTES
         if self._room < self._mark:
             self._make_room()
@@ -177,11 +173,14 @@ class Scope:
                 return None
             reply = make(text)
             if len(reply) > self._reply_bytes:
-                return too_long(len(reply), self._reply_bytes)
+                return self._too_long(reply)
             self._moment_room -= len(piece) + len(reply) + _ENTRY_BYTES
             if len(reply) <= KEPT_REPLY_BYTES and self._moment_room > 0:
                 self._moment[piece] = reply
         return reply
+
+    def _too_long(self, reply: bytes) -> bytes:
+        return replies.error(too_long(len(reply), self._reply_bytes))
 
     def _maker(self, table: Table) -> Maker:
         if isinstance(table, ValueTable) and table.plain_json and self.form == JSON:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.query.access import ANYBODY, Meter, User, audit
-from headrace.query.answers import JSON, Table
+from headrace.query.answers import Table
+from headrace.query.forms import JSON
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Request
 

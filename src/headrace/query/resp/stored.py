@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.errors import ProgramError
 from headrace.model.keys import decode_key, hash_key
-from headrace.query.answers import Table, WindowTable, encode
+from headrace.query.answers import Table
+from headrace.query.answers_by_kind import WindowTable
+from headrace.query.forms import encode
 from headrace.query.patterns import Pattern
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Request, command, cursor, number, spoken
+from headrace.query.resp.limits import check_keys, less_room, too_long
 from headrace.query.resp.session import Session
 
 if TYPE_CHECKING:
@@ -64,14 +67,17 @@ def told(session: Session, table: Table, payload: bytes, snapshot: Snapshot | No
 @command("HEADRACE.GET", -3, "readonly", "data", group="headrace", summary="Values of stored keys, of any kind.")
 def headrace_get(session: Session, request: Request) -> bytes:
     table, keys = find_table(session, request[1]), [checked_key(key) for key in request[2:]]
-    limit = session.service.limits.keys
-    if len(keys) > limit:
-        session.refused(f"a request for {len(keys)} keys", f"more than {limit} keys in one request")
-        raise Refusal(f"ERR limit: a request may ask for {limit} keys; ask for {len(keys)} in several requests")
+    check_keys(session, len(keys))
     nothing = session.null()
-    values = table.get_many(keys, session.form)
-    made = replies.array(nothing if value is None else replies.bulk(value) for value in values)
-    return told(session, table, made)
+    limit = room = session.service.limits.reply_bytes
+    made: list[bytes] = []
+    for value in table.each_of(keys, session.form):
+        reply = nothing if value is None else replies.bulk(value)
+        if len(reply) > limit:
+            raise Refusal(too_long(len(reply), limit))
+        room = less_room(session, room, len(reply))
+        made.append(reply)
+    return told(session, table, replies.array(made))
 
 
 @command("HEADRACE.WINDOWS", 3, "readonly", "data", group="headrace", summary="Start, end and value of its windows.")

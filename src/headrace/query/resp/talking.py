@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.query.answers import JSON, PACKED
+from headrace.query.forms import JSON, PACKED
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Request, command, find_command, number, spoken, wrong_words
 

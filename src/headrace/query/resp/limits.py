@@ -1,0 +1,45 @@
+"""How much one request may ask for, and one reply may hold: where that is refused, and in which words.
+
+The numbers are those of `headrace.query.access.Limits`. Whoever gathers values takes from the room of a reply as they
+come, so that it is refused before all of them are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from headrace.query.resp.commands import Refusal
+
+if TYPE_CHECKING:
+    from headrace.query.resp.session import Session
+
+
+def check_keys(session: Session, count: int) -> None:
+    """Refuses a request for more keys, or fields, than one may ask for."""
+    limit = session.service.limits.keys
+    if count > limit:
+        session.refused(f"a request for {count} keys", f"more than {limit} keys in one request")
+        raise Refusal(f"ERR limit: a request may ask for {limit} keys; ask for {count} in several requests")
+
+
+def less_room(session: Session, room: int, size: int) -> int:
+    """The room that is left behind a value; refuses what is more than a reply may hold."""
+    if size > room:
+        limit = session.service.limits.reply_bytes
+        session.refused("values of several keys", f"more than {limit} bytes in one reply")
+        raise Refusal(f"ERR limit: the values have more than {limit} bytes together; ask for fewer keys at a time")
+    return room - size
+
+
+def within_room(session: Session, parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Parts of a reply as they are made, until they are more than it may hold."""
+    room = session.service.limits.reply_bytes
+    for part in parts:
+        room = less_room(session, room, len(part))
+        yield part
+
+
+def too_long(size: int, limit: int) -> str:
+    """What is said of a single value that one reply may not hold."""
+    return f"ERR limit: a reply may have {limit} bytes, and this one would have {size}; read it over HTTP"
