@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -120,6 +121,10 @@ class Visible(threading.Thread):
                 self._told_s = self.steps[-1][0]
                 self._tell(seen)
 
+    @property
+    def seen(self) -> int:
+        return self.steps[-1][1] if self.steps else 0
+
     def finish(self) -> list[tuple[float, int]]:
         self._over.set()
         self.join()
@@ -128,14 +133,27 @@ class Visible(threading.Thread):
         return self.steps
 
 
-def count_answers(broker: Broker, topic: str) -> tuple[int, int]:
-    """How many answers are committed, and the sum of their counts."""
+@dataclass(frozen=True)
+class Answers:
+    """The committed answers of a topic."""
+
+    rows: int
+    checksum: int
+    """The sum of their counts."""
+    counted_once: int
+    """The checksum that so many answers per key have if the counts of each key are 1, 2, 3 and so on."""
+
+
+def count_answers(broker: Broker, topic: str) -> Answers:
     decode = msgspec.json.Decoder(Answer).decode
-    rows = checksum = 0
+    by_key: Counter[str] = Counter()
+    checksum = 0
     for values in _committed(broker, topic):
-        rows += len(values)
-        checksum += sum(decode(value).count for value in values)
-    return rows, checksum
+        answers = list(map(decode, values))
+        by_key.update(answer.key for answer in answers)
+        checksum += sum(answer.count for answer in answers)
+    once = sum(count * (count + 1) // 2 for count in by_key.values())
+    return Answers(by_key.total(), checksum, once)
 
 
 def _committed(broker: Broker, topic: str) -> Iterator[list[bytes]]:

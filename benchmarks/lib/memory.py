@@ -48,6 +48,16 @@ class Watcher(threading.Thread):
         return self.peaks
 
 
+def own_memory(root: int) -> dict[str, int]:
+    """What a process and all below it hold at this moment, in bytes, per kind; of several workers all together."""
+    sums: dict[str, int] = {}
+    for pid in _family(root):
+        found, kind = _memory(pid), _kind(pid, root)
+        if found is not None and kind != "other":
+            sums[kind] = sums.get(kind, 0) + found[0]
+    return sums
+
+
 def _family(root: int) -> list[int]:
     parents = {}
     for folder in _PROC.glob("[0-9]*"):
@@ -69,9 +79,10 @@ def _kind(pid: int, root: int) -> str:
         command = (_PROC / str(pid) / "cmdline").read_bytes()
     except OSError:
         return "other"
-    if b"pyspark" in command and b"daemon" in command:
-        return "worker"
-    return "jvm" if b"java" in command.split(b"\0")[0] else "other"
+    # The JVM first: its class path and options may hold any word.
+    if b"java" in command.split(b"\0")[0]:
+        return "jvm"
+    return "worker" if b"pyspark" in command and b"daemon" in command else "other"
 
 
 def _memory(pid: int) -> tuple[int, int] | None:

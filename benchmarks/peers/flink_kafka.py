@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> dict:
     done = job.get_job_execution_result()
     while not done.done():
         time.sleep(0.1)
-        if options.until == "stopped" and (options.work / "stop").exists():
+        if (options.work / "stop").exists():
             job.cancel().result()
             break
     else:

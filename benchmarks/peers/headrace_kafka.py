@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,14 +54,12 @@ def build(options: argparse.Namespace) -> hr.App:
 
 def run(options: argparse.Namespace) -> dict:
     settings = {"store": str(options.work / "store"), "parallelism": 2, "master": "local[2]", "plain": True}
-    if options.until == "caught_up":
-        build(options).run(until="caught_up", **settings)
-    else:
-        running = build(options).start(until="stopped", epoch=options.epoch, **settings)
-        while not (options.work / "stop").exists():
-            time.sleep(0.1)
-        running.stop()
-        running.wait()
+    if options.until == "stopped":
+        settings["epoch"] = options.epoch
+    running = build(options).start(until=options.until, **settings)
+    while not running.wait(0.1):
+        if (options.work / "stop").exists():
+            running.stop()
     return {"version": f"headrace {hr.__version__}"}
 
 

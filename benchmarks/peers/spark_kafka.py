@@ -76,7 +76,7 @@ def start_query(spark: SparkSession, options: argparse.Namespace) -> Any:
 def run(options: argparse.Namespace) -> dict:
     query = start_query(start(options), options)
     while not query.awaitTermination(0.2):
-        if options.until == "stopped" and (options.work / "stop").exists():
+        if (options.work / "stop").exists():
             query.stop()
             break
     return {"version": f"pyspark {pyspark.__version__}"}
