@@ -14,7 +14,7 @@ from typing import Any
 from headrace.model.time import Span
 from headrace.sinks.batch_writer import BatchWriterSink
 from headrace.sinks.console import ConsoleSink
-from headrace.sinks.contract import GuaranteeChoice, Sink
+from headrace.sinks.contract import GuaranteeChoice, Release, Sink
 from headrace.sinks.driver import CallSink, CollectSink, DiscardSink
 from headrace.sinks.files import BucketSpan, FilesSink, Format
 from headrace.sinks.kafka import KafkaSink
@@ -147,13 +147,28 @@ def postgres(
     return PostgresSink(table, dsn, key, mode, create, guarantee)
 
 
-def spark(format: str, *, path: str | None = None, mode: str = "append", **options: Any) -> Sink:
-    """Any batch writer of Spark (``jdbc``, ``delta``, ``avro``, …), once per epoch that has rows. **At least once.**
+def spark(
+    format: str,
+    *,
+    path: str | Callable[[Release], str] | None = None,
+    mode: str = "append",
+    guarantee: GuaranteeChoice | None = None,
+    **options: Any,
+) -> Sink:
+    """Any batch writer of Spark (``jdbc``, ``delta``, ``avro``, …), once per epoch that has rows. **At least once**,
+    Delta **exactly once**.
+
+    A path or an option may be a function: it is called with the release (``epoch``, ``timeline``, ``job``, ``output``)
+    each time. Where the format thereby replaces or recognises an epoch that it has, say ``guarantee="exactly_once"``.
 
     >>> spark("jdbc", url="jdbc:postgresql://localhost/shop", dbtable="sales").describe()
     'spark jdbc'
+    >>> by_epoch = spark("orc", path=lambda release: f"out/epoch={release.epoch}", mode="overwrite",
+    ...                  guarantee="exactly_once")
+    >>> by_epoch.guarantee
+    'exactly once'
     """
-    return BatchWriterSink(format, path, mode, options)
+    return BatchWriterSink(format, path, mode, guarantee, options)
 
 
 def redis(

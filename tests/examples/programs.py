@@ -15,13 +15,13 @@ from headrace.dataflow.variables import using
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def load_program(example: str, data: Path) -> ModuleType:
-    """The module of ``app.py``, anew for each test: its folders are read while it is imported."""
+def load_program(example: str, data: Path, **variables: str) -> ModuleType:
+    """The module of ``app.py``, anew for each test: its folders and other variables are read while it is imported."""
     path = EXAMPLES / example / "app.py"
     for name, module in list(sys.modules.items()):
         if getattr(module, "__file__", None) == str(path):
             del sys.modules[name]
-    with using({"data": str(data)}):
+    with using({"data": str(data), **variables}):
         return import_file(path)
 
 

@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
+import redis
 
 import headrace as hr
 from tests.examples.programs import load_maker, load_program, read_lines
+from tests.services.messages import read_messages
 
 
 @pytest.fixture
@@ -58,21 +61,25 @@ def test_routes_and_outputs_survive_a_crash_between_two_sinks(program: Any, tmp_
 
 
 @pytest.mark.spark
-def test_on_spark_every_event_is_where_the_routes_of_its_time_send_it(tmp_path: Path, spark: Any) -> None:
+def test_on_spark_every_event_is_where_the_routes_of_its_time_send_it(
+    tmp_path: Path, spark: Any, kafka: Any, redis_server: Any
+) -> None:
     maker = load_maker("router")
     first, then = maker.make_events(200, seed=1), maker.make_events(200, seed=2)
-    maker.write_routes(maker.ROUTES, tmp_path / "routes")
+    outside = [{"name": "all", "to": "topic", "kind": "payment"}, {"name": "newest", "to": "newest", "min_level": 1}]
+    maker.write_routes([*maker.ROUTES, *outside], tmp_path / "routes")
+    servers = {"brokers": kafka.bootstrap, "redis": redis_server.url}
     (tmp_path / "events").mkdir()
     settings: dict[str, Any] = {"spark": spark, "store": tmp_path / "store", "parallelism": 2}
     # The routes are there before the events, so that it is known by which of them each is sent.
-    load_program("router", tmp_path).app.run(until="caught_up", **settings)
+    load_program("router", tmp_path, **servers).app.run(until="caught_up", **settings)
     maker.write_file(first, tmp_path / "events", "1")
     (tmp_path / "events" / "broken.json").write_text('{"device": 7}\n')
-    load_program("router", tmp_path).app.run(until="caught_up", **settings)
+    load_program("router", tmp_path, **servers).app.run(until="caught_up", **settings)
     maker.write_routes([{"name": "loud", "to": "alerts", "min_level": 2, "kind": "error"}], tmp_path / "routes")
-    load_program("router", tmp_path).app.run(until="caught_up", **settings)
+    load_program("router", tmp_path, **servers).app.run(until="caught_up", **settings)
     maker.write_file(then, tmp_path / "events", "2")
-    load_program("router", tmp_path).app.run(until="caught_up", **settings)
+    load_program("router", tmp_path, **servers).app.run(until="caught_up", **settings)
 
     def numbers(rows: list[dict[str, Any]]) -> list[str]:
         return sorted(f"{row['at']} {row['text']}" for row in rows)
@@ -88,3 +95,11 @@ def test_on_spark_every_event_is_where_the_routes_of_its_time_send_it(tmp_path: 
     assert numbers(read_lines(tmp_path / "unrouted")) == numbers(lost)
     [dead] = read_lines(tmp_path / "dead-letters")
     assert "device" in json.dumps(dead)
+    sent = [msgspec.json.decode(message.value() or b"") for message in read_messages(kafka.bootstrap, "routed")]
+    assert numbers(sent) == numbers(audited)
+    newest = {row["device"]: row for row in sorted(kept, key=lambda row: str(row["at"]))}
+    with redis.Redis.from_url(redis_server.url, decode_responses=True) as there:
+        hashes = {device: there.hgetall(f"device:{device}") for device in newest}
+    assert {device: row["text"] for device, row in hashes.items()} == {
+        device: row["text"] for device, row in newest.items()
+    }

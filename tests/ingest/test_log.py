@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from pathlib import Path
 
@@ -10,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import CorruptFile, InputLost, StoreInUse
-from headrace.ingest import layout
+from headrace.ingest import layout, partition
 from headrace.ingest.frames import HEAD_BYTES, decode_head, encode_frame, encode_head
 from headrace.ingest.log import Append, Appended, KeyReused, Log, LogOptions
-from headrace.ingest.partition import INDEX_EVERY_BYTES
+from headrace.ingest.partition import INDEX_EVERY_BYTES, WriteFailed
 from headrace.ingest.reading import read_mark, read_range
 from tests.ingest.logs import STREAM, append, event, folder_of, read, segments_of, write
 
@@ -34,6 +35,28 @@ def flat(requests: list[list[bytes]]) -> list[bytes]:
 
 
 # --- crashes
+
+
+def test_a_disk_that_fails_while_it_makes_a_round_durable_ends_the_writer_and_loses_nothing_that_was_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    log = Log(tmp_path)
+    append(log, event(0), event(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(partition, "_sync", failing)
+        [outcome] = log.append([Append(STREAM, [event(2)], key=b"k")])
+    assert isinstance(outcome, WriteFailed) and outcome.broken and not outcome.full
+    assert log.broken is outcome, "what the disk holds is known only after a new start"
+    assert read(tmp_path) == [event(0), event(1)]
+    log.close()
+    log = Log(tmp_path)
+    assert read(tmp_path) == [event(0), event(1)]
+    assert append(log, event(2), key=b"k").number == 2, "the sender asks again, and is taken"
+    log.close()
+    assert read(tmp_path) == [event(0), event(1), event(2)]
 
 
 @settings(max_examples=60, deadline=None)

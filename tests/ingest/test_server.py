@@ -319,6 +319,7 @@ def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
     refused = [answer for answer in answers if answer.status != 200]
     assert taken and {each.status for each in refused} == {507}
     assert "retry-after" in refused[0].headers
+    assert set(refused[0].body["error"]) >= {"what", "where", "expected", "found", "next_move"}
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
     assert sender.send({"n": 0}, stream="orders").status == 507
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

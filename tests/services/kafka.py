@@ -1,4 +1,8 @@
-"""A Kafka broker (KRaft, one node), for tests. Its jars come by Maven once, into the user's cache folder."""
+"""A Kafka broker (KRaft, one node), for tests. Its jars come by Maven once, into the user's cache folder.
+
+Besides its plain port it has one for each way of being careful (`Broker.at`): a login, TLS with certificates on both
+sides, and a login over TLS.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import time
 import uuid
 from pathlib import Path
 
+from tests.query.certificates import make_certificate
 from tests.services import end, free_port, missing, needed, wait_for_port
 
 VERSION = "4.1.1"
@@ -25,9 +30,19 @@ _POM = f"""<project>
 _PROPERTIES = """process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+listeners={listeners},CONTROLLER://127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
+listener.name.sasl_plaintext.plain.sasl.jaas.config={plain}
+listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config={scram}
+listener.name.sasl_ssl.plain.sasl.jaas.config={plain}
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={scram}
+ssl.keystore.type=PEM
+ssl.keystore.location={identity}
+ssl.truststore.type=PEM
+ssl.truststore.location={certificate}
+listener.name.ssl.ssl.client.auth=required
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=4
 transaction.state.log.replication.factor=1
@@ -39,6 +54,10 @@ broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
 log.dirs={logs}
 """
+_LOGIN = "org.apache.kafka.common.security"
+USER = "ann"
+PASSWORD = r"s3cret\word"
+"""Of the one who may log in. The backslash is there because each side of a login writes it in another way."""
 
 
 def broker_jars() -> Path:
@@ -70,13 +89,36 @@ class Broker:
         self._java = needed("java", "openjdk-17-jre-headless")
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = free_port()
-        self.bootstrap = f"127.0.0.1:{self.port}"
+        self._ports = {way: free_port() for way in ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL")}
+        self.port = self._ports["PLAINTEXT"]
+        self.bootstrap = self.at("PLAINTEXT")
         folder.mkdir(parents=True, exist_ok=True)
+        self.certificate, self.key = make_certificate(folder)
+        """Of the broker and of everybody who is let in by TLS: it is signed by itself."""
         self._properties = folder / "server.properties"
-        self._properties.write_text(_PROPERTIES.format(port=self.port, controller=free_port(), logs=folder / "logs"))
+        self._properties.write_text(self._settings())
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
-        self._run("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._properties))
+        known = ["--add-scram", f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]"]
+        self._run("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._properties), *known)
+
+    def at(self, protocol: str) -> str:
+        """The address for clients with this ``security.protocol``."""
+        return f"127.0.0.1:{self._ports[protocol]}"
+
+    def _settings(self) -> str:
+        identity = self._folder / "identity.pem"
+        identity.write_text(self.key.read_text() + self.certificate.read_text())
+        # Once for the text inside quotes, and once for the file of properties.
+        password = PASSWORD.replace("\\", "\\" * 4)
+        return _PROPERTIES.format(
+            listeners=",".join(f"{way}://127.0.0.1:{port}" for way, port in self._ports.items()),
+            controller=free_port(),
+            plain=f'{_LOGIN}.plain.PlainLoginModule required user_{USER}="{password}";',
+            scram=f"{_LOGIN}.scram.ScramLoginModule required;",
+            identity=identity,
+            certificate=self.certificate,
+            logs=self._folder / "logs",
+        )
 
     def _command(self, *words: str) -> list[str]:
         quick = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]

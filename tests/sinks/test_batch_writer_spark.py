@@ -14,7 +14,8 @@ from headrace.model.record import Record
 from headrace.model.report import StagedPart
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
-from headrace.testing.sinks import SinkTarget, Staging, stage_rows, verify_sink
+from headrace.testing.sinks import SinkTarget, verify_sink
+from headrace.testing.staging import Staging, stage_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +73,7 @@ def test_what_spark_refuses_is_said_in_one_line(spark: SparkSession, tmp_path: P
     with pytest.raises(SinkFailed) as failed:
         out.release(stage_rows(out, CODEC, staging, 3, [SALES]), ctx)
     assert "epoch 3 of output sales" in str(failed.value) and "no_such_format" in failed.value.found
+    assert "spark.jars" in failed.value.next_move
 
 
 def test_without_a_session_it_says_so(tmp_path: Path) -> None:
@@ -88,3 +90,42 @@ def test_a_mode_that_spark_does_not_have_is_refused_while_building() -> None:
 def test_options_are_spelled_as_spark_wants_them() -> None:
     out: Any = sink.spark("jdbc", truncate=True, batchsize=10, missing=None)
     assert out.options == {"truncate": "true", "batchsize": "10"}
+
+
+@pytest.mark.spark
+def test_a_path_that_names_the_epoch_makes_a_repeated_release_harmless(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    by_epoch = sink.spark(
+        "orc", path=lambda release: f"{folder}/epoch={release.epoch}", mode="overwrite", guarantee="exactly_once"
+    )
+    assert by_epoch.guarantee == "exactly once"
+    out = by_epoch.bind(CODEC, "sales")
+    staging = Staging(tmp_path, session=spark)
+    for epoch, rows in ((0, SALES[:4]), (1, SALES[4:])):
+        parts = stage_rows(out, CODEC, staging, epoch, [rows])
+        for _ in range(2):
+            out.release(parts, staging.release(epoch, "sales"))
+    assert sorted(read_orc(spark, folder), key=lambda s: s.cents) == SALES
+
+
+def test_delta_is_told_the_epoch_as_a_number_that_only_goes_up(tmp_path: Path) -> None:
+    out: Any = sink.spark("delta", path="out", mergeSchema=True)
+    assert out.guarantee == "exactly once"
+    staging = Staging(tmp_path)
+    numbers = []
+    for timeline, epoch in (("0", 0), ("0", 1), ("0", 10**9), ("9", 3), ("10", 0)):
+        ctx = staging.release(epoch, "sales")
+        ctx.timeline = timeline
+        options = out._options(ctx)
+        assert options["txnAppId"] == "headrace-staging-sales" and options["mergeSchema"] == "true"
+        numbers.append(int(options["txnVersion"]))
+    assert numbers == sorted(set(numbers)) and numbers[-1] < 2**63
+    own: Any = sink.spark("delta", path="out", txnAppId="me", txnVersion=lambda release: release.epoch)
+    assert own._options(staging.release(7, "sales")) == {"txnAppId": "me", "txnVersion": "7"}
+    assert own.guarantee == "at least once", "whether the user's own numbers hold is theirs to say"
+
+
+def test_exactly_once_is_refused_where_nothing_tells_the_format_which_epoch_it_writes() -> None:
+    with pytest.raises(ProgramError) as refused:
+        sink.spark("orc", path="out", guarantee="exactly_once")
+    assert "lambda release" in refused.value.next_move

@@ -181,7 +181,7 @@ class IngestApp:
                 next_move="use a new key for new events, and the same one only to send the same again",
             ) from None
         except WriteFailed as failed:
-            raise _not_written(failed) from None
+            raise _not_written(failed, name) from None
         finally:
             reserved.free()
         told = {
@@ -279,11 +279,13 @@ class _Reserved:
         self._held = 0
 
 
-def _not_written(failed: WriteFailed) -> Problem:
+def _not_written(failed: WriteFailed, stream: str) -> Problem:
     if failed.full:
         return Problem(
             507,
             "the disk of the log is full; nothing of this request was kept, and everything before it was",
+            where=stream,
+            expected="room on the disk for the events",
             found=str(failed),
             next_move="make room; until then send it again later",
             headers={"Retry-After": "10"},
@@ -291,6 +293,8 @@ def _not_written(failed: WriteFailed) -> Problem:
     return Problem(
         503,
         "the log cannot be written",
+        where=stream,
+        expected="a disk that makes events durable",
         found=str(failed),
         next_move="send it again in a moment, with the same idempotency key",
         headers={"Retry-After": "1"},

@@ -2,10 +2,13 @@
 
 The JVM is started with a pipe as its standard error; a thread of the driver reads it, drops known noise and passes the
 rest on, so that a ``print`` in a user's function still reaches the terminal.
+
+Also here: what the bridge to the JVM must not log.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -24,6 +27,14 @@ _NOISE = re.compile(
 )
 _TRACE = "Traceback (most recent call last):"
 _TRACE_OF_A_GOING_DAEMON = re.compile(r"(BrokenPipeError|EOFError|ConnectionResetError)")
+
+
+def keep_arguments_out_of_logs() -> None:
+    """Py4J writes every argument of every call into its log of debugging, passwords too. A program that logs everything
+    gets that only where it asks for this logger by name."""
+    logger = logging.getLogger("py4j")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
 
 
 def quiet_lines(lines: Iterable[str]) -> Iterator[str]:

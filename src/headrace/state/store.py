@@ -30,6 +30,8 @@ Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 TEMPORARY_MAX_AGE_S: Final = 24 * 3600.0
 _CREATE_FOLDER_ATTEMPTS: Final = 5
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The disk, what the user may have of it, or what a file may."""
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
 
 
@@ -321,6 +323,14 @@ def missing_file(url: str, path: str) -> MissingFile:
 
 
 def request_failed(url: str, path: str, error: Exception) -> StoreError:
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return StoreError(
+            f"there is no room for {path}",
+            where=f"store {url}",
+            expected="a disk with room for the state, a copy of it while it is folded, and staged rows",
+            found=f"{type(error).__name__}: {error}",
+            next_move="make room and start again: nothing is lost, the job goes on behind its last published epoch",
+        )
     return StoreError(
         f"the store did not do what was asked with {path}",
         where=f"store {url}",
