@@ -147,6 +147,13 @@ def test_start_hands_over_settings(runner: list[Any]) -> None:
     assert (settings.store, settings.parallelism) == ("./x", 3)
 
 
+def test_a_dict_for_spark_is_settings_of_the_session_that_is_made(runner: list[Any]) -> None:
+    written().start(store="./x", spark={"driver.memory": "8g"})
+    ((_, settings, _, spark),) = runner
+    assert spark is None
+    assert settings.spark == {"spark.driver.memory": "8g"}
+
+
 def test_an_unknown_setting_or_end_is_refused_before_anything_starts(runner: list[Any]) -> None:
     with pytest.raises(SettingsError, match="did you mean parallelism"):
         written().start(paralelism=3)

@@ -201,21 +201,24 @@ class App:
 
         ``until``: ``"stopped"`` runs until somebody stops it, ``"caught_up"`` until the input that is there has been
         read (and can be resumed), ``"drained"`` until the end of all input, after which everything has fired. Settings
-        are given by name: ``app.run(store="./state", parallelism=2)``.
+        are given by name: ``app.run(store="./state", parallelism=2)``. ``spark`` is a session to run in, or, as a dict,
+        what the one that is made has: ``app.run(spark={"driver.memory": "8g"})``.
         """
+        session, config = _session_given(spark, config)
         settings = self.settings(profile=profile, **config)
         self._check_runnable(until)
         from headrace.foreground import run_visibly
 
-        run_visibly(self, settings, until, spark)
+        run_visibly(self, settings, until, session)
 
     def start(self, *, until: Until = "stopped", profile: str | None = None, spark: Any = None, **config: Any) -> Run:
         """Run the program in the background, for notebooks and tests; gives a `Run` to wait for or to stop."""
+        session, config = _session_given(spark, config)
         settings = self.settings(profile=profile, **config)
         self._check_runnable(until)
         from headrace.spark.runner import start
 
-        return start(self, settings, until, spark)
+        return start(self, settings, until, session)
 
     def settings(self, *, profile: str | None = None, **config: Any) -> Settings:
         """The settings a run would have, from these arguments, the environment and ``headrace.toml``."""
@@ -334,3 +337,8 @@ def _bind(source: Source, codec: RowCodec, at: Site) -> Source:
     except ProgramError as error:
         error.where = error.where or str(at)
         raise
+
+
+def _session_given(spark: Any, config: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A session, or none, and the settings: a dict is the table ``spark`` of these."""
+    return (None, {**config, "spark": spark}) if isinstance(spark, dict) else (spark, config)

@@ -114,6 +114,16 @@ def has_context() -> bool:
 
 def check_session(session: SparkSession) -> None:
     """Refuses a given session that lacks what the engine needs, with the whole list."""
+    from pyspark.sql import SparkSession
+
+    if not isinstance(session, SparkSession):
+        raise SettingsError(
+            "what was given as the Spark session is none",
+            where="app.run(spark=…)",
+            expected="a pyspark.sql.SparkSession, or a dict of Spark's settings",
+            found=repr(session),
+            next_move="give a session, or a dict: the settings of the one that is made",
+        )
     found = {name: session.conf.get(name) for name in REQUIRED}
     wrong = {name: value for name, value in found.items() if str(value).lower() != REQUIRED[name].lower()}
     if wrong:
