@@ -1,9 +1,10 @@
 """End to end: Kafka → keyed state and windows → Kafka, Postgres and files, killed everywhere, while servers go away.
 
-One run is killed at each named point in turn and at random moments, as in `test_kills`; between them broker and
-database die and come back, under a driver that lives and under one that is killed. What a reader of committed messages,
-of the tables and of the folder sees must be what it sees after a run that nobody touched. Longer, and at random only:
-``python -m tests.connector_soak``.
+One run is killed at each named point in turn and at random moments, each time some epochs further on, so that every
+recovery also starts from a store that was recovered before. After some of the kills the store loses what Spark wrote
+into it; between them broker and database die and come back, under a driver that lives and under one that is killed.
+What a reader of committed messages, of the tables and of the folder sees must be what it sees after a run that nobody
+touched. Longer, and at random only: ``python -m tests.connector_soak``.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.model.crash import POINTS
 from tests.crash.connectors import Outside, fill, published
 from tests.crash.processes import start_program, wait_for_orphans
+from tests.crash.strikes import LATE, STRIKES, Strike
 
 if TYPE_CHECKING:
     import subprocess
@@ -28,11 +29,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-LATE = ("base_written", "sweeping", "final_published")
-"""Points that come when they come, or only at the end."""
-STRIKES = [point for point in POINTS if point not in LATE]
 PER_EPOCH = 700
-EPOCHS = len(STRIKES) + 24
+EPOCHS = len(STRIKES) + 20
 ROWS = EPOCHS * PER_EPOCH
 TIMEOUT_S = 240
 
@@ -47,13 +45,15 @@ def run_to_the_end(outside: Outside) -> None:
     assert process.returncode == 0, output
 
 
-def run_until_struck(outside: Outside, point: str, epoch: int) -> None:
-    struck = outside.folder / f"struck-{point}"
-    process = start(outside, {"point": point, "epoch": epoch, "kill": "driver", "once": str(struck)})
+def run_until_struck(outside: Outside, strike: Strike, epoch: int) -> None:
+    struck = outside.folder / f"struck-{strike}"
+    process = start(outside, {"point": strike.point, "epoch": epoch, "kill": "driver", "once": str(struck)})
     output, _ = process.communicate(timeout=TIMEOUT_S)
-    assert struck.exists(), f"{point} was never reached:\n{output}"
-    assert process.returncode == -signal.SIGKILL, f"{point}:\n{output}"
+    assert struck.exists(), f"{strike} was never reached:\n{output}"
+    assert process.returncode == -signal.SIGKILL, f"{strike}:\n{output}"
     wait_for_orphans(process.pid)
+    if strike.lose is not None:
+        strike.lose(outside.folder / "store")
 
 
 def wait_for_epochs(outside: Outside, process: subprocess.Popen[str], more: int) -> None:
@@ -103,11 +103,11 @@ def test_readers_of_kafka_postgres_and_files_see_each_row_once_whatever_is_kille
     expected = whole.seen()
     assert all(expected.values()), "every output must have rows, or nothing is proved"
     killed = Outside.make(kafka, postgres, tmp_path / "killed", clicks)
-    for number, point in enumerate(STRIKES):
-        run_until_struck(killed, point, number + 1)
+    for number, strike in enumerate(STRIKES):
+        run_until_struck(killed, strike, number + 1)
     kill_while_servers_are_away(killed, random.Random(seed))
     live_through_an_outage(killed)
     for point in LATE:
-        run_until_struck(killed, point, -1)
+        run_until_struck(killed, Strike(point), -1)
     run_to_the_end(killed)
     assert killed.seen() == expected

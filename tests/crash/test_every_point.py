@@ -2,8 +2,8 @@
 whole.
 
 A gap has one or more named points (`headrace.model.crash`), where production code lets a test end the world. Each of
-them is struck twice: by SIGKILL with Spark, all in one long run (`test_kills`), and without a JVM, where results,
-state, counters and files can be looked at closely.
+them is struck twice: by SIGKILL with Spark, all in one long run (`test_connector_kills`, or `test_kills` where its
+servers are missing), and without a JVM, where results, state, counters and files can be looked at closely.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from typing import NamedTuple
 import pytest
 
 from headrace.model import crash
-from tests.crash import test_kills as kills
 from tests.crash.processes import ROOT
+from tests.crash.strikes import LATE, STRIKES
 
 KILLS = "tests/crash/test_kills.py::test_a_run_killed_at_every_point_in_turn_loses_and_doubles_nothing"
+CONNECTOR_KILLS = (
+    "tests/crash/test_connector_kills.py::test_readers_of_kafka_postgres_and_files_see_each_row_once_whatever_is_killed"
+)
 KILLED_WORKER = "tests/crash/test_kills.py::test_a_killed_worker_costs_a_retry_and_nothing_else"
 PLAYED = "tests/testing/test_crashes.py::test_dying_at_a_point_in_two_epochs_changes_nothing"
 HALF = "tests/crash/test_half_written.py"
@@ -150,13 +153,13 @@ def test_every_point_lies_in_one_gap() -> None:
 
 @pytest.mark.parametrize("gap", GAPS, ids=lambda gap: gap.where)
 def test_every_gap_has_tests_that_are_there(gap: Gap) -> None:
-    for proof in (KILLS, *gap.proofs):
+    for proof in (KILLS, CONNECTOR_KILLS, *gap.proofs):
         path, _, name = proof.partition("::")
         assert name in claims_of(ROOT / path), proof
 
 
 def test_every_point_is_struck_by_sigkill_in_the_long_run() -> None:
-    assert {strike.point for strike in kills.STRIKES} == set(crash.POINTS)
+    assert {*(strike.point for strike in STRIKES), *LATE} == set(crash.POINTS)
 
 
 def test_production_code_comes_to_every_point_but_the_one_in_user_code() -> None:

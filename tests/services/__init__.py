@@ -22,6 +22,15 @@ def needed(program: str, package: str, *folders: str) -> str:
     return path
 
 
+def at_hand() -> bool:
+    """Whether broker and database can be started here. In CI they have to be: there, their tests fail without."""
+    from tests.services.kafka import jars_folder
+    from tests.services.postgres import PLACES
+
+    database = shutil.which("postgres", path=os.pathsep.join([os.environ.get("PATH", ""), *PLACES]))
+    return bool(os.environ.get("CI")) or (database is not None and jars_folder().is_dir())
+
+
 def missing(reason: str) -> None:
     """Ends a test that cannot run here: a skip at home, a failure in CI."""
     if os.environ.get("CI"):

@@ -60,10 +60,15 @@ PASSWORD = r"s3cret\word"
 """Of the one who may log in. The backslash is there because each side of a login writes it in another way."""
 
 
+def jars_folder() -> Path:
+    """Where the broker's jars are, once they have been fetched."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "headrace" / f"kafka-broker-{VERSION}"
+
+
 def broker_jars() -> Path:
     """The folder of the broker's jars; fetched where it is not there yet."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "headrace" / f"kafka-broker-{VERSION}"
+    folder = jars_folder()
     if folder.is_dir():
         return folder
     maven = needed("mvn", "maven")

@@ -13,15 +13,15 @@ from pathlib import Path
 
 from tests.services import free_port, missing, needed, wait_for_port
 
-_PLACES = [str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
+PLACES = [str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
 
 
 class Postgres:
     """A cluster of its own. Postgres refuses to run as root, so there it runs as the package's user."""
 
     def __init__(self) -> None:
-        self._postgres = needed("postgres", "postgresql", *_PLACES)
-        self._initdb = needed("initdb", "postgresql", *_PLACES)
+        self._postgres = needed("postgres", "postgresql", *PLACES)
+        self._initdb = needed("initdb", "postgresql", *PLACES)
         self._user: str | None = None
         if os.geteuid() == 0:
             try:

@@ -185,6 +185,8 @@ def test_an_epoch_takes_few_requests(url: str, object_server: ObjectServer) -> N
             object_server.seen.clear()
             h.push(shop.sales, Sale("a", cents))
             h.epoch()
-        kinds = [seen.partition(" ")[0] for seen in object_server.seen]
+        # A sign of life is written every few seconds, whatever epochs do.
+        seen = [request for request in object_server.seen if f"/{layout.HEARTBEATS}/" not in request]
+    kinds = [request.partition(" ")[0] for request in seen]
     assert kinds.count("PUT") <= 2, "the manifest, and the note that its outputs are out"
-    assert len(kinds) <= 5, f"besides, three looks for a newer driver: {object_server.seen}"
+    assert len(kinds) <= 5, f"besides, three looks for a newer driver: {seen}"

@@ -31,10 +31,14 @@ _TRACE_OF_A_GOING_DAEMON = re.compile(r"(BrokenPipeError|EOFError|ConnectionRese
 
 def keep_arguments_out_of_logs() -> None:
     """Py4J writes every argument of every call into its log of debugging, passwords too. A program that logs everything
-    gets that only where it asks for this logger by name."""
-    logger = logging.getLogger("py4j")
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.INFO)
+    gets that only where it sets the level of Py4J's logger by name."""
+    for name in ("py4j.clientserver", "py4j.java_gateway"):
+        logging.getLogger(name).addFilter(_above_debugging)
+
+
+def _above_debugging(record: logging.LogRecord) -> bool:
+    asked = any(logging.getLogger(name).level == logging.DEBUG for name in ("py4j", record.name))
+    return record.levelno > logging.DEBUG or asked
 
 
 def quiet_lines(lines: Iterable[str]) -> Iterator[str]:
