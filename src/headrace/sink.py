@@ -15,6 +15,7 @@ from headrace.model.time import Span
 from headrace.sinks.batch_writer import BatchWriterSink
 from headrace.sinks.console import ConsoleSink
 from headrace.sinks.contract import GuaranteeChoice, Release, Sink
+from headrace.sinks.delta import DeltaSink, SchemaMode
 from headrace.sinks.driver import CallSink, CollectSink, DiscardSink
 from headrace.sinks.files import BucketSpan, FilesSink, Format
 from headrace.sinks.kafka import KafkaSink
@@ -25,7 +26,7 @@ from headrace.sinks.redis_rows import Format as ValueFormat
 from headrace.sinks.redis_rows import Shape
 from headrace.sinks.roll_policy import roll_policy
 
-__all__ = ["call", "collect", "console", "discard", "files", "kafka", "postgres", "redis", "spark"]
+__all__ = ["call", "collect", "console", "delta", "discard", "files", "kafka", "postgres", "redis", "spark"]
 
 
 def files(
@@ -81,6 +82,31 @@ def call(fn: Callable[[Any, int], object], *, batch: bool = True) -> Sink:
     may come again, with the same number and the same rows: remember `epoch` where the rows go to tell.
     """
     return CallSink(fn, batch)
+
+
+def delta(
+    path: str | os.PathLike[str],
+    *,
+    partition_by: Any = None,
+    schema_mode: SchemaMode | None = None,
+    guarantee: GuaranteeChoice = "exactly_once",
+    storage_options: Mapping[str, str] | None = None,
+) -> Sink:
+    """A table of Delta Lake, appended to by the package deltalake: no jars. **Exactly once**, or at least once by
+    ``guarantee="at_least_once"``.
+
+    Every epoch with rows is one version of the table, whose commit also says the epoch's number. `path` is a folder or
+    a URL (``s3://…``, ``gs://…``, ``abfss://…``); what is needed to get there is taken from the environment, or given
+    as `storage_options` of deltalake.
+
+    The table is made from the row type where it is missing, with folders by the values of `partition_by` (``"day"``,
+    ``(Sale.day, Sale.shop)``), and compared with it where it is there. With ``schema_mode="merge"`` columns that it
+    lacks are added. Needs ``pip install 'headrace[delta]'``.
+
+    >>> delta("lake/sales", partition_by="day").describe()
+    'delta lake/sales (by day)'
+    """
+    return DeltaSink(path, partition_by, schema_mode, guarantee, storage_options)
 
 
 def kafka(

@@ -17,6 +17,7 @@ import pyarrow as pa
 from headrace.errors import ProgramError, SinkFailed
 from headrace.model.report import StagedPart
 from headrace.sinks.contract import GuaranteeChoice, Release, Sink, StageTask, StageWriter, chosen_guarantee
+from headrace.sinks.delta_transaction import transaction_of
 from headrace.sinks.files import encode_parquet
 from headrace.sinks.staged import PartWriter
 
@@ -29,8 +30,6 @@ _TARGETS = ("dbtable", "table", "topic", "collection")
 _DELTA_WRITER: Final = "txnAppId"
 _DELTA_NUMBER: Final = "txnVersion"
 """Options of Delta: who writes, and a number that goes up from transaction to transaction."""
-_EPOCHS_OF_A_TIMELINE: Final = 1 << 40
-"""Delta's numbers have 63 bits. With an epoch every millisecond this is 35 years of one timeline."""
 
 _MISFIT: Final = re.compile(
     r"NoSuch(Method|Field)Error|IncompatibleClassChangeError|AbstractMethodError|NoClassDefFound"
@@ -122,8 +121,8 @@ class BatchWriterSink(Sink):
         given = {name: _option_text(value(ctx)) if callable(value) else value for name, value in self.options.items()}
         if self._numbered:
             # A number that Delta has, or one below, is passed over: of this epoch, or of a driver that woke up late.
-            number = int(ctx.timeline) * _EPOCHS_OF_A_TIMELINE + ctx.epoch
-            given |= {_DELTA_WRITER: f"headrace-{ctx.job}-{ctx.output}", _DELTA_NUMBER: str(number)}
+            writer, number = transaction_of(ctx)
+            given |= {_DELTA_WRITER: writer, _DELTA_NUMBER: str(number)}
         return given
 
     def _frame(self, parts: Sequence[StagedPart], ctx: Release) -> Any:
