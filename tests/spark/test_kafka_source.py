@@ -106,14 +106,28 @@ def catch_up(app: hr.App, store: Path, session: SparkSession, **settings: Any) -
     app.start(until="caught_up", store=store, spark=session, parallelism=1, **settings).wait()
 
 
-def wait_until(done: Callable[[], bool], run: hr.Run | None = None, seconds: float = 90.0) -> None:
+def wait_until(done: Callable[[], bool], run: hr.Run | None = None, seconds: float = 150.0) -> None:
+    """Longer than two minutes: so long a consumer of Spark may wait for a broker before its task is tried again."""
     ends = time.monotonic() + seconds
     while not done():
-        assert time.monotonic() < ends, "it did not happen in time"
+        assert time.monotonic() < ends, f"it did not happen in time; Spark is at:\n{where_spark_is()}"
         if run is not None:
             run.wait(0.05)
         else:
             time.sleep(0.05)
+
+
+def where_spark_is() -> str:
+    """What the threads do that run queries and tasks."""
+    from pyspark import SparkContext
+
+    jvm = SparkContext._active_spark_context._jvm  # type: ignore[union-attr]
+    stacks = jvm.java.lang.Thread.getAllStackTraces()
+    told = []
+    for thread in stacks.keySet():
+        if str(thread.getName()).startswith(("stream execution", "Executor task launch", "kafka-admin")):
+            told.append("\n  ".join([thread.getName(), *(str(frame) for frame in list(stacks[thread])[:25])]))
+    return "\n".join(told)
 
 
 class Note(hr.Record):
