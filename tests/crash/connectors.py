@@ -71,7 +71,7 @@ class Outside:
             }
         # Only the order of a key's messages is promised; messages of different shards meet by chance.
         by_key = {name: sorted(lines, key=lambda line: line.split(" ")[0]) for name, lines in messages.items()}
-        return {**by_key, **tables, **written_lines(self.folder, ("odd",))}
+        return {**by_key, **tables, **written_lines(self.folder, ("active", "letters", "odd"))}
 
     def go_away(self) -> None:
         """Both servers die at once, as in a power cut."""

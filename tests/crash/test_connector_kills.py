@@ -1,4 +1,4 @@
-"""End to end: Kafka → keyed state and windows → Kafka, Postgres and files, killed everywhere, while servers go away.
+"""End to end: Kafka → state, timers, windows → Kafka, Postgres and files, killed everywhere, while servers go away.
 
 One run is killed at each named point in turn and at random moments, each time some epochs further on, so that every
 recovery also starts from a store that was recovered before. After some of the kills the store loses what Spark wrote
