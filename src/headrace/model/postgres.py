@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Final, Literal, NewType, Protocol, runtime_checkable
 from uuid import UUID
 
@@ -186,20 +185,6 @@ def _closing_quote(text: str) -> int:
         else:
             return at
     return len(text)
-
-
-def field_name(field: Any, what: str, where: str) -> str:
-    """A column by its name, or by the field of a Record: ``"id"`` or ``Sale.id``."""
-    if isinstance(field, MemberDescriptorType):
-        return field.__name__
-    if isinstance(field, str):
-        return field
-    raise ProgramError(
-        f"{what} takes columns",
-        where=where,
-        expected=f'names or fields, as in {what}="id" or {what}=(Sale.shop, Sale.day)',
-        found=repr(field),
-    )
 
 
 # --- connections

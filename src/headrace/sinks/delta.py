@@ -18,21 +18,21 @@ few as they can be, and their statistics are those of the table.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import pyarrow as pa
 
-from headrace.errors import Fenced, ProgramError, SinkFailed
+from headrace.errors import ProgramError, SinkFailed
 from headrace.model.crash import reach
+from headrace.model.field_names import field_name
 from headrace.model.report import StagedPart
 from headrace.sinks.contract import GuaranteeChoice, Release, Sink, StageTask, StageWriter, chosen_guarantee
 from headrace.sinks.delta_errors import Overtaken, deltalake_module, others_write, telling
 from headrace.sinks.delta_table import open_table, prepare_table, settle, table_schema, target_of
 from headrace.sinks.delta_transaction import EpochTransaction, split_number, transaction_of
+from headrace.sinks.recorded import is_released
 from headrace.sinks.staged import arrow_writer, read_batches
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
 
 SchemaMode = Literal["merge"]
-
-log = logging.getLogger("headrace.delta")
 
 _TRIES: Final = 5
 """How often a release begins anew because others were first, before it is left to patience."""
@@ -70,7 +68,7 @@ class DeltaSink(Sink):
         self.target = target_of(self.path, storage_options)
         where = self.target.where
         columns = partition_by if isinstance(partition_by, list | tuple) else (partition_by,)
-        self.partition_by = tuple(_column_name(each, where) for each in columns if each is not None)
+        self.partition_by = tuple(field_name(each, "partition_by", where) for each in columns if each is not None)
         self.guarantee = chosen_guarantee(guarantee, where)
         self.merge = schema_mode == "merge"
         self._table: Any = None
@@ -180,20 +178,9 @@ class DeltaSink(Sink):
         if self._known[:2] != (transaction.writer, version):
             self._known = (transaction.writer, version, table.transaction_version(transaction.writer))
         number = self._known[2]
-        if number is None or number < transaction.number:
+        if number is None:
             return False
-        timeline, epoch = split_number(number)
-        if timeline > int(ctx.timeline):
-            raise Fenced(
-                "a newer run of this job has written to the table",
-                where=self.target.where,
-                expected=f"no timeline after {ctx.timeline}",
-                found=f"epoch {epoch} of timeline {timeline}",
-                next_move="stop this driver: the job was begun anew by another one",
-            )
-        if epoch > ctx.epoch:
-            log.warning("%s: epoch %s is older than epoch %s, which is there", self.target.where, ctx.epoch, epoch)
-        return True
+        return is_released(split_number(number), ctx, self.target.where)
 
     def _append(
         self, table: Any, parts: Sequence[StagedPart], ctx: Release, transaction: EpochTransaction | None
@@ -264,18 +251,3 @@ class _Rows:
                     next_move="widen the column, or compute a narrower one before writing; the rows stay staged",
                 ) from error
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-
-def _column_name(column: Any, where: str) -> str:
-    """A column by its name, or by the field of a Record: ``"day"`` or ``Sale.day``."""
-    if isinstance(column, MemberDescriptorType):
-        return column.__name__
-    if isinstance(column, str):
-        return column
-    raise ProgramError(
-        "partition_by takes columns",
-        where=where,
-        expected='names or fields, as in partition_by="day" or partition_by=(Sale.day, Sale.shop)',
-        found=repr(column),
-        next_move="compute the column with with_columns first",
-    )

@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import pyarrow as pa
 
 from headrace.errors import ProgramError
 from headrace.model.crash import reach
+from headrace.model.field_names import field_name
 from headrace.model.part_names import hidden_folder, parse_visible, part_name
 from headrace.model.report import StagedPart
 from headrace.sinks.contract import Guarantee, Release, Sink, StageTask, StageWriter
@@ -55,7 +55,7 @@ class FilesSink(Sink):
     ) -> None:
         self.path = os.fspath(path)
         self.format = format
-        self.partition_by = tuple(_column_name(column) for column in partition_by)
+        self.partition_by = tuple(field_name(column, "partition_by", "sink.files") for column in partition_by)
         self.bucket_by = None if bucket_by is None else _bucket_by(bucket_by)
         self.policy = policy
         self._folder: Folder | None = None
@@ -204,25 +204,10 @@ def encode_parquet(table: pa.Table) -> pa.Buffer:
 
 def _bucket_by(given: Any) -> BucketBy:
     if isinstance(given, tuple) and len(given) == 2 and given[1] in SPANS:
-        return BucketBy(_column_name(given[0]), given[1])
+        return BucketBy(field_name(given[0], "bucket_by", "sink.files"), given[1])
     raise ProgramError(
         "bucket_by takes a column of times and a span",
         where="sink.files",
         expected='bucket_by=(Sale.at, "day"); spans are month, day and hour',
         found=repr(given),
-    )
-
-
-def _column_name(column: Any) -> str:
-    """A column by its name, or by the field of a Record: ``"day"`` or ``Sale.day``."""
-    if isinstance(column, MemberDescriptorType):
-        return column.__name__
-    if isinstance(column, str):
-        return column
-    raise ProgramError(
-        "partition_by takes columns",
-        where="sink.files",
-        expected='names or fields, as in partition_by=("day", Sale.shop)',
-        found=repr(column),
-        next_move="compute the column with with_columns first",
     )

@@ -13,7 +13,6 @@ A connection is kept from release to release, and given up after any error.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
@@ -21,15 +20,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import pyarrow as pa
 
-from headrace.errors import Fenced, ProgramError
+from headrace.errors import ProgramError
 from headrace.model.crash import reach
-from headrace.model.postgres import field_name, open_connection, quoted, split_name, table_columns
+from headrace.model.field_names import field_name
+from headrace.model.postgres import open_connection, quoted, split_name, table_columns
 from headrace.model.report import StagedPart
 from headrace.sinks.contract import GuaranteeChoice, Release, Sink, StageTask, StageWriter, chosen_guarantee
 from headrace.sinks.postgres_binary import END, SIGNATURE
 from headrace.sinks.postgres_errors import Place, telling
 from headrace.sinks.postgres_rows import BINARY, CSV, header, row_encoder
 from headrace.sinks.postgres_table import EPOCHS_TABLE, Target, prepare_table
+from headrace.sinks.recorded import is_released
 from headrace.sinks.staged import PartWriter
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 Mode = Literal["append", "upsert"]
 
-log = logging.getLogger("headrace.postgres")
 
 _ROWS: Final = "headrace_rows"
 _ORDER: Final = "headrace_order"
@@ -157,17 +157,7 @@ class PostgresSink(Sink):
         ).fetchone()
         assert row is not None
         timeline, epoch = row
-        if timeline > int(ctx.timeline):
-            raise Fenced(
-                "a newer run of this job has written to the table",
-                where=self.target.where,
-                expected=f"no timeline after {ctx.timeline}",
-                found=f"epoch {epoch} of timeline {timeline}",
-                next_move="stop this driver: the job was begun anew by another one",
-            )
-        if timeline == int(ctx.timeline) and epoch > ctx.epoch:
-            log.warning("%s: epoch %s is older than epoch %s, which is there", self.target.where, ctx.epoch, epoch)
-        return (timeline, epoch) < (int(ctx.timeline), ctx.epoch)
+        return not is_released((timeline, epoch), ctx, self.target.where)
 
     def _note(self, connection: psycopg.Connection[Any], ctx: Release) -> None:
         connection.execute(

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from headrace.errors import EnvironmentMissing, ProgramError
-from headrace.model.postgres import field_name, psycopg_module
+from headrace.model.field_names import field_name
+from headrace.model.postgres import psycopg_module
 from headrace.model.rows import codec_of
 from headrace.sources.contract import Offset, Source, Split, SplitReader
 from headrace.sources.ranges import check_positive, position, slice_range
