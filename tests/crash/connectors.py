@@ -26,15 +26,11 @@ PARTITIONS = 2
 
 def fill(broker: Broker, rows: int, seed: int = 7) -> str:
     """A topic with clicks; those of a user are in one partition, so their order is the same for everybody."""
-    from confluent_kafka import Producer
-
     topic = broker.topic(f"clicks-{uuid.uuid4().hex[:8]}", PARTITIONS)
     rng = random.Random(seed)
     clicks = [make_click(i, rng) for i in range(rows)]
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "queue.buffering.max.messages": 0})
-    for click, text in zip(clicks, codec_of(Click).to_json(clicks), strict=True):
-        producer.produce(topic, text, click.user.encode())
-    assert producer.flush(60) == 0
+    texts = codec_of(Click).to_json(clicks)
+    broker.send(topic, *({"value": text, "key": click.user} for click, text in zip(clicks, texts, strict=True)))
     return topic
 
 

@@ -13,10 +13,16 @@ import subprocess
 import tempfile
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tests.query.certificates import make_certificate
 from tests.services import end, free_port, missing, needed, wait_for_port
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+    from confluent_kafka.admin import AdminClient
 
 VERSION = "4.1.1"
 _POM = f"""<project>
@@ -144,10 +150,7 @@ class Broker:
         self._wait_until_it_answers()
 
     def _wait_until_it_answers(self) -> None:
-        from confluent_kafka.admin import AdminClient
-
-        ends = time.monotonic() + 60
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        ends, admin = time.monotonic() + 60, self._admin()
         while True:
             try:
                 admin.list_topics(timeout=2)
@@ -164,13 +167,53 @@ class Broker:
 
     def topic(self, name: str, partitions: int = 1) -> str:
         """Creates a topic and returns its name."""
-        from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin = self._admin()
         for made in admin.create_topics([NewTopic(name, partitions, 1)]).values():
             made.result(30)
+        self._wait_for_partitions(admin, name, partitions)
         return name
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Lets a topic have this many."""
+        from confluent_kafka.cimpl import NewPartitions
+
+        admin = self._admin()
+        for made in admin.create_partitions([NewPartitions(topic, partitions)]).values():
+            made.result(30)
+        self._wait_for_partitions(admin, topic, partitions)
+
+    def _wait_for_partitions(self, admin: AdminClient, topic: str, partitions: int) -> None:
+        """The controller answers before the broker tells others: until then clients are refused a new partition."""
+        ends = time.monotonic() + 30
+        while True:
+            told = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
+            if len(told) == partitions and all(partition.error is None for partition in told):
+                return
+            assert time.monotonic() < ends, f"{topic} has {len(told)} of {partitions} partitions"
+            time.sleep(0.02)
+
+    def send(self, topic: str, *messages: Mapping[str, Any]) -> None:
+        """Writes messages (what ``Producer.produce`` takes of each), and says when one of them did not arrive."""
+        from confluent_kafka import Producer
+
+        refused: list[str] = []
+
+        def note(error: KafkaError | None, _: Any) -> None:
+            if error is not None:
+                refused.append(error.str())
+
+        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0, "queue.buffering.max.messages": 0})
+        for message in messages:
+            producer.produce(topic, **message, on_delivery=note)
+        waiting = producer.flush(60)
+        assert not waiting and not refused, f"{topic}: {waiting} messages wait, {len(refused)} failed: {refused[:3]}"
+
+    def _admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient as Made
+
+        return Made({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def remove(self) -> None:
         self.stop()

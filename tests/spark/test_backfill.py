@@ -122,16 +122,11 @@ def test_history_then_live_is_one_stream_whatever_comes_between(spark: Any, tmp_
 def test_files_and_then_a_topic_whose_partitions_take_time_over(
     kafka_spark: Any, kafka: Broker, tmp_path: Path
 ) -> None:
-    from confluent_kafka import Producer
-
     history, topic = tmp_path / "history", f"events-{uuid.uuid4().hex}"
     write_history(history)
     kafka.topic(topic, partitions=2)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
-    for i in range(40, 120):
-        at = f"1970-01-01T00:{i // 60:02}:{i % 60:02}Z"
-        producer.produce(topic, json.dumps({"i": i, "at": at}), partition=i % 2)
-    producer.flush()
+    events = ({"i": i, "at": f"1970-01-01T00:{i // 60:02}:{i % 60:02}Z"} for i in range(40, 120))
+    kafka.send(topic, *({"value": json.dumps(event), "partition": event["i"] % 2} for event in events))
     app, seen, counts = hr.App("filled"), hr.sink.collect(), hr.sink.collect()
     live = hr.source.kafka(topic, brokers=kafka.bootstrap, max_per_epoch=30)
     source = hr.source.backfill(hr.source.files(history), live, until=f"1970-01-01T00:01:{CUT - 60:02}Z")

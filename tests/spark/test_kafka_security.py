@@ -54,12 +54,7 @@ def new_topic(broker: Broker) -> str:
 
 
 def send(broker: Broker, topic: str, numbers: range) -> None:
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    for n in numbers:
-        producer.produce(topic, value=json.dumps({"n": n}))
-    assert producer.flush(30) == 0
+    broker.send(topic, *({"value": json.dumps({"n": n})} for n in numbers))
 
 
 def contents(folder: Path) -> str:

@@ -16,7 +16,6 @@ from headrace.errors import BadRow, EpochFailed, InputLost, SettingsError
 from headrace.query.store import Store
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer
     from pyspark.sql import SparkSession
 
     from tests.services.kafka import Broker
@@ -51,26 +50,17 @@ def new_topic(broker: Broker, partitions: int = 1) -> str:
     return broker.topic(f"t-{uuid.uuid4().hex[:12]}", partitions)
 
 
-def producer(broker: Broker) -> Producer:
-    from confluent_kafka import Producer as Made
-
-    return Made({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-
-
 def send(broker: Broker, topic: str, *values: Any, partition: int = 0, **more: Any) -> None:
     """Messages in one partition; what is not text or bytes goes as JSON."""
-    out = producer(broker)
-    for value in values:
-        plain = value is None or isinstance(value, str | bytes)
-        out.produce(topic, value=value if plain else json.dumps(value), partition=partition, **more)
-    assert out.flush(30) == 0
+    plain = (value if value is None or isinstance(value, str | bytes) else json.dumps(value) for value in values)
+    broker.send(topic, *({"value": value, "partition": partition, **more} for value in plain))
 
 
 def abort(broker: Broker, topic: str, *values: Any) -> None:
     """Messages of a transaction that comes to nothing."""
-    from confluent_kafka import Producer as Made
+    from confluent_kafka import Producer
 
-    out = Made({"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "log_level": 0})
+    out = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "log_level": 0})
     out.init_transactions(30)
     out.begin_transaction()
     for value in values:
@@ -261,8 +251,6 @@ def test_reading_starts_at_a_time_or_at_offsets_and_sees_committed_messages_only
 def test_a_running_job_waits_for_the_slowest_partition_finds_new_ones_and_survives_the_death_of_the_broker(
     kafka: Broker, kafka_spark: SparkSession, tmp_path: Path
 ) -> None:
-    from confluent_kafka.admin import AdminClient, NewPartitions
-
     topic, out, store = new_topic(kafka, 2), tmp_path / "out", tmp_path / "store"
     send(kafka, topic, *clicks(range(3), second=50))
     send(kafka, topic, *clicks(range(3, 4), second=10), partition=1)
@@ -285,9 +273,7 @@ def test_a_running_job_waits_for_the_slowest_partition_finds_new_ones_and_surviv
 
         kafka.stop(hard=True)
         kafka.start()
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
-        for made in admin.create_partitions([NewPartitions(topic, 3)]).values():
-            made.result(30)
+        kafka.add_partitions(topic, 3)
         send(kafka, topic, *clicks(range(5, 15), second=55))
         send(kafka, topic, *clicks(range(15, 25), second=55), partition=2)
         wait_until(lambda: len(numbers(out)) >= 25, run)
