@@ -15,9 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.errors import EnvironmentMissing, SettingsError, StoreError
+from headrace.errors import SettingsError, StoreError
 from headrace.ingest.log import Log, LogOptions
 from headrace.ingest.streams import Streams
+from headrace.model.packages import package
 from headrace.query.access import Access, is_loopback, make_tls
 
 PORT: Final = 8400
@@ -46,13 +47,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 def serve(options: Options, streams: Streams, tell: Tell) -> None:
     """Takes events until SIGINT or SIGTERM."""
-    try:
+    with package("uvicorn or starlette", extra="serve", where="headrace ingest", instead="which serves HTTP"):
         from headrace.ingest.admission import check_binding
         from headrace.query.serving import run_loop
-    except ModuleNotFoundError as error:
-        raise EnvironmentMissing(
-            "HTTP needs a package that is not installed", found=str(error), next_move='pip install "headrace[serve]"'
-        ) from error
     if (options.tls_cert is None) != (options.tls_key is None):
         raise SettingsError("TLS wants both a certificate and its key", expected="--tls-cert and --tls-key")
     tls = options.tls_cert is not None

@@ -24,8 +24,9 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from headrace.errors import EnvironmentMissing, ProgramError
+from headrace.errors import ProgramError
 from headrace.model.columns import Column, ListColumn
+from headrace.model.packages import package
 from headrace.model.shapes import column_of, split_optional
 from headrace.model.time import Duration, Timestamp
 
@@ -192,15 +193,8 @@ def _closing_quote(text: str) -> int:
 
 def psycopg_module() -> Any:
     """psycopg, or in words how to get it."""
-    try:
+    with package("psycopg", extra="postgres", where="postgres"):
         import psycopg
-    except ImportError as error:
-        raise EnvironmentMissing(
-            "the package psycopg is not installed",
-            where="postgres",
-            found=str(error),
-            next_move="pip install 'headrace[postgres]'",
-        ) from error
     return psycopg
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from headrace.errors import EnvironmentMissing, ProgramError
+from headrace.errors import ProgramError
+from headrace.model.packages import package
 
 if TYPE_CHECKING:
     import redis
@@ -53,18 +54,10 @@ def shown_url(url: str) -> str:
 
 def connect(url: str, *, tries: int = 0) -> redis.Redis:
     """A client; it connects with its first command. `tries`: how often it repeats one that got no answer."""
-    try:
+    with package("redis", extra="redis", where=shown_url(url)):
         import redis
         from redis.backoff import ExponentialBackoff
         from redis.retry import Retry
-    except ImportError as error:
-        raise EnvironmentMissing(
-            "the package redis is not installed",
-            where=shown_url(url),
-            expected="Redis' client for Python",
-            found=str(error),
-            next_move="pip install 'headrace[redis]', on every machine that runs tasks",
-        ) from error
     client: redis.Redis = redis.Redis.from_url(
         url,
         socket_connect_timeout=CONNECT_S,

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from headrace.errors import EnvironmentMissing, SettingsError
+from headrace.errors import SettingsError
+from headrace.model.packages import package
 from headrace.query.access import Access, Limits, check_binding, is_loopback, make_tls
 from headrace.query.follow import open_replica
 from headrace.query.resp.server import RespServer
@@ -202,15 +203,8 @@ def make_service(options: Options) -> Service:
 async def _start_http(
     options: Options, service: Service, listener: socket.socket, tls: ssl.SSLContext | None
 ) -> Callable[[], Coroutine[Any, Any, None]]:
-    try:
+    with package("uvicorn or starlette", extra="serve", where="--http-port", instead="which serves HTTP"):
         from headrace.query.http import HttpApp, HttpServer
-    except ModuleNotFoundError as error:
-        raise EnvironmentMissing(
-            "HTTP needs a package that is not installed",
-            where="--http-port",
-            found=str(error),
-            next_move='pip install "headrace[serve]"',
-        ) from error
     # Who asks for no token must not answer to names that a web page can make point here.
     hosts = None if not service.access.open or not is_loopback(options.bind) else (options.bind,)
     app = HttpApp([service], origins=options.origins, hosts=hosts)

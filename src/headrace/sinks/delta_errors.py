@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
-from headrace.errors import EnvironmentMissing, HeadraceError, SinkFailed, SinkUnavailable
+from headrace.errors import HeadraceError, SinkFailed, SinkUnavailable
+from headrace.model.packages import package
 
 _PASSING: Final = re.compile(
     r"error sending request|after \d+ retries|tim(ed|e) ?out|connection|broken pipe|"
@@ -79,15 +80,8 @@ class _Hidden(Protocol):
 
 def deltalake_module() -> Any:
     """deltalake, or in words how to get it."""
-    try:
+    with package("deltalake", extra="delta", where="sink.delta"):
         import deltalake
-    except ImportError as error:
-        raise EnvironmentMissing(
-            "the package deltalake is not installed",
-            where="sink.delta",
-            found=str(error),
-            next_move="pip install 'headrace[delta]'",
-        ) from error
     return deltalake
 
 

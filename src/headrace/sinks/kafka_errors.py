@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.errors import EnvironmentMissing, Fenced, HeadraceError, SinkFailed, SinkUnavailable
+from headrace.errors import Fenced, HeadraceError, SinkFailed, SinkUnavailable
+from headrace.model.packages import package
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -45,15 +46,9 @@ _HOPELESS: Final[Mapping[str, str]] = {
 
 def confluent_kafka() -> ModuleType:
     """The client's package. Imported when somebody connects: a program is built and explained without it."""
-    try:
+    with package("confluent-kafka", extra="kafka", where="sink.kafka"):
         import confluent_kafka
         import confluent_kafka.admin
-    except ImportError as missing:
-        raise EnvironmentMissing(
-            "hr.sink.kafka needs the package confluent-kafka",
-            found=str(missing),
-            next_move="pip install 'headrace[kafka]'",
-        ) from missing
     return confluent_kafka
 
 

@@ -13,7 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 from typing_extensions import TypeVar
 
-from headrace.errors import EnvironmentMissing, ProgramError
+from headrace.errors import ProgramError
+from headrace.model.packages import package
 from headrace.model.time import Span, span_us
 from headrace.query.client import requests
 from headrace.query.client.awaiting import Awaiting
@@ -237,12 +238,8 @@ def _parse_server(text: str, token: str | None) -> Server:
 def _wire_maker(servers: Sequence[Server], job: str | None) -> MakeWire:
     # Only one of both is loaded: each needs a package that the other does not.
     if servers[0].scheme.startswith("http"):
-        try:
+        with package("h11", extra="serve", where="hr.Client", instead="or ask over Redis' protocol"):
             from headrace.query.client.http_wire import HttpWire
-        except ModuleNotFoundError as missing:
-            raise EnvironmentMissing(
-                "a client of HTTP needs h11", found=str(missing), next_move='pip install "headrace[serve]"'
-            ) from missing
         return partial(HttpWire, job=job)
     from headrace.query.client.redis_wire import RedisWire
 

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.errors import EnvironmentMissing, HeadraceError
+from headrace.errors import HeadraceError
 from headrace.model.keys import decode_key, key_text
+from headrace.model.packages import package
 from headrace.model.window import Window
 from headrace.query.client.answers import Ends, Page, RangeOfWindows, Told, Values, Version, Windows
 from headrace.query.client.refusals import refusal
@@ -183,14 +184,8 @@ def _listed(states: dict[bytes, Any]) -> str:
 
 
 def _hiredis() -> Any:
-    try:
+    with package("hiredis", extra="serve", where="hr.Client", instead='or ask over HTTP: hr.Client("http://…")'):
         import hiredis
-    except ImportError as missing:
-        raise EnvironmentMissing(
-            "a client of Redis' protocol needs hiredis",
-            found=str(missing),
-            next_move='pip install "headrace[serve]", or ask over HTTP: hr.Client("http://…")',
-        ) from missing
     return hiredis
 
 
