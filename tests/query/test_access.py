@@ -21,7 +21,7 @@ from headrace.query.access import Access, Limits, Meter, add_user, check_binding
 from headrace.query.serving import Options
 from tests.query.certificates import make_certificate
 from tests.query.kinds import make_kinds
-from tests.query.made_store import MadeStore, maps, values
+from tests.query.made_store import MadeStore, lists, maps, values
 from tests.query.served import Served
 
 
@@ -320,6 +320,31 @@ def test_larger_values_than_a_reply_may_hold_are_refused_in_the_same_words(
             assert refusal("HEADRACE.GET", "count.views", *[b"sa"] * count) == many
             assert refusal("HMGET", "count.by_page:a", *["home"] * count) == many
     assert len([line for line in audited if "more than 10000 bytes in one reply" in line]) == 5
+
+
+def test_no_key_however_many_entries_it_has_makes_a_larger_reply_than_allowed(
+    store_path: Path, audited: list[str]
+) -> None:
+    made = MadeStore(store_path)
+    entries, elements = [("k", f"e{i}", "x" * 50) for i in range(4000)], [("k", i, "x" * 50) for i in range(4000)]
+    few = [("few", f"e{i}", "x" * 50) for i in range(400)]
+    made.epoch({"big": [maps("map", entries + few), lists("list", elements), values("values", [("k" * 9000, 1)])]})
+    with Served(made.path, limits=Limits(reply_bytes=10_000)) as served, connect(served) as client:
+        served.wait_for(0)
+        assert client.hlen("big.map:k") == client.llen("big.list:k") == 4000
+        assert len(client.lrange("big.list:k", -50, -1)) == 50
+        assert client.hget("big.map:k", "e7") == client.lindex("big.list:k", 7) == b'"%b"' % (b"x" * 50)
+        asked = [("HGETALL", "big.map:k"), ("HGETALL", "big.map:few"), ("HVALS", "big.map:k"), ("HKEYS", "big.map:k")]
+        asked += [
+            ("HSCAN", "big.map:k", "0"),
+            ("LRANGE", "big.list:k", "0", "-1"),
+            ("LRANGE", "big.list:k", "9", "900"),
+        ]
+        for words in asked:
+            with pytest.raises(redis.ResponseError, match="more than 10000 bytes together"):
+                client.execute_command(*words)
+        assert [len(key) for key in client.keys("big.values:*")] == [9011]
+    assert len([line for line in audited if "more than 10000 bytes in one reply" in line]) == len(asked)
 
 
 def test_longer_requests_than_allowed_end_the_connection(store: str, audited: list[str]) -> None:

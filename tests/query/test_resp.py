@@ -126,7 +126,21 @@ def test_a_key_of_very_many_entries_is_answered_whole(store_path: Path, protocol
         }
         assert client.llen("big.list:k") == 5000
         assert client.lrange("big.list:k", -2, -1) == ["4998", "4999"]
-        assert client.lindex("big.list:k", 4000) == "4000"
+        for start, stop in [
+            (0, 2),
+            (1999, 2001),
+            (3990, 9000),
+            (-5001, 1),
+            (5000, 6000),
+            (7, 3),
+            (0, -4999),
+            (9, -9000),
+        ]:
+            last = stop + 5000 if stop < 0 else stop
+            chosen = elements[max(0, start + 5000) if start < 0 else start : max(0, last + 1)]
+            assert client.lrange("big.list:k", start, stop) == [str(i) for i in chosen], (start, stop)
+        places = {4000: "4000", -1: "4999", -5000: "0", 5000: None, -5001: None, 1999: "1999", 2000: "2000"}
+        assert {place: client.lindex("big.list:k", place) for place in places} == places
         with client.pipeline(transaction=False) as pipeline:
             pipeline.get("none").hlen("big.map:k").get("none").llen("big.list:k").ping()
             assert pipeline.execute() == [None, len(left), None, 5000, True], "answers keep their order"

@@ -7,12 +7,15 @@ come, so that it is refused before all of them are there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.query.resp.commands import Refusal
 
 if TYPE_CHECKING:
     from headrace.query.resp.session import Session
+
+MOST_PARTS: Final = 1_000_000
+"""Of one reply: keys, entries, elements."""
 
 
 def check_keys(session: Session, count: int) -> None:
@@ -27,8 +30,8 @@ def less_room(session: Session, room: int, size: int) -> int:
     """The room that is left behind a value; refuses what is more than a reply may hold."""
     if size > room:
         limit = session.service.limits.reply_bytes
-        session.refused("values of several keys", f"more than {limit} bytes in one reply")
-        raise Refusal(f"ERR limit: the values have more than {limit} bytes together; ask for fewer keys at a time")
+        session.refused("many values at once", f"more than {limit} bytes in one reply")
+        raise Refusal(f"ERR limit: the values have more than {limit} bytes together; ask for fewer at a time")
     return room - size
 
 
@@ -38,6 +41,24 @@ def within_room(session: Session, parts: Iterable[bytes]) -> Iterator[bytes]:
     for part in parts:
         room = less_room(session, room, len(part))
         yield part
+
+
+class Parts:
+    """Parts of a reply that are gathered: never more, and never more bytes of them, than one reply may hold."""
+
+    def __init__(self, session: Session) -> None:
+        self.held: list[bytes] = []
+        self._session = session
+        self._room = session.service.limits.reply_bytes
+
+    def add(self, parts: Iterable[bytes | None]) -> None:
+        """What is None is left out."""
+        for part in parts:
+            if part is not None:
+                self._room = less_room(self._session, self._room, len(part))
+                self.held.append(part)
+        if len(self.held) > MOST_PARTS:
+            raise Refusal(f"ERR limit: the reply would have more than {MOST_PARTS} parts; read the state over HTTP")
 
 
 def too_long(size: int, limit: int) -> str:

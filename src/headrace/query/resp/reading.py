@@ -8,16 +8,16 @@ any command answers as Redis does for an absent key.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from itertools import islice, starmap
+from typing import Any, Final, TypeGuard
 
 from headrace.query.answers import Table
 from headrace.query.answers_by_kind import EntryTable
 from headrace.query.forms import encode
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Reply, Request, command, number
-from headrace.query.resp.limits import check_keys, less_room, within_room
+from headrace.query.resp.limits import Parts, check_keys, less_room, within_room
 from headrace.query.resp.scopes import WRONG_TYPE, asked, key_asked
 from headrace.query.resp.session import Session
 
@@ -29,8 +29,6 @@ _AT_ONCE: Final = 2000
 """More are looked for in several goes, so that large values are noticed before they are all there."""
 _MANY: Final = 2000
 """Keys with more entries than this are gathered in slices, between which others are answered."""
-_MOST_PARTS: Final = 1_000_000
-
 KINDS: Final = {"value": "string", "windows": "hash", "map": "hash", "list": "list", "timers": "list"}
 """What a state keeps → what Redis calls it."""
 
@@ -191,29 +189,55 @@ def pexpiretime(session: Session, request: Request) -> bytes:
 # --- hashes: entries of a map, windows of a key, fields of a Record
 
 
-def with_fields(session: Session, key: bytes, tell: Callable[[dict[str, Any]], bytes]) -> Reply:
-    """What is told of all parts of a key; of none where it is not there. Very many are gathered little by little."""
+def with_fields(
+    session: Session, key: bytes, make: Callable[[str, Any], bytes | None], tell: Callable[[list[bytes]], bytes]
+) -> Reply:
+    """What is told of the parts of a key, of none where it is not there; `make` gives what a reply has of a part.
+
+    Very many are gathered little by little, and no more than a reply may hold.
+    """
     found = session.find(key)
     if found is None:
-        return tell({})
+        return tell([])
     table, stored = found
-    if isinstance(table, EntryTable) and table.kind == "map" and table.rows_of(stored) > _MANY:
-        return _tell_slowly(table.walk_fields(stored), lambda pairs: tell(dict(pairs)))
+    if _has_many(table, stored) and table.kind == "map":
+        return _tell_slowly(session, starmap(make, table.walk_fields(stored)), tell)
+    parts = Parts(session)
+    parts.add(starmap(make, _fields_of(table, stored).items()))
+    return tell(parts.held)
+
+
+def _has_many(table: Table, stored: bytes) -> TypeGuard[EntryTable]:
+    return isinstance(table, EntryTable) and table.rows_of(stored) > _MANY
+
+
+def _fields_of(table: Table, stored: bytes) -> dict[str, Any]:
     try:
-        fields = table.fields(stored)
+        return table.fields(stored) or {}
     except TypeError:
-        return WRONG_TYPE
-    return tell(fields or {})
+        raise Refusal(WRONG_TYPE[1:-2].decode()) from None
 
 
-async def _tell_slowly(parts: Iterator[Any], tell: Callable[[list[Any]], bytes]) -> bytes:
-    gathered: list[Any] = []
+async def _slices(parts: Iterator[Any]) -> AsyncIterator[list[Any]]:
+    """Many things in lists of some, between which others are answered."""
     while held := list(islice(parts, _MANY)):
-        gathered += held
-        if len(gathered) > _MOST_PARTS:
-            raise Refusal(f"ERR limit: the key has more than {_MOST_PARTS} entries; download the state over HTTP")
+        yield held
         await asyncio.sleep(0)
-    return tell(gathered)
+
+
+async def _tell_slowly(session: Session, made: Iterator[bytes | None], tell: Callable[[list[bytes]], bytes]) -> bytes:
+    parts = Parts(session)
+    async for some in _slices(made):
+        parts.add(some)
+    return tell(parts.held)
+
+
+async def _count(things: Iterator[Any]) -> int:
+    return sum([len(some) async for some in _slices(things)])
+
+
+async def _count_slowly(things: Iterator[Any]) -> bytes:
+    return replies.integer(await _count(things))
 
 
 def _field_of(session: Session, key: bytes, name: bytes) -> Any:
@@ -244,40 +268,42 @@ def hmget(session: Session, request: Request) -> Reply:
     if found is None or found[0].kind == "map":
         values = (value_reply(session, _field_of(session, request[1], name)) for name in request[2:])
         return replies.array(within_room(session, values))
-    names = [name.decode("utf-8", "replace") for name in request[2:]]
-
-    def tell(fields: dict[str, Any]) -> bytes:
-        return replies.array(within_room(session, (value_reply(session, fields.get(name)) for name in names)))
-
-    return with_fields(session, request[1], tell)
+    fields = _fields_of(*found)
+    values = (value_reply(session, fields.get(name.decode("utf-8", "replace"))) for name in request[2:])
+    return replies.array(within_room(session, values))
 
 
 @command("HGETALL", 2, "readonly", "data", keys=(1, 1, 1), group="hash", summary="All entries, windows or fields.")
 def hgetall(session: Session, request: Request) -> Reply:
-    def tell(fields: dict[str, Any]) -> bytes:
-        form = session.form
-        pairs = {replies.text(name): replies.bulk(encode(value, form)) for name, value in fields.items()}
-        return replies.mapping(pairs, session.version)
-
-    return with_fields(session, request[1], tell)
+    form = session.form
+    return with_fields(
+        session,
+        request[1],
+        lambda name, value: replies.text(name) + replies.bulk(encode(value, form)),
+        lambda pairs: replies.mapping(pairs, session.version),
+    )
 
 
 @command("HKEYS", 2, "readonly", "data", keys=(1, 1, 1), group="hash", summary="Names of entries, windows or fields.")
 def hkeys(session: Session, request: Request) -> Reply:
-    return with_fields(session, request[1], lambda fields: replies.array(map(replies.text, fields)))
+    return with_fields(session, request[1], lambda name, _: replies.text(name), replies.array)
 
 
 @command("HVALS", 2, "readonly", "data", keys=(1, 1, 1), group="hash", summary="Values of entries, windows or fields.")
 def hvals(session: Session, request: Request) -> Reply:
-    def tell(fields: dict[str, Any]) -> bytes:
-        return replies.array(replies.bulk(encode(value, session.form)) for value in fields.values())
-
-    return with_fields(session, request[1], tell)
+    form = session.form
+    return with_fields(session, request[1], lambda _, value: replies.bulk(encode(value, form)), replies.array)
 
 
 @command("HLEN", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="hash", summary="How many entries or windows.")
 def hlen(session: Session, request: Request) -> Reply:
-    return with_fields(session, request[1], lambda fields: replies.integer(len(fields)))
+    found = session.find(request[1])
+    if found is None:
+        return replies.ZERO
+    table, stored = found
+    if _has_many(table, stored) and table.kind == "map":
+        return _count_slowly(table.walk_fields(stored))
+    return replies.integer(len(_fields_of(table, stored)))
 
 
 @command("HEXISTS", 3, "readonly", "fast", "data", keys=(1, 1, 1), group="hash", summary="Whether an entry is there.")
@@ -294,46 +320,80 @@ def hstrlen(session: Session, request: Request) -> bytes:
 # --- lists: elements, times of timers
 
 
-def _with_elements(session: Session, key: bytes, tell: Callable[[list[Any]], bytes]) -> Reply:
-    """What is told of all elements of a key; of none where it is not there."""
+def _elements_of(session: Session, key: bytes) -> list[Any] | tuple[EntryTable, bytes]:
+    """The elements of a key, none where it is not there; of very many, where they are."""
     found = session.find(key)
     if found is None:
-        return tell([])
+        return []
     table, stored = found
     if table.kind not in ("list", "timers"):
-        return WRONG_TYPE if table.has(stored) else tell([])
-    if isinstance(table, EntryTable) and table.rows_of(stored) > _MANY:
-        return _tell_slowly(table.walk_elements(stored), tell)
-    return tell(table.elements(stored) or [])
+        if table.has(stored):
+            raise Refusal(WRONG_TYPE[1:-2].decode())
+        return []
+    return (table, stored) if _has_many(table, stored) else table.elements(stored) or []
 
 
 @command("LLEN", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="list", summary="How many elements.")
 def llen(session: Session, request: Request) -> Reply:
-    return _with_elements(session, request[1], lambda elements: replies.integer(len(elements)))
+    elements = _elements_of(session, request[1])
+    if isinstance(elements, list):
+        return replies.integer(len(elements))
+    table, stored = elements
+    return _count_slowly(table.walk_elements(stored))
 
 
 @command("LINDEX", 3, "readonly", "data", keys=(1, 1, 1), group="list", summary="One element; −1 is the last.")
 def lindex(session: Session, request: Request) -> Reply:
-    def tell(elements: list[Any]) -> bytes:
-        if not elements:
-            return session.null()
-        # Read only here, as Redis does it: what is no list, and what is not there, is told first.
-        place = number(request[2])
-        inside = -len(elements) <= place < len(elements)
-        return value_reply(session, elements[place]) if inside else session.null()
-
-    return _with_elements(session, request[1], tell)
+    elements = _elements_of(session, request[1])
+    if not elements:
+        return session.null()
+    # Read only here, as Redis does it: what is no list, and what is not there, is told first.
+    place = number(request[2])
+    if not isinstance(elements, list):
+        return _index_slowly(session, *elements, place)
+    inside = -len(elements) <= place < len(elements)
+    return value_reply(session, elements[place]) if inside else session.null()
 
 
 @command("LRANGE", 4, "readonly", "data", keys=(1, 1, 1), group="list", summary="Elements from one to another.")
 def lrange(session: Session, request: Request) -> Reply:
     start, stop = number(request[2]), number(request[3])
+    elements = _elements_of(session, request[1])
+    if not isinstance(elements, list):
+        return _range_slowly(session, *elements, start, stop)
+    first, last = _places(start, stop, len(elements))
+    chosen = (replies.bulk(encode(value, session.form)) for value in elements[first : last + 1])
+    return replies.array(within_room(session, chosen))
 
-    def tell(elements: list[Any]) -> bytes:
-        # Negative places count from the end; those before the first are the first, or nothing at the other side.
-        first = max(0, start + len(elements)) if start < 0 else start
-        last = stop + len(elements) if stop < 0 else stop
-        chosen = elements[first : last + 1] if last >= first else []
-        return replies.array(replies.bulk(encode(value, session.form)) for value in chosen)
 
-    return _with_elements(session, request[1], tell)
+def _places(start: int, stop: int, length: int) -> tuple[int, int]:
+    """Negative places count from the end; those before the first are the first, or nothing at the other side."""
+    return max(0, start + length) if start < 0 else start, max(-1, stop + length) if stop < 0 else stop
+
+
+async def _between(table: EntryTable, stored: bytes, first: int, last: int) -> AsyncIterator[list[Any]]:
+    """Elements from one place to another, both from the beginning, some at a time."""
+    seen = 0
+    async for some in _slices(table.walk_elements(stored)):
+        if seen > last:
+            return
+        yield some[max(0, first - seen) : last + 1 - seen]
+        seen += len(some)
+
+
+async def _index_slowly(session: Session, table: EntryTable, stored: bytes, place: int) -> bytes:
+    if place < 0:
+        place += await _count(table.walk_elements(stored))
+    if place >= 0:
+        async for some in _between(table, stored, place, place):
+            if some:
+                return value_reply(session, some[0])
+    return session.null()
+
+
+async def _range_slowly(session: Session, table: EntryTable, stored: bytes, start: int, stop: int) -> bytes:
+    length = await _count(table.walk_elements(stored)) if start < 0 or stop < 0 else 0
+    parts = Parts(session)
+    async for some in _between(table, stored, *_places(start, stop, length)):
+        parts.add(replies.bulk(encode(value, session.form)) for value in some)
+    return replies.array(parts.held)

@@ -7,7 +7,7 @@ a list of names and values, null an empty bulk string that is not there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 OK: Final = b"+OK\r\n"
@@ -66,10 +66,10 @@ def array(items: Iterable[bytes]) -> bytes:
     return b"*%d\r\n%b" % (len(held), b"".join(held))
 
 
-def mapping(pairs: Mapping[bytes, bytes], version: int) -> bytes:
-    """Replies by name; names are replies, too."""
+def mapping(pairs: Collection[bytes], version: int) -> bytes:
+    """Replies by name: each pair is a name and a reply, which are replies both, one behind the other."""
     head = b"%%%d\r\n" % len(pairs) if version == 3 else b"*%d\r\n" % (2 * len(pairs))
-    return head + b"".join(part for pair in pairs.items() for part in pair)
+    return head + b"".join(pairs)
 
 
 def members(items: Iterable[bytes], version: int) -> bytes:
@@ -99,5 +99,5 @@ def plain(value: Any, version: int) -> bytes:
     if isinstance(value, str):
         return text(value)
     if isinstance(value, Mapping):
-        return mapping({plain(name, version): plain(each, version) for name, each in value.items()}, version)
+        return mapping([plain(name, version) + plain(each, version) for name, each in value.items()], version)
     return array(plain(each, version) for each in value)

@@ -18,6 +18,7 @@ from headrace.query.forms import encode
 from headrace.query.patterns import Pattern
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Reply, Request, command, cursor, number
+from headrace.query.resp.limits import Parts
 from headrace.query.resp.reading import KINDS, with_fields
 from headrace.query.resp.session import Session
 
@@ -26,8 +27,6 @@ _HASH_BITS: Final = 64 - _STATE_BITS
 _STATES: Final = 2**_STATE_BITS - 1
 _SLICE_KEYS: Final = 2000
 _MOST_COUNT: Final = 10_000
-_MOST_KEYS: Final = 1_000_000
-"""KEYS gives up beyond this: it would have to hold all of them."""
 
 
 class Options:
@@ -127,19 +126,15 @@ def _page(following: int, keys: list[str]) -> bytes:
 
 @command("KEYS", 2, "readonly", "data", group="generic", summary="All keys that match; SCAN is the better way.")
 async def keys(session: Session, request: Request) -> bytes:
-    found: list[bytes] = []
-    for name in _walk(session, pattern_of(request[1])):
-        if name is None:
-            await asyncio.sleep(0)
-        elif len(found) == _MOST_KEYS:
-            raise Refusal(f"ERR limit: more than {_MOST_KEYS} keys match; walk over them with SCAN")
-        else:
-            found.append(replies.text(name))
-    return replies.array(found)
+    found = Parts(session)
+    for names in _walk(session, pattern_of(request[1])):
+        found.add(map(replies.text, names))
+        await asyncio.sleep(0)
+    return replies.array(found.held)
 
 
-def _walk(session: Session, pattern: Pattern | None) -> Iterator[str | None]:
-    """Keys that match, and None after every slice."""
+def _walk(session: Session, pattern: Pattern | None) -> Iterator[list[str]]:
+    """Keys that match, slice by slice."""
     # One snapshot for the whole walk, whatever is published meanwhile.
     for _, address, table in numbered(session.scope.tables):
         wanted = _within(pattern, address)
@@ -149,8 +144,7 @@ def _walk(session: Session, pattern: Pattern | None) -> Iterator[str | None]:
         at: int | None = 0
         while at is not None:
             page = table.page(at, _SLICE_KEYS, wanted)
-            yield from (f"{address}:{table.text(key)}" for key in page.keys)
-            yield None
+            yield [f"{address}:{table.text(key)}" for key in page.keys]
             at = page.next_hash
 
 
@@ -170,13 +164,15 @@ def hscan(session: Session, request: Request) -> Reply:
     cursor(request[2])
     options = Options(request[3:], types=False)
 
-    def tell(fields: dict[str, Any]) -> bytes:
-        items: list[bytes] = []
-        for name, value in fields.items():
-            if options.pattern is None or options.pattern.matches(name):
-                items.append(replies.text(name))
-                if options.values:
-                    items.append(replies.bulk(encode(value, session.form)))
-        return replies.array([replies.bulk(b"0"), replies.array(items)])
+    form = session.form
 
-    return with_fields(session, request[1], tell)
+    def make(name: str, value: Any) -> bytes | None:
+        if options.pattern is not None and not options.pattern.matches(name):
+            return None
+        return replies.text(name) + (replies.bulk(encode(value, form)) if options.values else b"")
+
+    def tell(parts: list[bytes]) -> bytes:
+        items = b"*%d\r\n%b" % (len(parts) * (1 + options.values), b"".join(parts))
+        return replies.array([replies.bulk(b"0"), items])
+
+    return with_fields(session, request[1], make, tell)

@@ -19,7 +19,7 @@ from headrace.query.forms import encode
 from headrace.query.patterns import Pattern
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Request, command, cursor, number, spoken
-from headrace.query.resp.limits import check_keys, less_room, too_long
+from headrace.query.resp.limits import Parts, check_keys, less_room, too_long
 from headrace.query.resp.session import Session
 
 if TYPE_CHECKING:
@@ -85,11 +85,11 @@ def headrace_windows(session: Session, request: Request) -> bytes:
     table, key = find_table(session, request[1]), checked_key(request[2])
     if not isinstance(table, WindowTable):
         raise Refusal(f"WRONGTYPE {table.address} keeps a {table.kind} per key and no windows")
-    parts: list[bytes] = []
+    parts = Parts(session)
     for window, value in table.windows(key).items():
         ends = replies.integer(int(window.start)), replies.integer(int(window.end))
-        parts += [*ends, replies.bulk(encode(value, session.form))]
-    return told(session, table, replies.array(parts))
+        parts.add([*ends, replies.bulk(encode(value, session.form))])
+    return told(session, table, replies.array(parts.held))
 
 
 @command("HEADRACE.PAGE", 5, "readonly", "data", group="headrace", summary="PAGE state prefix from count: a page.")
