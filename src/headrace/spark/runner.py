@@ -35,7 +35,7 @@ from headrace.spark.failures import spark_error
 from headrace.spark.frames import build_plan
 from headrace.spark.kafka_failures import kafka_error
 from headrace.spark.seam import NEVER_READ, Side, decide_side, has_seam, histories, one_side
-from headrace.spark.session import check_session, has_context, make_session
+from headrace.spark.session import check_session, leave_session, make_session
 from headrace.state import layout
 from headrace.state.manifest import Manifest
 from headrace.state.store import Store as FileStore
@@ -83,8 +83,6 @@ class Job:
         self._ship: executor.Ship | None = None
         self._coordinator: Coordinator | None = None
         self._attempts = 0
-        self._shared = False
-        """Whether the session is one of a context that somebody else started."""
         self.started = threading.Event()
 
     def run(self) -> None:
@@ -189,7 +187,6 @@ class Job:
 
     def _open_session(self) -> SparkSession:
         if self._session is None:
-            self._shared = has_context()
             needed = needed_connectors(self.program)
             self._session = make_session(self.program.app, self.settings.master, self.settings.spark, needed)
         else:
@@ -307,8 +304,8 @@ class Job:
         with ExitStack() as last:
             # In the reverse order of this list, and each of them whatever the others do.
             last.callback(self.started.set)
-            if self._given is None and self._session is not None and not self._shared:
-                last.callback(_stop_session, self._session)
+            if self._given is None and self._session is not None:
+                last.callback(_leave_session, self._session)
             if self._fence is not None:
                 last.callback(self._fence.drop)
             last.callback(self._releaser.close)
@@ -318,10 +315,9 @@ class Job:
                 last.callback(self._maintainer.close)
 
 
-def _stop_session(session: SparkSession) -> None:
-    """Ends what was started for this run, and not a context that was there before."""
+def _leave_session(session: SparkSession) -> None:
     with suppress(ConnectionError, Py4JNetworkError):
-        session.stop()
+        leave_session(session)
 
 
 def _open(settings: Settings) -> FileStore:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,6 +21,7 @@ from headrace.spark.java import find_java
 from headrace.spark.quiet import quiet_children
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -74,16 +76,66 @@ def make_session(app: str, master: str, conf: Mapping[str, str], connectors: Col
     os.environ["JAVA_HOME"] = str(java)
     _choose_python(master)
     _show_modules_to_workers()
-    from pyspark.sql import SparkSession
-
-    running = SparkSession.getActiveSession()
-    if running is not None:
+    with _opening:
+        running = _running_session()
+        if running is None:
+            return _own.taken(_start_context(java, app, master, conf, connectors))
         # One JVM has one context. Settings of ours that belong to a session are set in a session of our own.
         session = running.newSession()
         for name, value in REQUIRED.items():
             session.conf.set(name, value)
         check_connectors(session, connectors)
+        return _own.taken(session)
+
+
+def leave_session(session: SparkSession) -> None:
+    """Who made a session needs it no more. Ends the context where it is of ours and nobody else's runs use it."""
+    with _opening:
+        _own.left(session)
+
+
+class _OwnContext:
+    """The context that a run started, and how many runs use it: the last one ends it."""
+
+    def __init__(self) -> None:
+        self.context: SparkContext | None = None
+        self.users = 0
+
+    def taken(self, session: SparkSession) -> SparkSession:
+        if session.sparkContext is self.context:
+            self.users += 1
         return session
+
+    def left(self, session: SparkSession) -> None:
+        if session.sparkContext is not self.context:
+            return
+        self.users -= 1
+        if not self.users:
+            self.context = None
+            session.stop()
+
+
+_own: Final = _OwnContext()
+_opening: Final = threading.Lock()
+
+
+def _running_session() -> SparkSession | None:
+    """One of this process: a notebook's, a test's, another run's. What pyspark calls active is of one thread alone."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context = SparkContext._active_spark_context
+    if context is None or context._jsc is None:
+        return SparkSession.getActiveSession()
+    session = SparkSession._instantiatedSession
+    return session if session is not None and session._sc is context else SparkSession(context)
+
+
+def _start_context(
+    java: Path, app: str, master: str, conf: Mapping[str, str], connectors: Collection[str]
+) -> SparkSession:
+    from pyspark.sql import SparkSession
+
     conf = with_connectors(connectors, conf)
     builder: Any = SparkSession.builder.appName(app).master(_with_retries(master))
     ours = {**DEFAULTS, **(LOCAL if master.startswith("local") else {})}
@@ -102,14 +154,8 @@ def make_session(app: str, master: str, conf: Mapping[str, str], connectors: Col
         made: SparkSession = builder.getOrCreate()
     if not os.environ.get(TRACE):
         made.sparkContext.setLogLevel("OFF")
+    _own.context, _own.users = made.sparkContext, 0
     return made
-
-
-def has_context() -> bool:
-    """Whether this process has a Spark context already: a notebook's, a test's."""
-    from pyspark.sql import SparkSession
-
-    return SparkSession.getActiveSession() is not None
 
 
 def check_session(session: SparkSession) -> None:
