@@ -1,7 +1,8 @@
 """How hard tests try: Hypothesis' profiles, and how many keys of an operator are looked at alone.
 
-``HYPOTHESIS_PROFILE`` names one. ``check`` is what everybody waits for, so it tries few examples; ``soak`` tries as
-many as a machine can in about ``SOAK_SECONDS``. Both draw anew each time, and print how to repeat what failed.
+``HYPOTHESIS_PROFILE`` names one. ``check`` is what everybody waits for, so it tries few examples, and the same ones each
+time: what it says is about the change at hand, not about luck. ``soak`` tries as many as a machine can in about
+``SOAK_SECONDS``, draws anew each time, and prints how to repeat what failed.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ CHECK_SECONDS: Final = 12
 def load_profile(name: str | None = None) -> None:
     """Before any test is imported: a test takes what is in force when it is decorated."""
     # How long an example takes says more about the machine than about the code.
-    settings.register_profile(
-        "check", max_examples=CHECK, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-    )
+    both = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+    # Examples that failed before are kept for soaking alone: together with the same draws they would be no use.
+    settings.register_profile("check", both, max_examples=CHECK, derandomize=True, database=None)
     times = max(1, int(float(os.environ.get("SOAK_SECONDS", "300"))) // CHECK_SECONDS)
-    settings.register_profile("soak", settings.get_profile("check"), max_examples=times * CHECK)
+    settings.register_profile("soak", both, max_examples=times * CHECK)
     chosen = name or os.environ.get("HYPOTHESIS_PROFILE") or "check"
     settings.load_profile(chosen)
     if chosen == "check":

@@ -58,6 +58,7 @@ group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
+log.retention.ms=-1
 log.dirs={logs}
 """
 _LOGIN = "org.apache.kafka.common.security"

@@ -248,6 +248,7 @@ def test_reading_starts_at_a_time_or_at_offsets_and_sees_committed_messages_only
     assert numbers(tmp_path / "offsets") == [3, 4, 5], "and what a transaction took back is never read"
 
 
+@pytest.mark.timeout(500)
 def test_a_running_job_waits_for_the_slowest_partition_finds_new_ones_and_survives_the_death_of_the_broker(
     kafka: Broker, kafka_spark: SparkSession, tmp_path: Path
 ) -> None:
