@@ -366,3 +366,73 @@ def test_nested_and_binary_columns_pass_through_any_source(spark: SparkSession, 
     rows, bad = read_all(spark, made, Box)
     assert rows == [Box(b"\x00\xff", ["x"], Point(1.0, 2.0))]
     assert [b.reason for b in bad] == ["tags is missing"]
+
+
+class Inner(Record, rename="camel"):
+    made_at: Timestamp
+    said_by: str = "nobody"
+
+
+class Item(Record):
+    sku: str
+    qty: int = 1
+    first: Inner | None = None
+    seen: list[Timestamp] = []
+
+
+class Order(Record):
+    id: str
+    items: list[Item] = []
+    by_shop: dict[str, Item] = {}
+    main: Item | None = None
+
+
+NOON = timestamp("2024-01-01T12:00:00Z")
+GOOD_ORDERS = {
+    '{"id": "a"}': Order("a"),
+    '{"id": "b", "items": [{"sku": "x"}, {"sku": "y", "qty": 3, "first": null}]}': Order(
+        "b", [Item("x"), Item("y", 3)]
+    ),
+    '{"id": "c", "main": {"sku": "x", "first": {"madeAt": "2024-01-01T13:00:00+01:00"}}}': Order(
+        "c", main=Item("x", first=Inner(NOON))
+    ),
+    '{"id": "d", "by_shop": {"s": {"sku": "x", "seen": ["2024-01-01T12:00:00Z"]}}}': Order(
+        "d", by_shop={"s": Item("x", seen=[NOON])}
+    ),
+    '{"id": "e", "items": [{"sku": "x", "first": {"madeAt": "2024-01-01T12:00:00Z", "saidBy": "ann"}}]}': Order(
+        "e", [Item("x", first=Inner(NOON, "ann"))]
+    ),
+}
+BAD_ORDERS = {
+    '{"id": "a", "items": [{"sku": "x"}, {"qty": 3}]}': "sku",
+    '{"id": "b", "main": {"sku": null}}': "sku",
+    '{"id": "c", "by_shop": {"s": {"sku": "x", "seen": [1704110400]}}}': "by_shop lacks a field, or has a time that is not an ISO time",
+    '{"id": "d", "items": [{"sku": "x", "first": {"saidBy": "ann"}}]}': "madeAt",
+    '{"id": "e", "items": [{"sku": "x", "first": {"madeAt": 5}}]}': "items lacks a field, or has a time",
+}
+
+
+def test_what_is_absent_inside_of_a_field_takes_its_default_or_makes_the_row_bad(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lines = written(tmp_path / "orders.json", *GOOD_ORDERS, *BAD_ORDERS)
+    rows, bad = read_all(spark, source.files(lines), Order)
+    assert rows == list(GOOD_ORDERS.values())
+    assert rows == [codec_of(Order).from_json(line.encode()) for line in GOOD_ORDERS], "as anybody reads JSON"
+    assert [told.text for told in bad] == list(BAD_ORDERS)
+    for told, part in zip(bad, BAD_ORDERS.values(), strict=True):
+        assert part in told.reason, told
+
+    item = "STRUCT<sku STRING, qty BIGINT, first STRUCT<made_at TIMESTAMP, said_by STRING>, seen ARRAY<TIMESTAMP>>"
+    schema = f"id STRING, items ARRAY<{item}>, by_shop MAP<STRING, {item}>, main {item}"
+    texts = ['{"id": "p", "items": [{"sku": "x"}], "main": {"sku": "y", "first": {"made_at": "2024-01-01T12:00:00Z"}}}']
+    texts.append('{"id": "q", "items": [{"qty": 2}]}')
+    written(tmp_path / "typed.json", *texts)
+    spark.read.schema(schema).json(str(tmp_path / "typed.json")).write.parquet(str(tmp_path / "parquet"))
+    for made in (
+        source.files(tmp_path / "parquet", format="parquet"),
+        source.spark("parquet", path=str(tmp_path / "parquet"), schema=schema),
+    ):
+        rows, bad = read_all(spark, made, Order)
+        assert rows == [Order("p", [Item("x")], main=Item("y", first=Inner(NOON)))]
+        assert len(bad) == 1 and "items" in bad[0].reason

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headrace.model.shapes import quoted, spark_type
 from headrace.sources.contract import SparkRead
+from headrace.sources.nested import nested_of
 from headrace.sources.sql import any_of, bad_row_json, first_reason, missing_reasons, or_default, text
 
 if TYPE_CHECKING:
@@ -40,14 +41,33 @@ class FieldReads:
         self._values[field.name] = value
         self._columns[field.name] = or_default(value, field.name, self.codec)
 
+    def take_parsed(self, field: pa.Field, given: str, *, json: bool) -> str:
+        """The field is what Spark parsed, with what is absent inside of it filled in. Returns the type to parse."""
+        inner = nested_of(self.codec.annotations[field.name], json=json)
+        if inner is None:
+            self.take(field, given)
+            return spark_type(field.type)
+        if (wrong := inner.bad(given)) is not None:
+            self.reasons[wrong] = text(f"{field.name} lacks a field, or has a time that is not an ISO time")
+        if inner.changes:
+            # A default is never null, and Spark puts that into the type, which has to be the same for all sources.
+            filled = f"CAST({inner.fill(given)} AS {spark_type(field.type)})"
+            given = self._prepared(f"__{field.name}_filled", filled)
+        self.take(field, given)
+        return inner.ddl
+
+    def _prepared(self, name: str, value: str) -> str:
+        """The name under which an expression can be used often, and is computed once."""
+        self.made.append(quoted(name))
+        self._prepare.append(f"{value} AS {quoted(name)}")
+        return quoted(name)
+
     def cast(self, field: pa.Field, given: str, value: str) -> None:
         """The field is what `value` makes of `given`; a value that it makes nothing of is bad."""
-        name = quoted(f"__{field.name}")
-        self.made.append(name)
-        self._prepare.append(f"{value} AS {name}")
+        name = self._prepared(f"__{field.name}", value)
         shown = text(f"{field.name} is not {_in_words(field.type)}: ")
         self.reasons[f"({given}) IS NOT NULL AND {name} IS NULL"] = f"concat({shown}, CAST({given} AS STRING))"
-        self.take(field, name)
+        self.take_parsed(field, name, json=False)
 
     def take_json(self, names: Iterable[str], *, corrupt: str, within: str = "") -> str:
         """These fields are read from JSON by Spark's parser: columns, or members of the struct `within`.
@@ -64,8 +84,7 @@ class FieldReads:
                 ddl.append(f"{key} STRING")
                 self.cast(field, holder + key, f"try_cast({holder}{key} AS TIMESTAMP)")
             else:
-                ddl.append(f"{key} {spark_type(field.type)}")
-                self.take(field, holder + key)
+                ddl.append(f"{key} {self.take_parsed(field, holder + key, json=True)}")
         return ", ".join([*ddl, f"{corrupt} STRING"])
 
     def prepare_first(self, expression: str) -> None:

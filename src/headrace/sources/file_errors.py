@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -88,8 +89,9 @@ def find_line(path: Path, raw_text: str, fields: Collection[str]) -> tuple[int, 
         exact = next(((n, line) for n, line in _numbered_lines(path) if line == raw_text), None)
         if exact is not None:
             return exact
-        says_the_same = _same_object(raw_text, fields) or _same_cells(raw_text)
-        return next(((n, line) for n, line in _numbered_lines(path) if says_the_same(line)), None)
+        tests = _same_objects(raw_text, fields) or [_same_cells(raw_text)]
+        found = (next(((n, line) for n, line in _numbered_lines(path) if same(line)), None) for same in tests)
+        return next((line for line in found if line is not None), None)
     except (OSError, EOFError):
         return None
 
@@ -107,20 +109,18 @@ def _cells(line: str) -> list[str]:
         return []
 
 
-def _same_object(raw_text: str, fields: Collection[str]) -> Callable[[str], bool] | None:
-    """Compares single values and what is missing; Spark writes lists, maps and records in a form of its own."""
+def _same_objects(raw_text: str, fields: Collection[str]) -> list[Callable[[str], bool]]:
+    """Compares all values, and where no line has the same, single values alone: Spark writes some that are inside of
+    lists, maps and records in a form of its own."""
     wanted = _object(raw_text)
     if wanted is None:
-        return None
+        return []
 
-    def same(line: str) -> bool:
+    def same(line: str, agree: Callable[[Any, Any], bool]) -> bool:
         given = _object(line)
-        if given is None:
-            return False
-        pairs = [(wanted.get(name), given.get(name)) for name in fields]
-        return all(_same_value(one, other) for one, other in pairs)
+        return given is not None and all(agree(wanted.get(name), given.get(name)) for name in fields)
 
-    return same
+    return [partial(same, agree=_same_value), partial(same, agree=_same_single_value)]
 
 
 def _object(line: str) -> dict[str, Any] | None:
@@ -131,6 +131,15 @@ def _object(line: str) -> dict[str, Any] | None:
 
 
 def _same_value(one: Any, other: Any) -> bool:
+    """`one` is of Spark, which leaves out what is null or unknown to it."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(_same_value(value, other.get(name)) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same_value, one, other))
+    return _same_single_value(one, other)
+
+
+def _same_single_value(one: Any, other: Any) -> bool:
     if one is None or other is None:
         return one is other
     if isinstance(one, (dict, list)) or isinstance(other, (dict, list)):

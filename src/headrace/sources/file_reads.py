@@ -165,6 +165,6 @@ def parquet_read(codec: RowCodec, path: str, options: dict[str, str]) -> SparkRe
     """Typed columns; a column that a file does not have is null there."""
     fields = FieldReads(codec, prepare=(f"_metadata.file_path AS {FILE}",))
     for field in codec.schema:
-        fields.take(field, quoted(field.name))
+        fields.take_parsed(field, quoted(field.name), json=False)
     cells = ", ".join(quoted(name) for name in codec.schema.names)
     return fields.read("parquet", path, options, codec.spark_ddl, raw=(FILE, f"to_json(struct({cells}))"))
