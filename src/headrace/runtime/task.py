@@ -365,13 +365,12 @@ def _enter_edge(task: _Task, edge: int, batch: pa.RecordBatch, inbox: _Inbox) ->
         task.report.rows_read += batch.num_rows
     columns = batch.columns
     keys = Keys(columns[1].to_numpy(zero_copy_only=False).view(np.uint64), columns[2])
-    times = columns[3]
-    stamps = None
-    if times.null_count < len(times):
-        stamps = read_times(times)
-        source = task.env.program.direct.get(edge)
-        if source is not None:
-            inbox.direct.setdefault(source, LargestTimes()).note("", int(stamps.max()))
+    # Decided by the stream, and never by what happens to be in one batch: behind a source with event time a row without
+    # one is late, and without such a source rows have no time, whatever timers and windows on the wall clock gave them.
+    stamps = read_times(columns[3]) if plan.sources else None
+    source = task.env.program.direct.get(edge)
+    if source is not None and stamps is not None:
+        inbox.direct.setdefault(source, LargestTimes()).note("", int(stamps.max()))
     fields = [columns[len(RESERVED) + slot] for slot in plan.slots]
     task.live.enter(edge, Rows.of_columns(plan.codec, fields, stamps), keys)
 
