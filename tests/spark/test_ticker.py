@@ -31,7 +31,8 @@ def reader(folder: Path, tick: Tick, *, bounded: bool) -> Any:
         (Tick(5), False, {"seq": 0}, None),
         (Tick(5, due_us=PAST), False, {"seq": 4}, {"seq": 5}),
         (Tick(5, due_us=FUTURE), False, {"seq": 4}, None),
-        (Tick(5, due_us=PAST), True, {"seq": 4}, None),
+        (Tick(5, due_us=PAST), True, {"seq": 4}, {"seq": 5}),
+        (Tick(5, due_us=FUTURE), True, {"seq": 4}, None),
         (Tick(5, loops=3), False, {"seq": 4}, {"seq": 5, "loops": 3}),
         (Tick(5, loops=3), True, {"seq": 4}, {"seq": 5, "loops": 3}),
         (Tick(5, loops=3), True, {"seq": 5, "loops": 3}, None),
@@ -47,6 +48,13 @@ def test_the_offset_moves_when_an_epoch_is_due_without_input(
 ) -> None:
     made = reader(tmp_path, tick, bounded=bounded)
     assert made.latestOffset(start, ReadAllAvailable()) == (start if moved is None else moved)
+
+
+def test_a_bounded_run_is_woken_once_by_what_was_due_when_it_began(tmp_path: Path) -> None:
+    made = reader(tmp_path, Tick(5, due_us=PAST), bounded=True)
+    assert made.latestOffset({"seq": 4}, ReadAllAvailable()) == {"seq": 5}
+    LocalStore(tmp_path, durable=False).write(layout.TICK, msgspec.json.encode(Tick(6, due_us=PAST)))
+    assert made.latestOffset({"seq": 5}, ReadAllAvailable()) == {"seq": 5}
 
 
 def test_an_epoch_has_a_partition_for_each_share_of_what_waits_in_loops(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ class Tick(msgspec.Struct, frozen=True):
     """All input is read: run the last epoch."""
     loops: int = 0
     """How many tasks have to read what waits in loops; then the epoch is due at once, also where input is bounded."""
+    hidden: dict[str, dict[str, int]] = {}
+    """Source → split → event times that a filter hid from the last epoch: the first one of the next run learns them."""
 
 
 def read_final(offsets: str) -> bool:

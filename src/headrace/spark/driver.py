@@ -17,6 +17,7 @@ import msgspec
 from headrace.checkpoint.coordinator import Coordinator
 from headrace.checkpoint.decide import endless_loop
 from headrace.checkpoint.sparklog import source_offsets
+from headrace.errors import StoreError
 from headrace.model.alignment import WaitingOrder, derive_waiting
 from headrace.model.loops import ENDLESS_EPOCHS, count_tasks, waiting
 from headrace.model.order import PROPERTY
@@ -90,6 +91,7 @@ class EpochDriver:
         self._rounds = 0
         """Epochs in a row in which rows went round and none came in."""
         self._waiting: WaitingOrder | None = None
+        self._kept_hints = self._read_kept_hints() if self._filtered else {}
         self._previous_end_ns: int | None = None
 
     def watch_readers(self, readers: Mapping[str, SplitReader]) -> None:
@@ -167,17 +169,28 @@ class EpochDriver:
             self._watch = None
 
     def nudge(self) -> None:
-        """Between two epochs: wakes the job when only filtered rows have moved time since the last one."""
+        """Between two epochs: wakes the job when only filtered rows have moved time since the last one.
+
+        At the end of a query this is what tells the next one of them.
+        """
         state = self._coordinator.state
         if state is None or not self._filtered:
             return
-        for source, splits in self._hints().items():
+        hints = self._hints()
+        for source, splits in hints.items():
             known = state.manifest.time.sources.get(source, SourceTime()).splits
             if any(split not in known or known[split].max_us < max_us for split, max_us in splits.items()):
-                tick = Tick(seq=state.epoch + 1, due_us=0, loops=self._loop_tasks(state.manifest))
+                tick = Tick(seq=state.epoch + 1, due_us=0, loops=self._loop_tasks(state.manifest), hidden=hints)
                 if tick != self._tick:
                     self._store.write(layout.TICK, msgspec.json.encode(tick))
                     self._tick = tick
+                return
+
+    def _read_kept_hints(self) -> dict[str, dict[str, int]]:
+        try:
+            return msgspec.json.decode(self._store.read(layout.TICK), type=Tick).hidden
+        except (OSError, StoreError, msgspec.DecodeError):
+            return {}
 
     def write_tick(self, manifest: Manifest | None, *, final: bool = False) -> None:
         """Tells the ticker when the next epoch is due without data."""
@@ -210,9 +223,11 @@ class EpochDriver:
     def _hints(self) -> dict[str, dict[str, int]]:
         """Event times that a filter in the JVM hid from the tasks of the epoch before."""
         if not self._filtered or self.query is None:
-            return {}
+            return self._kept_hints
         progress = self.query.lastProgress
-        observed = {} if progress is None else progress.observedMetrics
+        if progress is None:
+            return self._kept_hints
+        observed = progress.observedMetrics
         hints = {}
         for source in self._filtered:
             row = observed.get(source)

@@ -222,6 +222,7 @@ class Job:
             state = coordinator.state
             driver.write_tick(None if state is None else state.manifest, final=final)
             driver.write_waiting(None if state is None else state.manifest)
+            driver.nudge()
             try:
                 self._run_query(session, driver, ship, run)
                 return
@@ -246,6 +247,8 @@ class Job:
         driver.query = query
         self.started.set()
         self._watch_query(query, driver)
+        with suppress(HeadraceError, OSError, ConnectionError, Py4JNetworkError):
+            driver.nudge()
         if driver.failure is not None and not isinstance(driver.failure, StopRequested):
             if isinstance(driver.failure, HeadraceError) or not isinstance(driver.failure, Exception):
                 raise driver.failure

@@ -31,6 +31,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._url = store
         self._store: Store | None = None
         self._bounded = False
+        self._woken = False
 
     def _tick(self) -> Tick | None:
         if self._store is None:
@@ -56,7 +57,9 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = tick.seq > start["seq"]
         if tick.final and (not start.get("final") or (new and tick.loops)):
             return _offset(max(tick.seq, start["seq"]), True, tick.loops)
-        timed = not self._bounded and tick.due_us is not None and tick.due_us <= time.time_ns() // 1000
+        timed = tick.due_us is not None and tick.due_us <= time.time_ns() // 1000
+        # What is overdue when a bounded run begins belongs to it; what becomes due meanwhile would keep it from ending.
+        timed, self._woken = timed and not (self._bounded and self._woken), True
         return _offset(tick.seq, start.get("final", False), tick.loops) if new and (timed or tick.loops) else start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
