@@ -226,6 +226,20 @@ def test_an_object_that_does_not_fit_names_the_field() -> None:
         codec_of(Impression).to_arrays([object()])
 
 
+def test_what_is_behind_the_point_is_never_cut_off() -> None:
+    class Sum(Record):
+        n: int
+        parts: list[int] = []
+        at: Timestamp = Timestamp(0)
+
+    codec = codec_of(Sum)
+    whole: list[Any] = [Sum(2.0), Sum(3, [4.0])]  # type: ignore[arg-type, list-item]
+    assert codec.to_objects(codec.to_arrays(whole)) == [Sum(2), Sum(3, [4])]
+    for wrong in (Sum(1.5), Sum(1, [1, 2.5]), Sum(1, at=0.5), Sum(float("nan"))):  # type: ignore[arg-type, list-item]
+        with pytest.raises(BadRow, match="is not a whole number"):
+            codec.to_arrays([Sum(1), wrong])
+
+
 def test_index_suggests_the_nearest_names() -> None:
     codec = codec_of(Impression)
     assert codec.index("at") == 1

@@ -51,6 +51,26 @@ class Column:
         return pa.field(name, self.arrow, metadata=PACKED if self.packed else None)
 
 
+class IntColumn(Column):
+    """Whole numbers. Arrow would cut off what is behind the point of a float, without a word."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64())
+
+    def encode(self, values: Sequence[Any]) -> pa.Array:
+        return pa.array(check_whole(values), type=self.arrow)
+
+
+def check_whole(values: Sequence[Any]) -> Sequence[Any]:
+    """The values, if none of them has something behind the point."""
+    # Asked of all types at once, and of single values only where one is a float.
+    if float in set(map(type, values)):
+        for value in values:
+            if type(value) is float and not value.is_integer():
+                raise TypeError(f"{value!r} is not a whole number")
+    return values
+
+
 class TimeColumn(Column):
     """Microseconds as a TIMESTAMP: Arrow keeps the same 64 bits, so only the view changes."""
 
@@ -61,7 +81,7 @@ class TimeColumn(Column):
         return as_int64(array).to_pylist()  # type: ignore[no-any-return]
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
-        return pa.array(values, type=pa.int64()).view(TIMESTAMP)
+        return pa.array(check_whole(values), type=pa.int64()).view(TIMESTAMP)
 
 
 def as_int64(array: pa.Array) -> pa.Array:

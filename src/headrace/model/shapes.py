@@ -39,6 +39,7 @@ from headrace.model.columns import (
     TIMESTAMP,
     Column,
     DateColumn,
+    IntColumn,
     ListColumn,
     MapColumn,
     MappedColumn,
@@ -148,13 +149,13 @@ def builder(cls: Any, names: Sequence[str]) -> Callable[..., Any]:
 
 
 _PLAIN: Final[dict[Any, Callable[[], Column]]] = {
-    int: lambda: Column(pa.int64()),
+    int: IntColumn,
     float: lambda: Column(pa.float64()),
     bool: lambda: Column(pa.bool_()),
     str: lambda: Column(pa.string()),
     bytes: lambda: Column(pa.binary()),
     Timestamp: TimeColumn,
-    Duration: lambda: Column(pa.int64()),
+    Duration: IntColumn,
     datetime: datetime_column,
     timedelta: timedelta_column,
     date: DateColumn,
