@@ -23,6 +23,10 @@ class ValueCodec(NamedTuple):
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
+    changeable: bool = False
+    """Values can be changed in place, and are somebody else's to change: who keeps them keeps bytes."""
+    each: bool = False
+    """Every value has to be read back before it is stored; otherwise one of each Python type tells for all."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()

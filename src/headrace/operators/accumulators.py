@@ -29,4 +29,9 @@ def accumulators_codec(aggs: Mapping[str, Agg[Any]], folds: Sequence[Fold | None
         fields.append((f"note{i}", int | None, msgspec.field(default=None, name=name)))
     made = msgspec.defstruct("Accumulators", fields, gc=False, omit_defaults=True)
     inner = value_codec(made)
-    return ValueCodec(lambda accs: inner.encode(made(*accs)), lambda raw: list(structs.astuple(inner.decode(raw))))
+    return ValueCodec(
+        lambda accs: inner.encode(made(*accs)),
+        lambda raw: list(structs.astuple(inner.decode(raw))),
+        # What an aggregator of the user's own makes need not fit the type it says.
+        each=any(isinstance(agg, Aggregator) for agg in aggs.values()),
+    )

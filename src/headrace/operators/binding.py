@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ProgramError
-from headrace.model.values import ValueCodec, value_codec
+from headrace.model.values import ValueCodec
+from headrace.state.annotations import declared_codec
 from headrace.state.cells import EntriesColumn
 from headrace.state.entry_handles import ListState, MapState
 from headrace.state.handles import (
@@ -74,7 +75,7 @@ def value_codecs(decls: Sequence[StateDecl], step: str) -> dict[str, ValueCodec]
     codecs: dict[str, ValueCodec] = {}
     for decl in decls:
         if decl.kind in _STORED:
-            codecs[decl.name] = value_codec(decl.value_type, what=f"the state {decl.name!r}", where=f"step {step}")
+            codecs[decl.name] = declared_codec(decl.value_type, what=f"the state {decl.name!r}", where=f"step {step}")
     return codecs
 
 

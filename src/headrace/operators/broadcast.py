@@ -27,13 +27,13 @@ import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, StoreError
 from headrace.model.batch import Keys, Rows
-from headrace.model.values import value_codec
 from headrace.operators.backlog import HELD_BYTES, Backlog
 from headrace.operators.broadcast_rows import Aside, Said
 from headrace.operators.contract import Operator, TaskInfo
 from headrace.operators.failures import READ_ERRORS, function_failed
 from headrace.operators.process import ProcessOperator, rows_of
 from headrace.operators.spec import StepInfo, StepSpec
+from headrace.state.annotations import declared_codec
 from headrace.state.broadcast import Stored
 from headrace.state.cells import EntriesColumn
 from headrace.state.handles import BroadcastContext, BroadcastState
@@ -107,7 +107,7 @@ class BroadcastOperator(ProcessOperator):
         self._keyed = keyed
         self._shared_decls = [decl for decl in decls if decl.kind == "broadcast"]
         self._shared_codecs = {
-            decl.name: value_codec(decl.value_type, what=f"the state {decl.name!r}", where=f"step {step}")
+            decl.name: declared_codec(decl.value_type, what=f"the state {decl.name!r}", where=f"step {step}")
             for decl in self._shared_decls
         }
         self._kept: dict[str, Stored] = {}

@@ -9,6 +9,7 @@ their final values read back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,15 +17,15 @@ import pyarrow as pa
 
 from headrace.errors import StoreError
 from headrace.model.batch import Int64s, Rows
-from headrace.model.ids import MIN_TIME
 from headrace.model.values import ValueCodec, value_codec
 from headrace.operators.accumulate import Fold, Partials, make_fold
 from headrace.operators.accumulators import TIME_NOTE, accumulators_codec
 from headrace.operators.aggregates import Agg, Aggregator
 from headrace.operators.contract import TaskInfo
 from headrace.operators.failures import READ_ERRORS, function_failed
-from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys, starts_of
+from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys, stamps_of, starts_of
 from headrace.operators.own_aggregates import AddFailed, add_guarded, add_row
+from headrace.state.annotations import declared_codec
 from headrace.state.overlay import UNLOADED, ValueColumn
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ class _RowRolling(RollingOperator):
 
     times: ValueColumn
 
-    def __init__(self, step: str, codec: RowCodec, key_type: Any, *, per_row: bool) -> None:
-        super().__init__(step, value_codec(codec.type), key_type, per_row=per_row)
+    def __init__(self, step: str, codec: RowCodec, stored: ValueCodec, key_type: Any, *, per_row: bool) -> None:
+        super().__init__(step, stored, key_type, per_row=per_row)
         self.codec = codec
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
@@ -88,7 +89,7 @@ class _RowRolling(RollingOperator):
 
     def results(self, slots: list[int]) -> Rows:
         rows = [self.column.get(slot) for slot in slots]
-        return Rows.of_objects(self.codec, rows, _stamps([self.times.get(slot) for slot in slots]))
+        return Rows.of_objects(self.codec, rows, stamps_of([self.times.get(slot) for slot in slots]))
 
 
 class ReduceOperator(_RowRolling):
@@ -98,7 +99,8 @@ class ReduceOperator(_RowRolling):
         self, step: str, function: Callable[[Any, Any], Any], codec: RowCodec, *, key_type: Any = None,
         per_row: bool = True,
     ) -> None:  # fmt: skip
-        super().__init__(step, codec, key_type, per_row=per_row)
+        # As of a state: the function may change in place what it is given, and make rows that do not fit their type.
+        super().__init__(step, codec, declared_codec(codec.type), key_type, per_row=per_row)
         self.function = function
 
     def handle(self, port: int, batch: KeyedBatch) -> None:
@@ -144,7 +146,7 @@ class LatestOperator(_RowRolling):
     """``latest``: the newest row of each key, by event time where there is one, among equals the last to come."""
 
     def __init__(self, step: str, codec: RowCodec, *, key_type: Any = None) -> None:
-        super().__init__(step, codec, key_type, per_row=False)
+        super().__init__(step, codec, value_codec(codec.type), key_type, per_row=False)
 
     def handle(self, port: int, batch: KeyedBatch) -> None:
         chosen = _newest(batch)
@@ -326,17 +328,20 @@ class AggregateOperator(RollingOperator):
         return None if failures else accs
 
     def _frozen(self, accs: list[Any], slot: int) -> list[Any]:
-        """The accumulators as they are now: own ones may change in place with the next row, so their results."""
+        """The accumulators as they are now: own ones may change in place with the next row, so their results.
+
+        A result may be the accumulator itself, or hold parts of it, so it is made of a copy.
+        """
         frozen = list(accs)
         for i, agg in self._own:
-            frozen[i] = self._own_result(agg, accs[i], slot)
+            frozen[i] = self._own_result(agg, deepcopy(accs[i]), slot)
         return frozen
 
     # --- what comes out
 
     def results(self, slots: list[int]) -> Rows:
         held = [self.column.get(slot) for slot in slots]
-        return Rows.of_columns(self.codec, self._columns(slots, held), _stamps([accs[-1] for accs in held]))
+        return Rows.of_columns(self.codec, self._columns(slots, held), stamps_of([accs[-1] for accs in held]))
 
     def _columns(self, slots: list[int], held: list[list[Any]], *, own_done: bool = False) -> list[pa.Array]:
         """The columns of the result. ``own_done``: in the place of own accumulators stand their results."""
@@ -362,13 +367,6 @@ class AggregateOperator(RollingOperator):
             return agg.result(agg.zero() if acc is None else acc)
         except Exception as error:
             raise self.failure(error, agg.result, None, slot, way_out="") from error
-
-
-def _stamps(times: Sequence[int | None]) -> Int64s | None:
-    """Times of rows; None where no row has one. A row without among others belongs to the beginning of time."""
-    if all(time is None for time in times):
-        return None
-    return np.array([MIN_TIME if time is None else time for time in times], dtype=np.int64)
 
 
 def _merge_in(held: list[list[Any]], i: int, fold: Fold, partials: Partials) -> None:

@@ -55,7 +55,8 @@ def reported_error(failure: Failure) -> HeadraceError:
         again: HeadraceError = kind(**parts)
         return again
     error = FunctionFailed(
-        f"{failure.function or 'a function'} raised {failure.error}",
+        # Without the name of a function the error is a sentence of ours, about what a function did.
+        f"{failure.function} raised {failure.error}" if failure.function else failure.error,
         where=f"step {failure.step}" + (f", {failure.file}:{failure.line}" if failure.file else ""),
         found=", ".join(
             part for part in (failure.key and f"key {failure.key}", failure.row and f"row {failure.row}") if part

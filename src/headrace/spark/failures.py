@@ -30,6 +30,11 @@ _VALUES = (ArithmeticException, ArrayIndexOutOfBoundsException, DateTimeExceptio
 """What Spark raises for a row that an expression cannot digest: running it again does not help."""
 
 
+_LINES: Final = 6
+_LINE_CHARS: Final = 400
+_TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n|\n)+(?P<error>\S.*)")
+"""From its first line to the one behind the last that is indented: the error."""
+_PLACE: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _HANDED_OVER: Final = re.compile(r"<headrace:([A-Za-z0-9+/=]+)>")
 
 
@@ -76,6 +81,19 @@ def spark_error(error: BaseException) -> HeadraceError:
 
 
 def _first_lines(text: str) -> str:
+    """What people need of a long message: its beginning, and of Python's tracebacks the error and its place."""
     text = re.sub(rf"{ROW_BAD} IS NOT NULL OR \((.*)\)", r"\1", text)
-    lines = [line for line in text.splitlines() if line.strip() and not line.strip().startswith(("at ", "File "))]
-    return "\n            ".join(lines[:6])[:1500]
+    errors = [_last_line(found) for found in _TRACEBACK.finditer(text)]
+    rest = _TRACEBACK.sub(lambda found: f"\n{_last_line(found)}\n", text)
+    lines = [line for line in rest.splitlines() if line.strip() and not line.strip().startswith(("at ", "File "))]
+    first = lines[:_LINES]
+    if errors and errors[-1] not in first:
+        # The last is what stopped the work; those before it were its causes.
+        first = [*first[:-1], errors[-1]]
+    return "\n            ".join(line[:_LINE_CHARS] for line in first)
+
+
+def _last_line(traceback: re.Match[str]) -> str:
+    """Type and text of the error, and the innermost line of code."""
+    places = _PLACE.findall(traceback.group(0))
+    return traceback.group("error").strip() + (f" ({places[-1][0]}:{places[-1][1]})" if places else "")

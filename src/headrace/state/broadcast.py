@@ -7,6 +7,8 @@ stores see the mapping itself. All shards tell a digest of their changes, and th
 Invariants
 - The mapping is in memory, encoded; values are decoded when they are first asked for, and anew in each task, so that a
   value somebody changed in place is never seen by the next epoch.
+- What is put is encoded and checked at once. Where values can be changed in place, whoever may put has copies of them:
+  a change counts when it is put, and can be undone. Readers share one, and must not change it.
 - What is read from runs depends on the list of runs alone, so an operator may keep it as long as the list stays.
 - Going over the mapping follows the encoded keys, wherever epochs and shards end.
 
@@ -25,8 +27,8 @@ import xxhash
 from headrace.model.keys import decode_key, encode_key, hash_key
 from headrace.model.values import ValueCodec
 from headrace.state.cells import ABSENT
+from headrace.state.fitting import check_fits, unreadable
 from headrace.state.format import VALUE, TableData
-from headrace.state.overlay import check_encodable, unreadable
 
 if TYPE_CHECKING:
     from headrace.state.lookup import Layers
@@ -57,7 +59,7 @@ class Stored(NamedTuple):
 class BroadcastTable:
     """One broadcast state in one task."""
 
-    __slots__ = ("_changed", "_codec", "_journal", "_live", "_order", "_stored", "name", "writable")
+    __slots__ = ("_codec", "_journal", "_live", "_order", "_raw", "_stored", "name", "writable")
 
     def __init__(self, name: str, codec: ValueCodec, stored: Mapping[Any, bytes]) -> None:
         self.name = name
@@ -66,31 +68,39 @@ class BroadcastTable:
         self._stored = stored
         self._live: dict[Any, Any] = {}
         """What was decoded or set; ABSENT where a key was removed."""
-        self._changed: dict[Any, None] = {}
+        self._raw: dict[Any, bytes | None] = {}
+        """What was set, encoded; None where a key was removed."""
         self._order: list[Any] | None = None
-        self._journal: list[tuple[Any, Any, bool]] | None = None
+        self._journal: list[tuple[Any, Any, Any]] | None = None
 
     # --- reading
 
     def find(self, key: Any) -> Any:
         """The value of a key, or ABSENT."""
+        if self.writable and self._codec.changeable:
+            raw = self._raw.get(key, _UNKNOWN)
+            raw = self._stored.get(key) if raw is _UNKNOWN else raw
+            return ABSENT if raw is None else self._decode(raw)
         value = self._live.get(key, _UNKNOWN)
         if value is not _UNKNOWN:
             return value
         raw = self._stored.get(key)
         if raw is None:
             return ABSENT
+        value = self._live[key] = self._decode(raw)
+        return value
+
+    def _decode(self, raw: bytes) -> Any:
         try:
-            value = self._live[key] = self._codec.decode(raw)
+            return self._codec.decode(raw)
         except msgspec.MsgspecError as error:
             raise unreadable(self.name, error) from error
-        return value
 
     def keys(self) -> list[Any]:
         """All keys in their order; the caller must not change the list."""
         if self._order is None:
             live, stored = self._live, self._stored
-            new = [key for key in self._changed if key not in stored and live[key] is not ABSENT]
+            new = [key for key in self._raw if key not in stored and live[key] is not ABSENT]
             kept = [key for key in stored if live.get(key) is not ABSENT]
             self._order = sorted([*kept, *new], key=encode_key) if new else kept
         return self._order
@@ -104,13 +114,17 @@ class BroadcastTable:
                 f"the broadcast state {self.name!r} can be changed in on_broadcast only, outside of for_each_key: "
                 "every shard has to change it in the same way, and other calls come to one shard each"
             )
+        raw = None
+        if value is not ABSENT:
+            raw, copy = check_fits(self.name, value, canonical, self._codec)
+            value = copy if self._codec.changeable else value
         old = self._live.get(key, _UNKNOWN)
         if self._journal is not None:
-            self._journal.append((key, old, key in self._changed))
+            self._journal.append((key, old, self._raw.get(key, _UNKNOWN)))
         if old is ABSENT or value is ABSENT or (old is _UNKNOWN and key not in self._stored):
             self._order = None
         self._live[key] = value
-        self._changed[key] = None
+        self._raw[key] = raw
 
     def begin(self) -> None:
         """From here on changes can be undone."""
@@ -119,27 +133,23 @@ class BroadcastTable:
     def undo(self) -> None:
         """Takes back what was changed since `begin`."""
         while self._journal:
-            key, old, was_changed = self._journal.pop()
-            if old is _UNKNOWN:
-                del self._live[key]
-            else:
-                self._live[key] = old
-            if not was_changed:
-                del self._changed[key]
+            key, *before = self._journal.pop()
+            for known, old in zip((self._live, self._raw), before):
+                if old is _UNKNOWN:
+                    del known[key]
+                else:
+                    known[key] = old
         self._order = None
 
     # --- leaving
 
     def changes(self) -> dict[bytes, bytes | None]:
         """Encoded key → encoded value, None where it was removed; only what differs from the runs, in order."""
-        values = {key: self._live[key] for key in self._changed}
-        check_encodable(self.name, [value for value in values.values() if value is not ABSENT], self._codec)
-        changed: dict[bytes, bytes | None] = {}
-        for key in sorted(values, key=encode_key):
-            raw = None if values[key] is ABSENT else canonical(values[key])
-            if raw != self._stored.get(key):
-                changed[encode_key(key)] = raw
-        return changed
+        return {
+            encode_key(key): self._raw[key]
+            for key in sorted(self._raw, key=encode_key)
+            if self._raw[key] != self._stored.get(key)
+        }
 
 
 class SharedState:

@@ -24,8 +24,9 @@ import pyarrow as pa
 
 from headrace.model.batch import Int64s
 from headrace.model.values import ValueCodec
+from headrace.state.fitting import Misfit, encode_fitting, encode_names, unreadable, weigh_values
 from headrace.state.format import ENTRIES, TableData
-from headrace.state.overlay import KeyTable, changed_slots, check_encodable, unreadable, weigh_values
+from headrace.state.overlay import KeyTable, changed_slots
 from headrace.state.subs import SubCodec
 from headrace.state.ttl import Expiry
 
@@ -330,43 +331,42 @@ class EntriesColumn:
 
     def changes(self) -> TableData | None:
         """The changed entries as rows of a run, a clear marker before them where the key was cleared."""
+        cleared: list[int] = []
         slots: list[int] = []
-        subs: list[bytes | None] = []
+        names: list[Any] = []
         values: list[Any] = []
         expires: list[int | None] = []
-        encode_sub = self.sub.encode
         for slot, cell in self.changed_cells():
-            before = len(subs)
+            before = len(names)
             if cell.cleared:
-                subs.append(None)
-                values.append(ABSENT)
-                expires.append(None)
+                cleared.append(slot)
             for name in cell.changed:
                 value = cell.items.get(name, ABSENT)
                 if value is ABSENT and cell.cleared:
                     continue
-                subs.append(encode_sub(name))
+                names.append(name)
                 values.append(value)
                 expires.append(None if value is ABSENT else cell.expires.get(name))
-            slots.extend([slot] * (len(subs) - before))
-        if not slots:
+            slots.extend([slot] * (len(names) - before))
+        if not slots and not cleared:
             return None
-        return TableData(self.table, ENTRIES, self._rows(np.array(slots, dtype=np.int64), subs, values, expires))
-
-    def _rows(self, slots: Int64s, subs: list[bytes | None], values: list[Any], expires: list[int | None]) -> pa.Table:
-        check_encodable(self.table, [value for value in values if value is not ABSENT], self._codec)
-        encode = self._codec.encode
-        hashes, keys = self._keys.pick(slots)
-        encoded = [None if value is ABSENT else encode(value) for value in values]
+        try:
+            subs = encode_names(self.table, names, self.sub)
+            encoded = encode_fitting(self.table, values, self._codec, ABSENT)
+        except Misfit as misfit:
+            misfit.note_key(self._keys.names, slots)
+            raise
+        hashes, keys = self._keys.pick(np.array(cleared + slots, dtype=np.int64))
+        nothing = [None] * len(cleared)
         columns = {
             "hash": pa.array(hashes),
             "key": keys,
-            "sub": pa.array(subs, pa.binary()),
-            "value": pa.array(encoded, pa.binary()),
+            "sub": pa.array(nothing + subs, pa.binary()),
+            "value": pa.array(nothing + encoded, pa.binary()),
         }
         if any(each is not None for each in expires):
-            columns["expires"] = pa.array(expires, pa.int64())
-        return pa.table(columns)
+            columns["expires"] = pa.array(nothing + expires, pa.int64())
+        return TableData(self.table, ENTRIES, pa.table(columns))
 
     def weigh(self) -> int:
         """Estimated bytes of memory, from a sample of cells."""

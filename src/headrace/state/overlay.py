@@ -3,6 +3,7 @@
 Each key a task meets gets a *slot*, a small number that is the same in every column of the step. A column is a plain
 list by slot: reading or writing a state is one list access, nothing is encoded before the flush, and the flush works
 on whole columns. Entry-wise state (lists, maps, many timers) is in `headrace.state.cells`.
+Values that can be changed in place are kept otherwise, see `headrace.state.copied`.
 
 Invariants
 - A slot is valid until the next `clear`, which happens only between two batches.
@@ -15,7 +16,6 @@ What this module deliberately does not do: decide when to spill (`headrace.state
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,9 +23,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import StoreError
 from headrace.model.batch import Int64s, UInt64s
 from headrace.model.values import ValueCodec
+from headrace.state.fitting import RAW, Misfit, encode_fitting, unreadable, weigh_values
 from headrace.state.format import VALUE, TableData
 from headrace.state.ttl import Expiry
 
@@ -38,13 +38,6 @@ UNLOADED: Final[Any] = object()
 _SAMPLES: Final = 48
 _SLOT_BYTES: Final = 24
 _KEY_BYTES: Final = 190
-_OBJECT_BYTES: Final = 64
-_OBJECT_FACTOR: Final = 3
-"""A small object takes about three times the bytes of its encoded form, and a header."""
-
-
-class Misfit(TypeError):
-    """A function set a value that the annotation of its state does not allow."""
 
 
 class KeyTable:
@@ -212,8 +205,10 @@ class ValueColumn:
     def _decode(self, found: pa.BinaryArray) -> list[Any]:
         if found.null_count == len(found):
             return [None] * len(found)
+        raw: list[Any] = found.to_pylist()
+        if self._codec is RAW:
+            return raw
         decode = self._codec.decode
-        raw = found.to_pylist()
         try:
             return [None if each is None else decode(each) for each in raw]
         except msgspec.MsgspecError as error:
@@ -244,13 +239,12 @@ class ValueColumn:
         hashes, keys = self._keys.pick(slots)
         at = slots.tolist()
         values = list(map(self.values.__getitem__, at))
-        check_encodable(self.table, values, self._codec, but=type(None))
-        encode = self._codec.encode
-        columns = {
-            "hash": pa.array(hashes),
-            "key": keys,
-            "value": pa.array([None if value is None else encode(value) for value in values], pa.binary()),
-        }
+        try:
+            encoded = encode_fitting(self.table, values, self._codec, None)
+        except Misfit as misfit:
+            misfit.note_key(self._keys.names, at)
+            raise
+        columns = {"hash": pa.array(hashes), "key": keys, "value": pa.array(encoded, pa.binary())}
         if self.expiry is not None:
             expires = [self.expires[slot] if value is not None else None for slot, value in zip(at, values)]
             if any(each is not None for each in expires):
@@ -260,7 +254,8 @@ class ValueColumn:
     def weigh(self) -> int:
         """Estimated bytes of memory, from a sample."""
         step = max(1, len(self.values) // _SAMPLES)
-        return len(self.values) * _SLOT_BYTES + step * weigh_values(self.values[::step], self._codec)
+        some = [value for value in self.values[::step] if value is not None and value is not UNLOADED]
+        return len(self.values) * _SLOT_BYTES + step * weigh_values(some, self._codec)
 
     def clear(self) -> None:
         self.values.clear()
@@ -268,37 +263,7 @@ class ValueColumn:
         self.expires.clear()
 
 
-def weigh_values(values: Sequence[Any], codec: ValueCodec) -> int:
-    """Estimated bytes of these objects."""
-    some = [value for value in values if value is not None and value is not UNLOADED]
-    return sum(_OBJECT_BYTES + _OBJECT_FACTOR * len(codec.encode(value)) for value in some)
-
-
 def changed_slots(dirty: bytearray) -> Int64s:
     """The slots marked in a column's ``dirty``."""
     # Of a copy: a view would forbid the column to grow as long as it lives.
     return np.flatnonzero(np.frombuffer(bytes(dirty), np.uint8))
-
-
-def check_encodable(table: str, values: Sequence[Any], codec: ValueCodec, *, but: type | None = None) -> None:
-    """Reads back one value of each Python type that was set, before a later epoch finds that it cannot.
-
-    A function may set what its annotation does not allow; encoded, it would poison the state for good. Checking one of
-    each type finds nearly all such mistakes for a few nanoseconds per value.
-    """
-    for kind in set(map(type, values)) - {but}:
-        value = next(each for each in values if type(each) is kind)
-        try:
-            codec.decode(codec.encode(value))
-        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
-            given = f"{value!r:.200}"
-            raise Misfit(f"the state {table!r} was given {given}, which its type cannot hold: {error}") from error
-
-
-def unreadable(table: str, error: Exception) -> StoreError:
-    return StoreError(
-        "a stored value does not fit the type its state is declared with",
-        where=f"state {table!r}",
-        found=str(error),
-        next_move="give new fields a default and keep the types of old ones, or declare the state under a new name",
-    )

@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import EpochFailed, FunctionFailed, StoreError
+from headrace.errors import EpochFailed, StoreError
 from headrace.model.batch import Int64s, UInt64s
-from headrace.model.report import Failure
 from headrace.model.values import ValueCodec
 from headrace.state.broadcast import SharedState
 from headrace.state.cells import ABSENT, EntriesColumn
+from headrace.state.copied import CopiedEntries, CopiedValues
+from headrace.state.fitting import Misfit, refusal
 from headrace.state.format import DUE, ENTRIES, PANES, ROWS, VALUE, TableData, hash_bounds
-from headrace.state.overlay import UNLOADED, KeyTable, Misfit, ValueColumn, changed_slots
+from headrace.state.overlay import UNLOADED, KeyTable, ValueColumn, changed_slots
 from headrace.state.pane_column import PaneColumn
 from headrace.state.rows import HintTable, RowTable
 from headrace.state.rows_format import Keeps
@@ -129,7 +130,7 @@ class ShardState:
     ) -> ValueColumn:
         """A column of one value per key. ``track``: `changed` will be asked for its keys at the end."""
         self._check_kind(table, VALUE)
-        column = ValueColumn(self._keys, table, codec, expiry)
+        column = (CopiedValues if codec.changeable else ValueColumn)(self._keys, table, codec, expiry)
         self._columns[table] = column
         if track:
             self._tracked[table] = []
@@ -140,7 +141,8 @@ class ShardState:
     ) -> EntriesColumn:
         """A column of entries per key. ``appends``: names only grow, as in a list."""
         self._check_kind(table, ENTRIES)
-        column = EntriesColumn(self._keys, table, codec, sub, expiry, appends=appends)
+        kind = CopiedEntries if codec.changeable else EntriesColumn
+        column = kind(self._keys, table, codec, sub, expiry, appends=appends)
         self._columns[table] = column
         return column
 
@@ -342,7 +344,7 @@ class ShardState:
         try:
             found = [column.changes() for column in self._columns.values()]
         except Misfit as error:
-            raise self._refuse(error) from error
+            raise refusal(self.step, error) from error
         found += [self._index(name) for name in self._timers]
         found += [table.changes() for table in (*self._panes.values(), *self._appended.values())]
         tables = [table for table in found if table is not None]
@@ -369,13 +371,6 @@ class ShardState:
         hashes, keys = self._keys.pick(np.array(slots, dtype=np.int64))
         columns = [pa.array(times, pa.int64()), pa.array(hashes), keys, pa.array(timers, pa.uint8())]
         return TableData(due_table, DUE, pa.table(columns, names=["time", "hash", "key", "timer"]))
-
-    def _refuse(self, error: Misfit) -> FunctionFailed:
-        failed = FunctionFailed(
-            str(error), where=f"step {self.step}", next_move="set what the annotation says, or change the annotation"
-        )
-        failed.failure = Failure(kind="function", step=self.step, error=str(error))
-        return failed
 
     def _forget(self) -> None:
         for column in (*self._columns.values(), *self._panes.values(), *self._appended.values()):

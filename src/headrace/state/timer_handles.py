@@ -12,9 +12,18 @@ from heapq import heapify, heappop, heappush
 from operator import index as as_int
 from typing import cast
 
+from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.time import Timestamp
 from headrace.state.cells import ABSENT, EntriesColumn
 from headrace.state.overlay import UNLOADED, ValueColumn
+
+
+def timer_time(at: Timestamp) -> int:
+    """A time in µs; what is no time is refused in the call that gives it, not when it is to be stored."""
+    time_us = as_int(at)
+    if not MIN_TIME <= time_us <= MAX_TIME:
+        raise OverflowError(f"{time_us} is no time for a timer: microseconds since 1970 in 64 bits")
+    return time_us
 
 
 class Timer:
@@ -41,8 +50,11 @@ class Timer:
 
     def set(self, at: Timestamp) -> None:
         """Fires at this time, instead of any time set before; a time that has passed fires with this epoch."""
-        slot = self._slot
-        self._values[slot] = as_int(at)
+        slot, time_us = self._slot, as_int(at)
+        if not MIN_TIME <= time_us <= MAX_TIME:
+            # Which raises; a call for every timer would cost as much as the rest.
+            timer_time(at)
+        self._values[slot] = time_us
         self._dirty[slot] = 1
 
     def get(self) -> Timestamp | None:
@@ -83,14 +95,16 @@ class Timers:
 
     def add(self, at: Timestamp) -> None:
         """Fires at this time too; the same time twice fires once."""
-        time_us = as_int(at)
+        time_us = timer_time(at)
         self._column.put(self._slot, time_us, None)
         if self._pending is not None:
             heappush(self._pending, time_us)
 
     def discard(self, at: Timestamp) -> None:
         """Does not fire at this time; nothing happens if it was not set."""
-        self._column.remove(self._slot, as_int(at))
+        time_us = as_int(at)
+        if MIN_TIME <= time_us <= MAX_TIME:
+            self._column.remove(self._slot, time_us)
 
     def __iter__(self) -> Iterator[Timestamp]:
         """The times that are set, the earliest first."""

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, overload
 
 from typing_extensions import TypeVar
 
+from headrace.state.copied import CopiedValues
 from headrace.state.overlay import UNLOADED, ValueColumn
 
 T = TypeVar("T")
@@ -67,6 +68,31 @@ class ValueState(Generic[T]):
         self._dirty[self._slot] = 1
 
 
+class CopiedValueState(ValueState[T]):
+    """A ValueState whose values can be changed in place: its column holds bytes, and who gets a value gets a copy."""
+
+    __slots__ = ("_copies",)
+
+    def __init__(self, column: CopiedValues) -> None:
+        super().__init__(column)
+        self._copies = column.copies
+
+    @overload
+    def get(self) -> T | None: ...
+    @overload
+    def get(self, default: T) -> T: ...
+    def get(self, default: T | None = None) -> T | None:
+        raw = self._values[self._slot]
+        if raw is UNLOADED:
+            raw = self._column.load(self._slot)
+        return default if raw is None else self._copies.decode(raw)
+
+    def set(self, value: T) -> None:
+        slot = self._slot
+        self._values[slot] = None if value is None else self._copies.encode(value)
+        self._dirty[slot] = 1
+
+
 class ExpiringValueState(ValueState[T]):
     """A ValueState with a TTL. Expired values are hidden when they are read from a run, so `get` need not judge."""
 
@@ -100,7 +126,16 @@ class ExpiringValueState(ValueState[T]):
         super().set(value)
 
 
+class ExpiringCopiedValueState(ExpiringValueState[T], CopiedValueState[T]):
+    """Both: time is looked after first, then copies are made."""
+
+    __slots__ = ()
+
+
 def value_handle(column: ValueColumn) -> ValueState[Any]:
+    """The handle that fits a column: with a TTL or without, its values shared or copied."""
+    if isinstance(column, CopiedValues):
+        return CopiedValueState(column) if column.expiry is None else ExpiringCopiedValueState(column)
     return ValueState(column) if column.expiry is None else ExpiringValueState(column)
 
 

@@ -62,7 +62,8 @@ def build_parts(operator: WindowOperator, spec: WindowSpec, info: StepInfo) -> P
     function = None if spec.function is None else WindowFunction(spec.function, info)
     outcome = _outcome(operator, spec, info, inner, function)
     mark: Any = int if decider is None else decider.mark
-    return Parts(plan, schedule, contents, decider, function, outcome, held_codec(contents.kinds, mark))
+    stored = held_codec(contents.kinds, mark, each=contents.may_refuse)
+    return Parts(plan, schedule, contents, decider, function, outcome, stored)
 
 
 def _outcome(

@@ -105,6 +105,12 @@ class Held:
         self.size = 0
         self.newest = None
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether nothing would be lost with it: it holds no rows, and no trigger remembers or waits for anything."""
+        waits = self.early is not None or self.timeout is not None or self.event_timers or self.wall_timers
+        return not (self.size or self.count or self.mark is not None or waits)
+
 
 class _Field(NamedTuple):
     name: str
@@ -128,10 +134,11 @@ _FIELDS: Final = (
 )
 
 
-def held_codec(kinds: Mapping[str, Any], mark: Any) -> ValueCodec:
+def held_codec(kinds: Mapping[str, Any], mark: Any, *, each: bool = False) -> ValueCodec:
     """How open windows are stored: accumulators by the name of their aggregate, the rest under names with a mark.
 
-    ``kinds``: the type of each accumulator. ``mark``: the type of what the trigger compares with.
+    ``kinds``: the type of each accumulator. ``mark``: the type of what the trigger compares with. ``each``: whether
+    accumulators are made by functions of the user's, and need not fit their type.
     """
     fields: list[Any] = []
     for i, (name, kind) in enumerate(kinds.items()):
@@ -162,7 +169,7 @@ def held_codec(kinds: Mapping[str, Any], mark: Any) -> ValueCodec:
         held.gone = [int.from_bytes(place, "big") for place in found.gone]
         return held
 
-    return ValueCodec(encode, decode)
+    return ValueCodec(encode, decode, each=each)
 
 
 def place_bytes(place: int) -> bytes:

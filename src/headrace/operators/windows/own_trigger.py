@@ -19,6 +19,7 @@ from headrace.operators.windows.held import Held, WindowName
 from headrace.operators.windows.schedule import Schedule
 from headrace.operators.windows.scoped import ScopedStates
 from headrace.operators.windows.triggers import Trigger, TriggerContext, TriggerResult
+from headrace.state.timer_handles import timer_time
 
 if TYPE_CHECKING:
     from headrace.model.time import Timestamp
@@ -54,7 +55,7 @@ class _Context(TriggerContext):
 
     def set_timer(self, at: Timestamp) -> None:
         assert self._held is not None
-        time_us = int(at)
+        time_us = timer_time(at)
         if time_us not in self._held.event_timers:
             self._held.event_timers = [*self._held.event_timers, time_us]
         self._schedule.event.add(self._slot, time_us, self._name)
@@ -66,7 +67,7 @@ class _Context(TriggerContext):
 
     def set_wall_timer(self, at: Timestamp) -> None:
         assert self._held is not None
-        time_us = int(at)
+        time_us = timer_time(at)
         if time_us not in self._held.wall_timers:
             self._held.wall_timers = [*self._held.wall_timers, time_us]
         self._schedule.wall.add(self._slot, time_us, self._name)
