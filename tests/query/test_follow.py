@@ -17,7 +17,7 @@ from headrace.query.follow import Follower, open_replica
 from headrace.query.snapshot import Snapshot
 from headrace.query.store import Store
 from headrace.state import layout
-from headrace.state.manifest import JobState
+from headrace.state.manifest import JobState, encode_manifest
 from tests.query.made_store import MadeStore, lists, maps, values
 
 
@@ -125,7 +125,7 @@ def test_a_store_that_is_started_over_is_followed_into_its_new_timeline(made: Ma
     manifest = msgspec.structs.replace(fresh.epoch({"count": [values("views", [("a", 7)])]}), timeline=1)
     for path in fresh.files.list(layout.RUNS):
         made.files.write(path, fresh.files.read(path))
-    made.files.write(layout.manifest(1, 0), msgspec.json.encode(manifest))
+    made.files.write(layout.manifest(1, 0), encode_manifest(manifest))
     now[0] += 5
     after = look(follower)
     assert (after.timeline, after.epoch, read(after, "count.views", "a")) == (1, 0, 7)

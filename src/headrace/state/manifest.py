@@ -6,6 +6,7 @@ Invariants
 - The runs of a step are listed newest first. A manifest lists a step either whole (``runs``) or by what it adds to its
   parent (``added``); at least every ``FULL_EVERY`` epochs every step is listed whole, so that reading a state
   touches a bounded number of manifests.
+- A change of any of its bytes is noticed: fields that are unknown or absent mean something, so JSON alone would not do.
 - Bytes that travel inline are part of the manifest; every other file it names was durable before it was published.
 
 This module knows the content and how to read it back. When to publish one is the business of `headrace.checkpoint`.
@@ -13,6 +14,7 @@ This module knows the content and how to read it back. When to publish one is th
 
 from __future__ import annotations
 
+import zlib
 from typing import Final
 
 import msgspec
@@ -27,6 +29,7 @@ from headrace.state.store import Store
 
 FORMAT: Final = 1
 FULL_EVERY: Final = 16
+_CRC: Final = b',"crc":'
 
 
 class StepRuns(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -128,7 +131,17 @@ class JobState(msgspec.Struct, frozen=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    return msgspec.json.encode(manifest)
+    """JSON text whose last field is the CRC-32 of the same text without it."""
+    text = msgspec.json.encode(manifest)
+    return b"%b%b%d}" % (text[:-1], _CRC, zlib.crc32(text))
+
+
+def manifest_text(data: bytes) -> bytes:
+    """The JSON text of a manifest, without its checksum, which it fits. Raises msgspec.DecodeError."""
+    text, found, crc = data.rpartition(_CRC)
+    if not found or crc != b"%d}" % zlib.crc32(text + b"}"):
+        raise msgspec.DecodeError("its text does not fit its checksum")
+    return text + b"}"
 
 
 def read_manifest(store: Store, timeline: int, epoch: int) -> Manifest:
@@ -143,7 +156,7 @@ def read_manifest(store: Store, timeline: int, epoch: int) -> Manifest:
             next_move="ask for a newer epoch (`headrace epochs` lists what is kept)",
         ) from missing
     try:
-        manifest = msgspec.json.decode(data, type=Manifest)
+        manifest = msgspec.json.decode(manifest_text(data), type=Manifest)
     except msgspec.DecodeError as error:
         raise CorruptFile(
             "a manifest cannot be read",
@@ -158,6 +171,14 @@ def read_manifest(store: Store, timeline: int, epoch: int) -> Manifest:
             expected=f"format {FORMAT} or older",
             found=f"format {manifest.format}",
             next_move="upgrade headrace",
+        )
+    if (manifest.timeline, manifest.epoch) != (timeline, epoch):
+        raise CorruptFile(
+            "a manifest has the name of another",
+            where=f"{store.url}/{path}",
+            expected=f"epoch {epoch} of timeline {timeline}",
+            found=f"epoch {manifest.epoch} of timeline {manifest.timeline}",
+            next_move="restore the file from a copy of the store",
         )
     return manifest
 

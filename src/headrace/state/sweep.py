@@ -13,7 +13,7 @@ gone), the newest manifest of each timeline (its name is taken for good), and an
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -23,7 +23,7 @@ import msgspec
 from headrace.errors import CorruptFile, MissingFile
 from headrace.model import crash
 from headrace.state import layout
-from headrace.state.manifest import JobState
+from headrace.state.manifest import JobState, manifest_text
 from headrace.state.store import Store
 
 T = TypeVar("T")
@@ -200,7 +200,7 @@ def _read_manifests(store: Store) -> tuple[ManifestFact, ...]:
 
 
 def _read_manifest(store: Store, path: str, name: layout.ManifestName) -> ManifestFact:
-    named = _decode(store, path, _Named)
+    named = _decode(store, path, _Named, manifest_text)
     refs = [ref for step in named.steps.values() for ref in (*(step.runs or ()), *step.added)]
     refs += [part for parts in named.loops.values() for part in parts]
     complete = named.full or named.parent_epoch < 0
@@ -220,9 +220,9 @@ def _read_savepoints(store: Store) -> Iterator[tuple[int, int]]:
             yield savepoint.timeline, savepoint.epoch
 
 
-def _decode(store: Store, path: str, kind: type[T]) -> T:
+def _decode(store: Store, path: str, kind: type[T], text_of: Callable[[bytes], bytes] = bytes) -> T:
     try:
-        return msgspec.json.decode(store.read(path), type=kind)
+        return msgspec.json.decode(text_of(store.read(path)), type=kind)
     except msgspec.DecodeError as error:
         raise CorruptFile(
             "nothing is swept while a record cannot be read",
