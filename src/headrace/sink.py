@@ -8,7 +8,7 @@ when their epoch is published. Writing one of your own: derive from `headrace.si
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace.model.time import Span
@@ -33,7 +33,7 @@ def files(
     path: str | os.PathLike[str],
     *,
     format: Format = "json",
-    partition_by: Iterable[Any] = (),
+    partition_by: Any = None,
     bucket_by: tuple[Any, BucketSpan] | None = None,
     roll_size: str | int | None = None,
     roll_every: Span | None = None,
@@ -50,7 +50,7 @@ def files(
     epochs become one file instead, and are visible when it is so large, so old, or of so many epochs; also when the run
     ends.
 
-    >>> files("out/", format="parquet", partition_by=("shop",)).describe()
+    >>> files("out/", format="parquet", partition_by="shop").describe()
     'files out/ (parquet, by shop)'
     >>> files("out/", format="parquet", bucket_by=("at", "day"), roll_size="128MB", roll_every="15m").describe()
     'files out/ (parquet, by day of at, rolled at 128MB or 15m)'

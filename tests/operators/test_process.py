@@ -530,3 +530,30 @@ def test_a_batch_is_handled_in_pieces_that_fit_into_memory() -> None:
     assert sorted(map(str, values(tight.epoch(rows)))) == wanted
     assert tight.spills > 1
     assert sorted(map(str, values(tight.epoch(rows)))) == sorted(map(str, values(roomy.epoch(rows))))
+
+
+class Word(hr.Record):
+    key: str
+
+
+@pytest.mark.parametrize("reads_errors", [False, True])
+def test_a_text_that_is_returned_is_not_taken_for_rows_of_letters(reads_errors: bool) -> None:
+    class Greet(hr.Process[Word, str, str]):
+        def on_event(self, event: Word, ctx: hr.Context[str]) -> Any:
+            return "hello"
+
+    app = hr.App("greeting")
+    events = app.read("events", hr.source.items([]), Word)
+    greetings = events.key_by(Word.key).process(Greet())
+    greetings.show()
+    if reads_errors:
+        greetings.errors.show()
+    with hr.testing.Harness(app) as h:
+        h.push(events, Word("a"))
+        if reads_errors:
+            h.epoch()
+            assert "'hello', which is neither None nor an iterable" in h.take(greetings.errors)[0].error
+            assert h.take(greetings) == []
+        else:
+            with pytest.raises(hr.HeadraceError, match="'hello', which is neither None nor an iterable"):
+                h.epoch()

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import MemberDescriptorType
 from typing import Any
 
 from headrace.errors import ProgramError
+
+
+def field_names(fields: Any, what: str, where: str) -> tuple[str, ...]:
+    """Several columns, one, or none.
+
+    >>> field_names("day", "partition_by", "sink.files"), field_names(("shop", "day"), "partition_by", "sink.files")
+    (('day',), ('shop', 'day'))
+    """
+    if fields is None:
+        return ()
+    single = isinstance(fields, str | MemberDescriptorType) or not isinstance(fields, Iterable)
+    return tuple(field_name(each, what, where) for each in ((fields,) if single else fields))
 
 
 def field_name(field: Any, what: str, where: str) -> str:

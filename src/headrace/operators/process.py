@@ -94,6 +94,7 @@ class ProcessOperator(KeyedOperator):
     def _run(self, events: list[Any], ats: Iterable[int], slots: list[int]) -> tuple[list[Any], list[int]]:
         context: Any = self.context
         on_event, names, handles = self.on_row, self.state.names, self.bound.handles
+        call = on_event if self.codec.type not in (str, bytes) else _never_text(on_event)
         rows: list[Any] = []
         times: list[int] = []
         add_row, add_time = rows.append, times.append
@@ -108,7 +109,7 @@ class ProcessOperator(KeyedOperator):
                     context._encoded = names[slot]
                     context._key = UNDECODED
                 context.timestamp = at
-                result = on_event(event, context)
+                result = call(event, context)
                 if result is not None:
                     for row in result:
                         add_row(row)
@@ -235,9 +236,21 @@ def rows_of(result: Any) -> Iterator[Any]:
     """What a function gave: nothing, or any iterable of rows."""
     if result is None:
         return iter(())
-    if not isinstance(result, Iterable):
+    if not isinstance(result, Iterable) or isinstance(result, str | bytes):
         raise _not_rows(result)
     return iter(result)
+
+
+def _never_text(function: Any) -> Any:
+    """The function, where its rows are texts: a text that it returns is not the list of its letters."""
+
+    def call(event: Any, context: Any) -> Any:
+        result = function(event, context)
+        if isinstance(result, str | bytes):
+            raise _not_rows(result)
+        return result
+
+    return call
 
 
 def _not_rows(result: Any) -> TypeError:
