@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 import headrace as hr
+from headrace.checkpoint import release
 from headrace.checkpoint.patience import Patience
 from headrace.checkpoint.release import Releaser
 from headrace.errors import Fenced, SinkFailed, SinkUnavailable
@@ -214,7 +215,7 @@ def test_anything_else_than_being_away_is_not_tried_again(store_path: Path) -> N
 def test_sinks_of_an_epoch_do_not_wait_for_each_other(store_path: Path) -> None:
     """Each is in the middle of its release when the other one is, which one after the other cannot be."""
     shop = Shop("one", "two")
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=60)
     for name in ("one", "two"):
         TABLES[name].meanwhile = both.wait
     with Harness(shop.app, sinks=True, store=store_path) as h:
@@ -259,10 +260,15 @@ def _staged(h: Harness, sink: Sink) -> list[StagedPart]:
 # --- what is seen of it
 
 
-def test_the_manifest_of_the_next_epoch_tells_which_sink_was_slow(store_path: Path) -> None:
+def test_the_manifest_of_the_next_epoch_tells_which_sink_was_slow(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop = Shop("quick", "slow")
+    # Each thread has a clock of its own, which stands still but for what the slow sink takes.
+    passed = threading.local()
+    monkeypatch.setattr(release, "perf_counter_ns", lambda: getattr(passed, "ns", 0))
     with Harness(shop.app, sinks=True, store=store_path) as h:
-        TABLES["slow"].meanwhile = lambda: threading.Event().wait(0.15)
+        TABLES["slow"].meanwhile = lambda: setattr(passed, "ns", getattr(passed, "ns", 0) + 150_000_000)
         for n in range(3):
             shop.epoch(h, n)
         manifests = Store(h.store).manifests()

@@ -91,6 +91,12 @@ def test_an_epoch_that_was_planned_and_forgotten_is_planned_anew(
 # --- recovery itself
 
 
+def bury(played: Played) -> None:
+    """Takes away what a dead driver leaves behind in this process, and the note that only a living one writes."""
+    played.h.close()
+    played.store.delete(layout.RELEASED)
+
+
 def start_again(folder: Path) -> tuple[Recovered, Coordinator]:
     """What a new driver does before it asks Spark for anything."""
     program = compile_app(build(folder, EPOCHS * PER_EPOCH, PER_EPOCH), parallelism=2, key_groups=128)
@@ -114,7 +120,7 @@ def test_sparks_folder_is_made_from_the_manifests_whatever_was_left_of_it(
     played.run(0, 1)
     played.push(2)
     played.die(point)
-    played.h.close()
+    bury(played)
     lose(played.store.root)
     recovered, coordinator = start_again(tmp_path)
     assert recovered.decision == decision
@@ -140,7 +146,7 @@ def test_spark_asking_again_for_an_epoch_it_was_not_told_of_gets_a_release_and_n
     played.run(0, 1)
     played.push(2)
     played.die("released")
-    played.h.close()
+    bury(played)
     before = written(tmp_path)
     lose(played.store.root)
     _, coordinator = start_again(tmp_path)

@@ -105,13 +105,13 @@ def _with_schema(dsn: str, schema: str) -> str:
     return dsn
 
 
-@pytest.mark.parametrize("form", ["pgcopy", "csv"])
+@pytest.mark.parametrize("form", ["pgcopy", "pgcsv"])
 @pytest.mark.parametrize("how", [{}, {"key": "n"}], ids=["append", "upsert"])
 def test_every_type_comes_back_as_it_was(
     written: Callable[..., Written], dsn: str, how: dict[str, Any], form: str
 ) -> None:
     table = written(Everything, table="all", **how)
-    if form == "csv":
+    if form == "pgcsv":
         query(dsn, 'ALTER TABLE "all" ALTER counts TYPE json')
         table.sink.start()
     assert table.sink.format == form  # type: ignore[attr-defined]
@@ -152,7 +152,7 @@ def test_rows_that_wait_go_into_the_table_as_it_was_altered_to(
     parts = stage_rows(sales.sink, sales.codec, sales.staging, 0, [rows])
     query(dsn, "ALTER TABLE sales ALTER cents TYPE int, ALTER shop TYPE varchar(9), ADD note text")
     after = written(Sale, **how)
-    assert (sales.sink.format, after.sink.format) == ("pgcopy", "csv")  # type: ignore[attr-defined]
+    assert (sales.sink.format, after.sink.format) == ("pgcopy", "pgcsv")  # type: ignore[attr-defined]
     after.sink.release(parts, sales.staging.release(0, "sales"))
     after.write(1, [Sale(3, "c")])
     found = query(dsn, "SELECT id, shop, cents FROM sales ORDER BY id, cents")
@@ -195,7 +195,9 @@ class Odd(hr.Record):
     json: dict[str, str]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     some.lists(
         some.builds(
@@ -243,7 +245,7 @@ def odd(dsn: str, tmp_path: Path) -> Iterator[dict[str, Any]]:
     }
     query(dsn, "ALTER TABLE odd_text ALTER json TYPE json")
     tables["text"].written.sink.start()
-    assert [table.written.sink.format for table in tables.values()] == ["pgcopy", "pgcopy", "csv"]
+    assert [table.written.sink.format for table in tables.values()] == ["pgcopy", "pgcopy", "pgcsv"]
     yield tables
     for table in tables.values():
         table.written.sink.close()

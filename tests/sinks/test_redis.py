@@ -25,9 +25,7 @@ from tests.sinks.redis_sales import CODEC, READERS, SALES, Sale, bound, new_sink
 
 @pytest.fixture
 def client(redis_server: Redis) -> Iterator[Any]:
-    import redis
-
-    with redis.Redis(port=redis_server.port) as client:
+    with redis_server.client() as client:
         yield client
 
 
@@ -87,12 +85,10 @@ def test_rows_are_there_exactly_once_whatever_happens(
 
 
 def test_a_server_that_is_stopped_and_started_gets_everything(tmp_path: Path) -> None:
-    import redis
-
     server = Redis(tmp_path / "redis")
     server.start()
     try:
-        with redis.Redis(port=server.port) as client:
+        with server.client() as client:
 
             def new_target() -> SinkTarget:
                 name = uuid.uuid4().hex
@@ -111,8 +107,6 @@ def test_a_server_that_is_stopped_and_started_gets_everything(tmp_path: Path) ->
 def test_a_release_that_was_killed_between_two_pieces_goes_on_where_the_server_was_killed(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import redis
-
     monkeypatch.setattr(redis_rows, "PACK_ROWS", 2)
     monkeypatch.setattr(redis_guard, "GROUP_ROWS", 2)
     server = Redis(tmp_path / "redis")
@@ -132,7 +126,7 @@ def test_a_release_that_was_killed_between_two_pieces_goes_on_where_the_server_w
         with planned(kill), pytest.raises(SinkUnavailable):
             sink.release(parts, staging.release(0))
         server.start()
-        with redis.Redis(port=server.port) as client:
+        with server.client() as client:
             assert READERS["stream"](client, name) == SALES[:4], "two pieces of two rows had been answered"
             again = bound(server, "stream", name)
             again.release(parts, staging.release(0))
@@ -252,14 +246,11 @@ def test_a_key_of_another_type_is_named_and_what_was_written_before_it_is_not_wr
 
 
 def test_a_server_without_memory_is_told_and_nothing_is_half_written(tmp_path: Path, name: str) -> None:
-    import redis
-
     server = Redis(tmp_path / "redis")
     server.start()
     try:
         staging = Staging(tmp_path)
-        connected: Any = redis.Redis(port=server.port)
-        with connected as client:
+        with server.client() as client:
             sink = bound(server, "stream", name)
             parts = stage_rows(sink, CODEC, staging, 0, [SALES])
             client.config_set("maxmemory", "100kb")
@@ -293,18 +284,18 @@ def test_a_server_that_runs_a_long_script_is_waited_for(tmp_path: Path, name: st
     server.start()
     try:
         staging = Staging(tmp_path)
-        with redis.Redis(port=server.port) as client:
+        with server.client() as client:
             client.config_set("busy-reply-threshold", "1")
             sink = bound(server, "string", name)
             parts = stage_rows(sink, CODEC, staging, 0, [SALES])
 
             def block() -> None:
-                with redis.Redis(port=server.port) as other, pytest.raises(redis.ResponseError):
+                with server.client() as other, pytest.raises(redis.ResponseError):
                     other.eval("while true do end", 0)
 
             blocking = threading.Thread(target=block)
             blocking.start()
-            busy = redis.Redis(port=server.port)
+            busy = server.client()
             ends = time.monotonic() + 60
             with pytest.raises(redis.ResponseError):
                 while time.monotonic() < ends:

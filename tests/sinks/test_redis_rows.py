@@ -23,9 +23,7 @@ from tests.sinks.redis_sales import CODEC, READERS, SALES, Sale, bound
 
 @pytest.fixture
 def client(redis_server: Redis) -> Iterator[Any]:
-    import redis
-
-    with redis.Redis(port=redis_server.port) as client:
+    with redis_server.client() as client:
         yield client
 
 

@@ -67,12 +67,14 @@ class Writing:
     def rows(self, epoch: int) -> list[Sale]:
         return SALES[epoch * 3 : epoch * 3 + 3]
 
-    def release(self, epoch: int, timeline: str = "0", by: Sink | None = None) -> None:
+    def release(self, epoch: int, timeline: str = "0", by: Sink | None = None, job: str = "staging") -> None:
         writer = by or self.sink
         if (epoch, timeline) not in self.staged:
             rows = self.rows(epoch)
             self.staged[epoch, timeline] = stage_rows(writer, CODEC, self.staging, epoch, [rows[:1], rows[1:]])
-        writer.release(self.staged[epoch, timeline], self.staging.release(epoch, "sales", timeline))
+        ctx = self.staging.release(epoch, "sales", timeline)
+        ctx.job = job
+        writer.release(self.staged[epoch, timeline], ctx)
 
     def visible(self) -> list[int]:
         """Cents of all rows that a reader sees, who knows nothing of us."""
@@ -82,7 +84,8 @@ class Writing:
         return sorted(path.name for path in self.folder.rglob("part-*") if HIDDEN not in path.parts)
 
     def hidden(self) -> list[Path]:
-        return [path for path in (self.folder / HIDDEN).rglob("*") if path.is_file()]
+        """All that waits. Whose folder it is stays."""
+        return [path for path in (self.folder / HIDDEN).rglob("*") if path.is_file() and path.suffix != ".claim"]
 
 
 def read_cents(folder: Path, format: str) -> list[int]:
@@ -401,6 +404,111 @@ def test_a_program_may_begin_to_roll_and_stop_to(tmp_path: Path) -> None:
     out.release(2)
     out.sink.close()
     assert out.visible() == cents(0, 1, 2)
+
+
+def test_a_roll_that_comes_too_late_takes_away_only_what_is_visible(tmp_path: Path) -> None:
+    out = Writing(tmp_path, roll_epochs=99)
+    old = out.sink
+    for epoch in range(2):
+        out.release(epoch, by=old)
+    new = out.restart(roll_epochs=2)
+    out.release(1, by=new)
+    out.restart(roll_epochs=99)
+    assert out.visible() == cents(0, 1)
+    out.release(2)
+    out.release(2, by=old)
+    old.close()
+    assert out.visible() == cents(0, 1), "it went on with what it remembered, from epoch 0"
+    out.sink.close()
+    assert out.visible() == cents(0, 1, 2)
+
+
+# --- several stores
+
+
+@pytest.mark.parametrize("settings", [{"roll_epochs": 2}, {"roll_epochs": None}], ids=["rolls", "does not"])
+def test_a_folder_is_one_stores_for_each_output(tmp_path: Path, settings: dict[str, Any]) -> None:
+    out = Writing(tmp_path, roll_epochs=2)
+    for epoch in range(4):
+        out.release(epoch, job="one")
+    out.restart(**settings)
+    for epoch in range(2):
+        with pytest.raises(SinkFailed, match="output sales of another store") as caught:
+            out.release(epoch, job="two")
+        assert "files of store one; this one is two" in str(caught.value)
+        assert f"{HIDDEN}/sales.claim away" in str(caught.value)
+    assert out.visible() == cents(*range(4)) and out.hidden() == []
+    other = sink.files(out.folder, **out.settings).bind(CODEC, "others")
+    other.start()
+    ctx = out.staging.release(0, "others")
+    ctx.job = "two"
+    other.release(stage_rows(other, CODEC, out.staging, 0, [SALES[30:33]]), ctx)
+    other.close()
+    assert out.visible() == [*cents(*range(4)), 30, 31, 32], "another output is nobody's business"
+    # What the error says helps.
+    for path in [*out.folder.glob("part-*-sales-*"), out.folder / HIDDEN / "sales.claim"]:
+        path.unlink()
+    out.release(0, job="two")
+    out.sink.close()
+    assert out.visible() == [*cents(0), 30, 31, 32]
+
+
+def test_a_store_that_is_refused_leaves_the_other_alone(tmp_path: Path) -> None:
+    out = Writing(tmp_path, roll_epochs=3)
+    one = out.sink
+    out.release(0, by=one, job="one")
+    out.release(1, by=one, job="one")
+    two = out.restart()
+    with pytest.raises(SinkFailed, match="another store"):
+        out.release(0, by=two, job="two")
+    two.close()
+    assert out.visible() == [] and len(out.hidden()) == 4
+    out.release(2, by=one, job="one")
+    assert out.visible() == cents(0, 1, 2) and len(out.names()) == 1
+
+
+def test_a_store_that_was_started_over_goes_on_in_its_folder(tmp_path: Path) -> None:
+    out = Writing(tmp_path, roll_epochs=2)
+    for timeline in ("0", "1"):
+        out.restart()
+        for epoch in range(2):
+            out.release(epoch, timeline, job="one")
+    assert out.visible() == sorted(2 * cents(0, 1))
+
+
+@pytest.mark.parametrize("settings", [{"roll_epochs": 2}, {"roll_epochs": None}], ids=["rolls", "does not"])
+def test_a_folder_of_an_earlier_version_is_taken_by_a_store_that_may_have_written_it(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    out = Writing(tmp_path, roll_epochs=2)
+    claim = out.folder / HIDDEN / "sales.claim"
+    for epoch in range(4):
+        out.release(epoch, job="one")
+    claim.unlink()
+    out.restart(**settings)
+    with pytest.raises(SinkFailed, match="epoch 3 of timeline 0; this store has come to epoch 1 of timeline 0"):
+        out.release(1, job="two")
+    assert not claim.exists()
+    # The last epoch may come again, and says so.
+    out.release(3, job="one")
+    assert out.visible() == cents(*range(4)) and claim.exists()
+    out.restart()
+    with pytest.raises(SinkFailed, match="files of store one"):
+        out.release(4, job="two")
+
+
+def test_folders_in_which_nothing_waits_are_not_remembered_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rolls, "RESTING", 2)
+    out = Writing(tmp_path, format="json", bucket_by=(Sale.at, "hour"), roll_epochs=1)
+    held: Any = out.sink._rolls  # type: ignore[attr-defined]
+    for epoch in range(10):
+        out.release(epoch)
+        assert not held._buckets and len(held._resting) <= 2
+    for epoch in range(10):
+        out.release(epoch)
+    assert out.visible() == cents(*range(10)), "what is visible is looked up again"
 
 
 # --- beside the epochs

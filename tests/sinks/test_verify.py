@@ -27,11 +27,12 @@ NUMBERS = [Number(i) for i in range(9)]
 
 
 class Table:
-    """What a server would keep: rows, and the newest epoch they came with."""
+    """What a server would keep: rows, the store that they came from, and the newest epoch they came with."""
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
         self.newest = (-1, -1)
+        self.job = ""
         self.lock = RLock()
         self.calls_left: int | None = None
         """How many calls still reach it; None: all do."""
@@ -76,7 +77,13 @@ class Honest(Sink):
 
     def rows(self, parts: Sequence[StagedPart], ctx: Release) -> list[Any]:
         assert self.codec is not None
+        self.claim(ctx)
         return [row for batch in read_rows(parts, ctx, self.codec) for row in batch]
+
+    def claim(self, ctx: Release) -> None:
+        self.table.job = self.table.job or ctx.job
+        if self.table.job != ctx.job:
+            raise SinkFailed("this table is another store's")
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
         rows = self.rows(parts, ctx)
@@ -146,6 +153,13 @@ class LooksBeforeItReads(Honest):
             with self.table.lock:
                 self.table.rows.extend(rows)
                 self.table.newest = max(self.table.newest, (int(ctx.timeline), ctx.epoch))
+
+
+class TakesOtherStoresForItself(Honest):
+    """Looks at numbers of epochs alone."""
+
+    def claim(self, ctx: Release) -> None:
+        pass
 
 
 class SwallowsWhatFails(Honest):
@@ -265,6 +279,7 @@ def test_an_honest_sink_passes(made: type[Honest]) -> None:
         (ComparesTimelinesAsText, "newer timeline: rows are missing"),
         (RemembersOnlyTheLast, "older .* more than once"),
         (LooksBeforeItReads, "another driver released while this one did: rows are there more than once"),
+        (TakesOtherStoresForItself, "the same epoch of another store was released: rows are missing"),
         (SwallowsWhatFails, "unavailable at part 0: the error was swallowed"),
         (SaysFailedForUnavailable, "SinkUnavailable became SinkFailed"),
         (GivesUpForGood, "unavailable at part 0: rows are missing"),

@@ -26,7 +26,7 @@ class StoreRecord(msgspec.Struct, frozen=True):
 
 
 class ReleasedNote(msgspec.Struct, frozen=True):
-    """What a remote store holds in the place of Spark's commits: the newest epoch whose outputs are out."""
+    """The newest epoch whose outputs are out, as far as it was noted: at the end of a run, in a remote store always."""
 
     timeline: int
     epoch: int

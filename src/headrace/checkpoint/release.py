@@ -5,15 +5,18 @@ reached is tried again (`patience`). The next epoch begins when all sinks have t
 the sources, and why no more than one epoch is ever staged and not released.
 
 That an epoch is released is known from Spark's commits, which lie in a local store. A remote store has none, so there a
-note says it, written beside the next epoch; where the note is late, an epoch is released once more, as after a crash.
+note says it, written beside the next epoch; where the note is late, an epoch is released once more, as after a crash. A
+run that ends leaves the note in every store, because Spark may be stopped before its last commit.
+
+What no sink of the program can let out is refused, and not dropped: the program of then meant it to go somewhere.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import cached_property
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Event, Lock
 from time import perf_counter_ns
@@ -24,9 +27,9 @@ import pyarrow as pa
 
 from headrace.checkpoint.facts import ReleasedNote, read_record
 from headrace.checkpoint.patience import Patience
-from headrace.errors import EnvironmentMissing, HeadraceError, SinkFailed
+from headrace.errors import EnvironmentMissing, HeadraceError, Refused, SinkFailed
 from headrace.model import crash
-from headrace.model.report import StagedPart
+from headrace.model.report import COUNTED, TAP, StagedPart
 from headrace.sinks.contract import Sink
 from headrace.state import layout
 from headrace.state.manifest import Manifest
@@ -89,7 +92,7 @@ class Releaser:
         self._sinks = sinks
         self._session = None if session is None else _one_at_a_time(session)
         self._patience = patience or Patience()
-        self._notes = None if store.local_path(layout.RELEASED) is not None else _Notes(store)
+        self._notes = _Notes(store)
         self._pool: ThreadPoolExecutor | None = None
 
     def start(self) -> None:
@@ -99,8 +102,7 @@ class Releaser:
 
     def close(self) -> None:
         """What was released is noted for good when this returns."""
-        if self._notes is not None:
-            self._notes.settle()
+        self._notes.settle()
         if self._pool is not None:
             self._pool.shutdown(wait=False)
 
@@ -122,8 +124,7 @@ class Releaser:
                     crash.reach("between_sinks", manifest.epoch)
                 self._release(manifest, each, None)
         self._patience.settle()
-        if self._notes is not None:
-            self._notes.write(ReleasedNote(manifest.timeline, manifest.epoch))
+        self._notes.add(ReleasedNote(manifest.timeline, manifest.epoch))
 
     @cached_property
     def _job(self) -> str:
@@ -132,17 +133,24 @@ class Releaser:
         return "" if record is None else str(msgspec.json.decode(record.query)["id"])
 
     def _due(self, manifest: Manifest) -> list[_Due]:
-        due = []
+        """What goes to which sink. Refuses rows that no sink of this program can let out as they were meant.
+
+        That is so only where another program staged them: the newest epoch of the run before was not released.
+        """
+        due, strangers = [], []
         for output, parts in sorted(manifest.outputs.items()):
             sink = self._sinks.get(output)
-            if sink is not None:
+            if sink is not None and all(sink.takes(part) for part in parts):
                 due.append(_Due(output, sink, parts))
+            elif output.startswith(TAP) or all(part.format == COUNTED for part in parts):
                 continue
-            rows = sum(part.rows for part in parts)
-            log.warning(
-                "epoch %s has %s rows for output %s, which the program no longer has; they are released nowhere",
-                manifest.epoch, rows, output,
-            )  # fmt: skip
+            elif sink is None:
+                strangers.append(output)
+            else:
+                raise _misfit(manifest, _Due(output, sink, parts), self._store.url)
+        if strangers:
+            known = sorted(name for name in self._sinks if not name.startswith(TAP))
+            raise _homeless(manifest, strangers, known, self._store.url)
         return due
 
     def _release_together(self, manifest: Manifest, outside: list[_Due], inside: list[_Due]) -> None:
@@ -218,23 +226,70 @@ def _told(error: BaseException, due: _Due, epoch: int) -> BaseException:
     )
 
 
+def _homeless(manifest: Manifest, outputs: list[str], known: list[str], where: str) -> Refused:
+    """Rows of a published epoch whose output is gone, or has another name now."""
+    names = " and ".join(f"{_count(manifest.outputs[output])} for the output {output}" for output in outputs)
+    first = outputs[0]
+    return Refused(
+        f"epoch {manifest.epoch} is published but not released, with {names}, which this program does not have",
+        where=where,
+        expected=f"an output named {first}: an output nobody named is called after its step and its target",
+        found=f"the outputs {', '.join(known)}" if known else "no outputs",
+        next_move=f'let the rows go to where they are wanted, under the name of then: write(…, name="{first}"); or '
+        f'drop them: write(hr.sink.discard(), name="{first}"), from any stream',
+    )
+
+
+def _misfit(manifest: Manifest, due: _Due, where: str) -> Refused:
+    """Rows of a published epoch that wait in the form of another kind of sink."""
+    output, sink, parts = due
+    form = ", ".join(sorted({part.format for part in parts}))
+    return Refused(
+        f"epoch {manifest.epoch} is published but not released, with {_count(parts)} for the output {output}, staged "
+        "for another kind of sink",
+        where=where,
+        expected=f"what {sink.describe()} can read",
+        found=f"rows as {form}",
+        next_move="give this sink another name, and let the rows go to the sink of then: write(…, "
+        f'name="{output}"); or drop them: write(hr.sink.discard(), name="{output}"), from any stream',
+    )
+
+
+def _count(parts: list[StagedPart]) -> str:
+    rows = sum(part.rows for part in parts)
+    return f"{rows:,} row{'' if rows == 1 else 's'}"
+
+
 class _Notes:
-    """Writes the note of the newest released epoch beside the work: no epoch waits for more than the note before."""
+    """Writes the note of the newest released epoch beside the work: no epoch waits for more than the note before.
+
+    In a local store Spark's commits say the same, so there it is written once, when the run ends.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="headrace-released")
-        self._pending: Future[None] | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        if store.local_path(layout.RELEASED) is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="headrace-released")
+        self._pending: Callable[[], None] | None = None
+        """What is left to do until the newest note is written."""
 
-    def write(self, note: ReleasedNote) -> None:
+    def add(self, note: ReleasedNote) -> None:
+        if self._pool is None:
+            self._pending = partial(self._write, note)
+            return
         self.settle()
-        self._pending = self._pool.submit(self._store.write, layout.RELEASED, msgspec.json.encode(note))
+        self._pending = self._pool.submit(self._write, note).result
+
+    def _write(self, note: ReleasedNote) -> None:
+        self._store.write(layout.RELEASED, msgspec.json.encode(note))
 
     def settle(self) -> None:
+        """The newest note is written when this returns."""
         pending, self._pending = self._pending, None
         if pending is None:
             return
         try:
-            pending.result()
+            pending()
         except (HeadraceError, OSError) as error:
             log.warning("could not note what is released, so it may be released again: %s", error)

@@ -5,6 +5,7 @@
 ``part-<timeline>-<first>-<last>-<output>-<place>.<ext>``       rows of several epochs, put together
 ``.headrace/<output>/<bucket>/<timeline>-<epoch>-<place>-…``    a part of a released epoch that waits to be put together
 ``.headrace/<output>/<bucket>/<timeline>-<first>.roll``         what is being put together, and into which files
+``.headrace/<output>.claim``                                    whose epochs those of the output are
 ==============================================================  ====================================================
 
 A bucket is the folder that rows go to by their values, or nothing. All of it follows from what is in a file, never from
@@ -98,6 +99,11 @@ def plan_name(timeline: int, first: int) -> str:
 def hidden_folder(output: str, bucket: str = "") -> str:
     """Where the parts of an output wait."""
     return f"{HIDDEN}/{output}/{bucket}" if bucket else f"{HIDDEN}/{output}"
+
+
+def claim_name(output: str) -> str:
+    """What says which store an output in this folder is of. Names of outputs have no dots, so it is none of theirs."""
+    return f"{HIDDEN}/{output}.claim"
 
 
 def parse_visible(name: str) -> VisibleName | None:

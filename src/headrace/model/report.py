@@ -5,6 +5,8 @@ A report names files; a file that no collected report names does not exist, what
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 
@@ -25,6 +27,12 @@ class RunRef(msgspec.Struct, frozen=True, omit_defaults=True):
     inline: bytes = b""
     level: int = 0
     """0 for a delta; grows with each fold."""
+
+
+COUNTED: Final = "none"
+"""The format of rows that were counted and dropped where they were made: nothing of them can be released."""
+TAP: Final = "tap."
+"""Begins the names of the outputs by which a harness looks into a program, and which go with it. No other has a dot."""
 
 
 class StagedPart(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -17,7 +17,6 @@ import pyarrow as pa
 from headrace.errors import SinkFailed
 from headrace.model.archive import DAY_US, EPOCH, HASH, MARKER, ROW_GROUP_ROWS, Marker, bucket_of
 from headrace.model.keys import NULL_KEY, encode_columns, hash_encoded, hash_key
-from headrace.model.report import StagedPart
 from headrace.sinks.contract import Release, StageTask, StageWriter
 from headrace.sinks.files import FilesSink
 from headrace.sinks.roll_policy import RollPolicy
@@ -34,12 +33,10 @@ POLICY: Final = RollPolicy(size_bytes=32 * 2**20, every_s=3600.0, parts=256)
 
 class ArchiveSink(FilesSink):
     kind: ClassVar[str] = "archive"
-    driver_only: ClassVar[tuple[str, ...]] = (*FilesSink.driver_only, "_claimed")
 
     def __init__(self, path: str, key: tuple[str, ...]) -> None:
         super().__init__(path, "parquet", (), policy=POLICY)
         self.key = key
-        self._claimed = False
 
     @property
     def where(self) -> str:
@@ -52,31 +49,26 @@ class ArchiveSink(FilesSink):
     def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
         return _ArchiveWriter(task, self.key)
 
-    def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
-        if not self._claimed:
-            self._claim(ctx.job)
-            self._claimed = True
-        super().release(parts, ctx)
-
     def gather(self, format: str, parts: Sequence[pa.Buffer], made: Path) -> None:
         import pyarrow.parquet as pq
 
         tables = [pq.read_table(pa.BufferReader(part)).replace_schema_metadata(None) for part in parts]
         _write_sorted(pa.concat_tables(tables), str(made))
 
-    def _claim(self, job: str) -> None:
-        """Epochs of two stores in one folder could not be told apart."""
+    def _claim(self, ctx: Release) -> None:
+        """By the marker, which readers of the archive look at, too."""
         folder = self._open()
         found = msgspec.json.decode(folder.read(MARKER), type=Marker)
         if not found.job:
-            folder.replace(MARKER, msgspec.json.encode(Marker(job)))
-        elif found.job != job:
+            folder.replace(MARKER, msgspec.json.encode(Marker(ctx.job)))
+        elif found.job != ctx.job:
             raise SinkFailed(
                 "this folder is the archive of another store",
                 where=self.where,
                 expected="a folder of its own for the archive of each store",
-                found=f"files of store {found.job}; this one is {job}",
-                next_move="choose another folder, or move the old files away; the rows stay staged in the store",
+                found=f"files of store {found.job}; this one is {ctx.job}",
+                next_move="move the old files away, or choose another folder whose path ends in the same name; the "
+                "rows stay staged in the store",
             )
 
     def describe(self) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MODES = ("append", "overwrite", "ignore", "error", "errorifexists")
 _TARGETS = ("dbtable", "table", "topic", "collection")
 """Options by which the usual writers name what they write to."""
+_PARQUET: Final = "parquet"
 _DELTA_WRITER: Final = "txnAppId"
 _DELTA_NUMBER: Final = "txnVersion"
 """Options of Delta: who writes, and a number that goes up from transaction to transaction."""
@@ -92,7 +93,7 @@ class BatchWriterSink(Sink):
         return f'sink.spark("{self.format}")'
 
     def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
-        return PartWriter(task, encode_parquet, "parquet")
+        return PartWriter(task, encode_parquet, _PARQUET)
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
         frame = self._frame(parts, ctx)
@@ -143,6 +144,10 @@ class BatchWriterSink(Sink):
         for frame in frames[1:]:
             whole = whole.unionByName(frame)
         return whole
+
+    def takes(self, part: StagedPart) -> bool:
+        # Files of a folder by value lack the columns that it is named by.
+        return part.format == _PARQUET and not part.extra
 
     def own_name(self) -> str:
         named = next((self.options[name] for name in _TARGETS if isinstance(self.options.get(name), str)), "")

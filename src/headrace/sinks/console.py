@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headrace.model.report import StagedPart
 from headrace.sinks.contract import Guarantee, Release, Sink, StageTask, StageWriter
-from headrace.sinks.staged import arrow_writer, read_batches
+from headrace.sinks.staged import ARROW, arrow_writer, read_batches
 from headrace.sinks.text import iso_text
 
 if TYPE_CHECKING:
@@ -101,6 +101,9 @@ class ConsoleSink(Sink):
         # Written as they are: rich would wrap long lines and colour what looks like markup.
         self.console.file.write("\n".join(lines) + "\n")
         self.console.file.flush()
+
+    def takes(self, part: StagedPart) -> bool:
+        return part.format == ARROW
 
     def close(self) -> None:
         if self._live is not None:

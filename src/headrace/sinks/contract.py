@@ -175,12 +175,21 @@ class Sink(ABC):
         epoch): after a crash anywhere inside, or right after, it is called again with the same arguments and must end
         with each row there once (or, for a sink that is called at least once, at least once). An epoch older than the
         newest that is visible of its timeline, or one of an older timeline, comes from a driver that was thought dead
-        and woke up: it changes nothing.
+        and woke up: it changes nothing. All of that is meant within one `ctx.job` and output. Another store counts from
+        the same numbers: its rows are shown too, or refused with SinkFailed.
 
         Raises SinkUnavailable when trying again may help (no connection, a timeout, a server that fails over): the
         release comes again on this sink, which must hold no open transaction and connect anew. Raises SinkFailed when
         the rows cannot go out; they stay staged, and the release is tried again at the next start.
         """
+
+    def takes(self, part: StagedPart) -> bool:
+        """Whether `release` understands a part; asked in the driver, before an epoch is released.
+
+        An earlier program may have written to another kind of sink under the name of this output. Where its rows wait
+        in a form that is not this sink's, the start is refused, instead of writing them as something else.
+        """
+        return True
 
     def close(self) -> None:  # noqa: B027 - a hook that most sinks need not override
         """Once per run, in the driver, when the run ends cleanly."""

@@ -21,19 +21,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from urllib.parse import quote
 
 import pyarrow as pa
 
 from headrace.errors import ProgramError, SinkFailed
 from headrace.model.crash import reach
-from headrace.model.field_names import field_name
+from headrace.model.field_names import field_names
 from headrace.model.report import StagedPart
 from headrace.sinks.contract import GuaranteeChoice, Release, Sink, StageTask, StageWriter, chosen_guarantee
 from headrace.sinks.delta_errors import Overtaken, deltalake_module, others_write, telling
 from headrace.sinks.delta_table import open_table, prepare_table, settle, table_schema, target_of
 from headrace.sinks.delta_transaction import EpochTransaction, split_number, transaction_of
+from headrace.sinks.partitions import check_texts, room_at
 from headrace.sinks.recorded import is_released
-from headrace.sinks.staged import arrow_writer, read_batches
+from headrace.sinks.staged import ARROW, PartWriter, encode_arrow, read_batches
 
 if TYPE_CHECKING:
     from typing import Self
@@ -67,8 +69,7 @@ class DeltaSink(Sink):
         self.path = os.fspath(path)
         self.target = target_of(self.path, storage_options)
         where = self.target.where
-        columns = partition_by if isinstance(partition_by, list | tuple) else (partition_by,)
-        self.partition_by = tuple(field_name(each, "partition_by", where) for each in columns if each is not None)
+        self.partition_by = field_names(partition_by, "partition_by", where)
         self.guarantee = chosen_guarantee(guarantee, where)
         self.merge = schema_mode == "merge"
         self._table: Any = None
@@ -113,7 +114,14 @@ class DeltaSink(Sink):
             prepare_table(self.target, self.codec, self.partition_by, merge=self.merge)
 
     def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
-        return arrow_writer(task)
+        room = room_at(self.path, task.output, f'sink.delta("{self.path}")')
+
+        def encode(table: pa.Table) -> pa.Buffer:
+            # Delta's folders are percent-encoded, so that most letters that are not of English count for nine.
+            check_texts(table, self.partition_by, room, lambda text: quote(text, safe=""))
+            return encode_arrow(table)
+
+        return PartWriter(task, encode, ARROW)
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
         lost: BaseException | None = None
@@ -128,6 +136,9 @@ class DeltaSink(Sink):
                 self._table = None
                 raise
         raise others_write(self.target, lost)
+
+    def takes(self, part: StagedPart) -> bool:
+        return part.format == ARROW
 
     def close(self) -> None:
         self._table = None

@@ -11,9 +11,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.errors import SinkFailed
-from headrace.model.report import StagedPart
+from headrace.model.report import COUNTED, StagedPart
 from headrace.sinks.contract import Guarantee, Release, Sink, StageTask, StageWriter
-from headrace.sinks.staged import arrow_writer, read_rows
+from headrace.sinks.staged import ARROW, arrow_writer, read_rows
 
 if TYPE_CHECKING:
     from headrace.model.batch import Rows
@@ -77,6 +77,9 @@ class CollectSink(Sink):
         fresh = [row for batch in read_rows(parts, ctx, self.codec) for row in batch]
         self._last.let_out(parts, ctx, lambda: self.rows.extend(fresh))
 
+    def takes(self, part: StagedPart) -> bool:
+        return part.format == ARROW
+
     def clear(self) -> None:
         """Forgets the rows collected so far."""
         self.rows.clear()
@@ -112,6 +115,9 @@ class CallSink(Sink):
         for batch in batches:
             for row in batch:
                 self._call(row, ctx.epoch)
+
+    def takes(self, part: StagedPart) -> bool:
+        return part.format == ARROW
 
     def _call(self, rows: Any, epoch: int) -> None:
         try:
@@ -174,4 +180,4 @@ class _Counter(StageWriter):
         self._rows += len(rows)
 
     def finish(self) -> list[StagedPart]:
-        return [StagedPart(rows=self._rows, size_bytes=0, format="none")] if self._rows else []
+        return [StagedPart(rows=self._rows, size_bytes=0, format=COUNTED)] if self._rows else []

@@ -9,21 +9,22 @@ the folder, unseen, until they are put together (`rolls`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import pyarrow as pa
 
-from headrace.errors import ProgramError
+from headrace.errors import ProgramError, SinkFailed, SinkUnavailable
 from headrace.model.crash import reach
-from headrace.model.field_names import field_name
+from headrace.model.field_names import field_name, field_names
 from headrace.model.part_names import hidden_folder, parse_visible, part_name
 from headrace.model.report import StagedPart
+from headrace.sinks.claim import check_claim, claim_folder
 from headrace.sinks.contract import Guarantee, Release, Sink, StageTask, StageWriter
 from headrace.sinks.folder import Folder, open_folder
 from headrace.sinks.gathering import gather
-from headrace.sinks.partitions import SPANS, BucketBy, split_by
+from headrace.sinks.partitions import SPANS, BucketBy, room_at, split_by
 from headrace.sinks.roll_policy import RollPolicy
 from headrace.sinks.rolls import Rolls
 from headrace.sinks.staged import PartWriter
@@ -43,25 +44,27 @@ class FilesSink(Sink):
     kind: ClassVar[str] = "files"
     guarantee: Guarantee = "exactly once"
     accepts_updates: ClassVar[bool] = False
-    driver_only: ClassVar[tuple[str, ...]] = ("_folder", "_rolls", "_first")
+    driver_only: ClassVar[tuple[str, ...]] = ("_folder", "_rolls", "_first", "_claimed")
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         format: Format,
-        partition_by: Iterable[Any],
+        partition_by: Any,
         bucket_by: tuple[Any, str] | None = None,
         policy: RollPolicy | None = None,
     ) -> None:
         self.path = os.fspath(path)
         self.format = format
-        self.partition_by = tuple(field_name(column, "partition_by", "sink.files") for column in partition_by)
+        self.partition_by = field_names(partition_by, "partition_by", "sink.files")
         self.bucket_by = None if bucket_by is None else _bucket_by(bucket_by)
         self.policy = policy
         self._folder: Folder | None = None
         self._rolls: Rolls | None = None
         self._first = True
         """Whether nothing was released by this sink yet: only then an epoch may have been, by one before it."""
+        self._claimed = False
+        """Whether the folder is known not to be another store's."""
         if format not in FORMATS:
             raise ProgramError(
                 f"sink.files cannot write {format!r}",
@@ -132,15 +135,35 @@ class FilesSink(Sink):
         return self._folder
 
     def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
-        split = split_by(self.partition_by, self.bucket_by) if self.partition_by or self.bucket_by else None
+        room = room_at(self.path, self.output, self.where)
+        split = split_by(self.partition_by, self.bucket_by, room) if self.partition_by or self.bucket_by else None
         return PartWriter(task, encoder(self.format, codec, self.partition_by), self.format, split=split)
 
+    def _claim(self, ctx: Release) -> None:
+        """Refuses a folder in which another store has put files together, and claims one in which this store will."""
+        if self.policy is not None:
+            claim_folder(self._open(), ctx)
+        else:
+            check_claim(self._open(), ctx)
+
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
+        if not self._claimed:
+            try:
+                self._claim(ctx)
+            except SinkUnavailable:
+                raise
+            except SinkFailed:
+                self._leave()
+                raise
+            self._claimed = True
         if self.policy is not None:
             self._rolling(self.policy).release(parts, ctx)
             return
         folder = self._open()
         shown = self._shown(parts, ctx) if self._first else frozenset()
+        if shown:
+            # Rows are left out because they are there already: that has to be known, also where nothing was claimed.
+            claim_folder(folder, ctx)
         for place, part in enumerate(parts):
             if place:
                 reach("between_files", ctx.epoch)
@@ -148,6 +171,9 @@ class FilesSink(Sink):
                 folder.put(file_name(part, place, ctx), ctx.read(part), ctx.local_path(part))
         folder.settle()
         self._first = False
+
+    def takes(self, part: StagedPart) -> bool:
+        return part.format in FORMATS
 
     def _shown(self, parts: Sequence[StagedPart], ctx: Release) -> frozenset[str]:
         """Folders in which a program that rolled has shown this epoch already."""
@@ -162,6 +188,12 @@ class FilesSink(Sink):
                 ):
                     shown |= {bucket} if told.first <= ctx.epoch <= told.last else set()
         return frozenset(shown)
+
+    def _leave(self) -> None:
+        """What waits in the folder is for the store whose it is."""
+        rolls, self._rolls = self._rolls, None
+        if rolls is not None:
+            rolls.leave()
 
     def close(self) -> None:
         if self._rolls is not None:

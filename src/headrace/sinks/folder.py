@@ -95,7 +95,12 @@ def open_folder(path: str) -> Folder:
     return RemoteFolder(path) if "://" in path else LocalFolder(path)
 
 
-_NEXT_MOVES = {
+_STAYS: Final = (
+    "the rows stay staged in the store until then, under the name of their output: with another folder, "
+    "keep it by write(…, name=…)"
+)
+"""The last part of the folder may be a part of that name."""
+_NEXT_MOVES: Final = {
     errno.ENOSPC: "the disk is full: free some space and start again",
     errno.EDQUOT: "the quota is used up: free some space and start again",
     errno.EROFS: "the disk is mounted read-only: choose another folder",
@@ -103,7 +108,7 @@ _NEXT_MOVES = {
     errno.EPERM: "give the user that runs the job the right to write there, or choose another folder",
     errno.EEXIST: "the path is a file: choose a folder, or move the file away",
     errno.ENOTDIR: "a part of the path is a file: choose a folder, or move the file away",
-    errno.ENAMETOOLONG: "a value of a partition_by column is too long for a folder name: partition by another column",
+    errno.ENAMETOOLONG: "a name is too long for this file system: choose a folder on another",
 }
 
 
@@ -146,7 +151,7 @@ def failed(path: str, error: BaseException) -> SinkFailed:
         where=f"sink.files({path!r})",
         expected="a folder that can be written to",
         found=f"{type(error).__name__}: {error}",
-        next_move=f"{move}; the rows stay staged in the store until then",
+        next_move=f"{move}; {_STAYS}",
     )
 
 
@@ -156,5 +161,5 @@ def taken(path: str, name: str) -> SinkFailed:
         where=f"sink.files({path!r})",
         expected="a folder that only this output of this store writes to",
         found="the output of another job, or of an earlier run whose store was deleted",
-        next_move="choose another folder, or move the old files away; the rows stay staged in the store until then",
+        next_move=f"choose another folder, or move the old files away; {_STAYS}",
     )

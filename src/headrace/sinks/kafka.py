@@ -18,7 +18,7 @@ from headrace.model.report import StagedPart
 from headrace.sinks.contract import GuaranteeChoice, Release, Sink, StageTask, StageWriter, chosen_guarantee
 from headrace.sinks.kafka_client import Cluster, Topics, check_options
 from headrace.sinks.kafka_release import AtLeastOnce, ExactlyOnce
-from headrace.sinks.kafka_rows import FORMATS, Format, MessageForm, MessageWriter
+from headrace.sinks.kafka_rows import FORMATS, MESSAGES, Format, MessageForm, MessageWriter
 
 if TYPE_CHECKING:
     from typing import Self
@@ -160,6 +160,9 @@ class KafkaSink(Sink):
             else:
                 self._way = AtLeastOnce(topics.cluster, topics, self.topic)
         self._way.release(parts, ctx)
+
+    def takes(self, part: StagedPart) -> bool:
+        return part.format == MESSAGES
 
     def close(self) -> None:
         way, self._way = self._way, None

@@ -29,12 +29,14 @@ _HOPELESS: Final[Mapping[str, str]] = {
     "UNSUPPORTED_SASL_MECHANISM": "correct sasl_mechanism in the options of the sink",
     "INVALID_TRANSACTION_TIMEOUT": "write transaction_timeout_ms=… with at most the broker's "
     "transaction.max.timeout.ms",
-    "UNKNOWN_TOPIC_OR_PART": "create the topic, or name a partition that it has",
+    "UNKNOWN_TOPIC_OR_PART": "create the topic, or give it more partitions",
     "_UNKNOWN_TOPIC": "create the topic, or write create=True",
-    "_UNKNOWN_PARTITION": "name a partition that the topic has",
+    "_UNKNOWN_PARTITION": "give the topic more partitions: the rows that wait go to those that they name",
     "TOPIC_EXCEPTION": "use letters, digits, '.', '_' and '-' in the name of a topic",
-    "INVALID_RECORD": "a compacted topic needs a key in every message: write key=…",
-    "INVALID_TIMESTAMP": "the topic refuses such times (message.timestamp.before.max.ms): write another timestamp=…",
+    "INVALID_RECORD": "a compacted topic needs a key in every message: write key=…, and let the topic take those that "
+    "wait (cleanup.policy=delete)",
+    "INVALID_TIMESTAMP": "the topic refuses such times: raise its message.timestamp.before.max.ms or …after.max.ms for "
+    "those that wait",
     "INVALID_TOPIC_EXCEPTION": "use letters, digits, '.', '_' and '-' in the name of a topic",
     "POLICY_VIOLATION": "ask for what the cluster's policy allows",
     "INVALID_CONFIG": "correct the options of the sink",

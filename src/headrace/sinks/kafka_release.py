@@ -8,6 +8,8 @@ Invariants
 - Messages are written only between `init_transactions` and a commit by the same producer, after the note was read
   in between: whoever was before us has ended by then, and can commit nothing any more.
 - An epoch that the note has is never written again; one that it has in part is continued after that part.
+- A note of another store is refused, and one of another output that has this epoch: all of them count from the same
+  numbers, so by those alone their epochs could not be told. Only a name that the user chose can have such a note.
 - A producer that met an error is dropped. The next release begins with the note.
 """
 
@@ -21,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from headrace.errors import Fenced, SinkUnavailable
+from headrace.errors import Fenced, SinkFailed, SinkUnavailable
 from headrace.model.crash import reach
 from headrace.model.report import StagedPart
 from headrace.sinks.contract import Release
@@ -60,6 +62,9 @@ class Mark(msgspec.Struct, frozen=True):
     """Of this epoch."""
     whole: bool = True
     """Whether that is all of it."""
+    job: str = ""
+    """Id of the store; empty in notes of earlier versions, which count as ours."""
+    output: str = ""
 
     @property
     def number(self) -> Number:
@@ -115,10 +120,10 @@ class ExactlyOnce:
         if self._sender is None:
             # Looked at before anything else: connecting shuts out whoever writes, and a driver that woke up late must
             # not do that to the one that took over.
-            if self._is_out(self._peek(), number):
+            if self._is_out(self._peek(), number, ctx):
                 return
             self._connect()
-        if self._is_out(self._mark, number):
+        if self._is_out(self._mark, number, ctx):
             return
         try:
             self._write(parts, ctx, number)
@@ -138,7 +143,11 @@ class ExactlyOnce:
             next_move="nothing: the epoch is written again",
         )
 
-    def _is_out(self, mark: Mark, number: Number) -> bool:
+    def _is_out(self, mark: Mark, number: Number, ctx: Release) -> bool:
+        # An output may get another name, and goes on behind the note of the one it had.
+        stranger = mark.job != ctx.job or (mark.output != ctx.output and mark.number >= number)
+        if mark.job and stranger:
+            raise self._refused(mark, ctx)
         if mark.timeline > number.timeline:
             raise Fenced(
                 f"epoch {number.epoch} is of a timeline that has been left",
@@ -148,6 +157,17 @@ class ExactlyOnce:
                 next_move="nothing: the job was begun anew by another driver, which writes now",
             )
         return mark.number > number or (mark.number == number and mark.whole)
+
+    def _refused(self, mark: Mark, ctx: Release) -> SinkFailed:
+        return SinkFailed(
+            f"the transactional id {self._name} is another output's",
+            where=self._cluster.where,
+            expected=f"notes of output {ctx.output} of store {ctx.job}",
+            found=f"epoch {mark.epoch} of output {mark.output} of store {mark.job}",
+            next_move="give this sink a transactional_id= of its own, or leave it out: then each output of each store "
+            f"has one. If the other one is gone for good: kafka-consumer-groups.sh --delete --group {self._name} "
+            "--bootstrap-server HOST:PORT. The rows stay staged in the store until then",
+        )
 
     # -- the producer ---------------------------------------------------------------------------------------------
 
@@ -224,10 +244,10 @@ class ExactlyOnce:
             sender.send(batch)
             out += batch.num_rows
             if time.monotonic() > ends:
-                self._commit(sender, Mark(*number, out, whole=False))
+                self._commit(sender, Mark(*number, out, whole=False, job=ctx.job, output=ctx.output))
                 ends = self._begin(sender)
         reach("between_files", ctx.epoch)
-        self._commit(sender, Mark(*number, out))
+        self._commit(sender, Mark(*number, out, job=ctx.job, output=ctx.output))
 
     def _begin(self, sender: Sender) -> float:
         """Begins a transaction; returns the time by which it should be committed."""

@@ -10,6 +10,7 @@ alone, so a key always goes to the same partition.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -23,7 +24,7 @@ from headrace.errors import SinkFailed
 from headrace.model.report import StagedPart
 from headrace.model.shapes import is_record_class
 from headrace.sinks.contract import StageTask, StageWriter
-from headrace.sinks.staged import arrow_writer
+from headrace.sinks.staged import PartWriter, encode_arrow
 from headrace.sinks.text import is_flat, iso_text, json_lines
 
 if TYPE_CHECKING:
@@ -32,10 +33,16 @@ if TYPE_CHECKING:
 
 Format = Literal["json", "text", "bytes"]
 FORMATS: Final = ("json", "text", "bytes")
+MESSAGES: Final = "messages"
+"""The format of what is staged: Arrow, but columns of messages and not of rows."""
 
 _SLICE_ROWS: Final = 50_000
 """Rows encoded at once: a column of bytes holds at most 2 GiB."""
 _NEWLINE: Final = 10
+_TOPIC_CHARS: Final = 249
+_TOPIC: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{_TOPIC_CHARS}}}")
+_LAST_PARTITION: Final = 2**31 - 1
+_UNWRITTEN: Final = "nothing of this epoch was written, start again after the change"
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class MessageWriter(StageWriter):
     def __init__(self, form: MessageForm, codec: RowCodec, task: StageTask) -> None:
         self._form = form
         self._codec = codec
-        self._parts = arrow_writer(task)
+        self._parts = PartWriter(task, encode_arrow, MESSAGES)
 
     def write(self, rows: Rows) -> None:
         if not len(rows):
@@ -83,9 +90,9 @@ def encode_messages(batch: pa.RecordBatch, codec: RowCodec, form: MessageForm) -
     if form.headers:
         columns["headers"] = _headers(batch, form.headers)
     if form.topic is not None:
-        columns["topic"] = batch.column(form.topic)
+        columns["topic"] = _topics(batch.column(form.topic), form)
     if form.partition is not None:
-        columns["partition"] = batch.column(form.partition).cast(pa.int32()).fill_null(-1)
+        columns["partition"] = _partitions(batch.column(form.partition), form)
     if form.timestamp is not None:
         micros = batch.column(form.timestamp).cast(pa.timestamp("us", "UTC")).view(pa.int64())
         columns["timestamp"] = pc.divide(micros, 1000).fill_null(0)
@@ -163,8 +170,41 @@ def _headers(batch: pa.RecordBatch, headers: tuple[tuple[str, str], ...]) -> pa.
     return pa.MapArray.from_arrays(offsets, names.take(which), values.take(pa.array(by_row)))
 
 
+# --- what can never be sent is found here, before its epoch is published, while the program can still change
+
+
+def _topics(column: pa.Array, form: MessageForm) -> pa.Array:
+    """Null, and text that is empty, stand for the topic of the sink."""
+    # Few topics, many rows: each name is looked at once.
+    for name in column.unique().to_pylist():
+        if name and (not _TOPIC.fullmatch(name) or name in (".", "..")):
+            raise SinkFailed(
+                f"a row's {form.topic} is no name of a topic",
+                where=form.where,
+                expected=f"1 to {_TOPIC_CHARS} of the characters a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..'",
+                found=f"{form.topic}={name[:80]!r}{'…' if len(name) > 80 else ''}, {len(name)} characters",
+                next_move=f"mend it with with_columns before writing, or write such rows elsewhere; {_UNWRITTEN}",
+            )
+    return column
+
+
+def _partitions(column: pa.Array, form: MessageForm) -> pa.Array:
+    """Null and −1 let the key choose. Whether a topic has the partition is Kafka's to say: it may be given more."""
+    low, high = pc.min_max(column).values()
+    wrong = [each for each in (low.as_py(), high.as_py()) if each is not None and not -1 <= each <= _LAST_PARTITION]
+    if wrong:
+        raise SinkFailed(
+            f"a row's {form.partition} is no number of a partition",
+            where=form.where,
+            expected="a number from 0 on, or −1 or null where the key is to choose",
+            found=f"{form.partition}={wrong[0]}",
+            next_move=f"mend it with with_columns before writing, or filter such rows out; {_UNWRITTEN}",
+        )
+    return column.cast(pa.int32()).fill_null(-1)
+
+
 def _check_sizes(columns: dict[str, pa.Array], form: MessageForm) -> None:
-    """A message that can never be sent is found before its epoch is published, while the program can still change."""
+    """A message is not larger than the producer takes."""
     sizes = pc.binary_length(columns["value"]).fill_null(0)
     if "key" in columns:
         sizes = pc.add(sizes, pc.binary_length(columns["key"]).fill_null(0))

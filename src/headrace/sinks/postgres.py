@@ -128,6 +128,9 @@ class PostgresSink(Sink):
             if self._guarded:
                 self._note(connection, ctx)
 
+    def takes(self, part: StagedPart) -> bool:
+        return part.format in (CSV, BINARY)
+
     def close(self) -> None:
         self._disconnect()
 

@@ -27,7 +27,7 @@ from headrace.sinks.postgres_text import encode_csv
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
 
-CSV: Final = "csv"
+CSV: Final = "pgcsv"
 BINARY: Final = "pgcopy"
 
 _EARLIEST_US: Final = -210_866_803_200_000_000

@@ -30,7 +30,7 @@ from headrace.model.time import Span, span_us
 from headrace.model.values import type_name
 from headrace.sinks.contract import Guarantee, Release, Sink, StageTask, StageWriter
 from headrace.sinks.redis_guard import Answer, print_of, read_groups, write_group
-from headrace.sinks.redis_rows import Format, RowForm, Shape, Template, pack_table
+from headrace.sinks.redis_rows import PACKS, Format, RowForm, Shape, Template, pack_table
 from headrace.sinks.staged import PartWriter
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class RedisSink(Sink):
 
     def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
         form = self.form
-        return PartWriter(task, lambda table: pack_table(table, codec, form), "packs")
+        return PartWriter(task, lambda table: pack_table(table, codec, form), PACKS)
 
     def guard_key(self, ctx: Release) -> str:
         """Where this job keeps what it has written of this output."""
@@ -178,6 +178,9 @@ class RedisSink(Sink):
         if self._client is None:
             self._client = connect(self.url)
         return self._client
+
+    def takes(self, part: StagedPart) -> bool:
+        return part.format == PACKS
 
     def close(self) -> None:
         client, self._client = self._client, None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from string import Formatter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +26,8 @@ Shape = Literal["string", "hash", "stream"]
 Format = Literal["json", "msgpack"]
 Texts = list[bytes | None]
 
+PACKS: Final = "packs"
+"""The format of what is staged."""
 PACK_ROWS = 1000
 PACK_BYTES = 512 * 1024
 """A pack is written as a whole or not at all; a release joins as many as the server can take at once."""

@@ -209,12 +209,18 @@ class RollFolder:
         """Lets the files of a noted roll appear, and takes away what they are made of. May be repeated."""
         hidden = self._hidden(roll.bucket)
         there = {path.rpartition("/")[2] for path, *_ in self._folder.list(roll.bucket)}
-        if not any(self._is_other(roll, name) for name in there):
+        done = list(roll.parts)
+        if any(self._is_other(roll, name) for name in there):
+            # What goes beyond the visible files still waits, for whoever made those.
+            shown = Bucket(roll.timeline, roll.bucket)
+            self.look(shown)
+            done = [name for name in done if (told := parse_waiting(name)) is None or told.epoch <= shown.covered]
+        else:
             for file in roll.files:
                 if file.name not in there:
                     self._make(file, hidden, f"{roll.bucket}/{file.name}" if roll.bucket else file.name)
             self._folder.settle()
-        self._folder.remove(f"{hidden}/{part}" for part in roll.parts)
+        self._folder.remove(f"{hidden}/{part}" for part in done)
         self._folder.remove([f"{hidden}/{plan_name(roll.timeline, roll.first)}"])
         self._folder.drop_empty(hidden)
 

@@ -5,6 +5,7 @@ does it beside the epochs; small ones are put together at once. The same thread 
 
 Invariants
 - A roll takes only epochs whose release has come to its end: half an epoch never becomes visible.
+- What is kept of folders is bounded by what waits, not by how many there ever were.
 - What goes wrong in the thread is raised by the next release or by the end; noted rolls are tried again first.
 """
 
@@ -12,8 +13,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from headrace.model.crash import reach
@@ -27,6 +28,8 @@ from headrace.sinks.rolling import Bucket, Part, Roll, RollFolder, newest_waitin
 
 AT_ONCE_BYTES: Final = 8 * 2**20
 """Rolls up to this size are carried out in the release that makes them due."""
+RESTING: Final = 1000
+"""Of so many folders in which nothing waits it is remembered what is visible there; of others it is looked up again."""
 
 Key = tuple[int, str]
 """Timeline and bucket."""
@@ -44,6 +47,9 @@ class Rolls:
         self._policy = policy
         self._clock = clock
         self._buckets: dict[Key, Bucket] = {}
+        """Those in which something waits, or of which a roll is noted …"""
+        self._resting: OrderedDict[Key, Bucket] = OrderedDict()
+        """… and others, those that rest longest first."""
         self._complete: dict[int, int] = {}
         """Timeline → the newest epoch whose release has come to its end."""
         self._found = False
@@ -73,6 +79,7 @@ class Rolls:
             timeline = int(ctx.timeline)
             self._complete[timeline] = max(ctx.epoch, self._complete.get(timeline, -1))
             self._note_due(self._hands)
+            self._let_rest({(timeline, part.extra.get("folder", "")) for part in parts})
         self._carry_out(lambda roll: roll.size_bytes <= AT_ONCE_BYTES)
         with self._change:
             self._wake()
@@ -81,11 +88,7 @@ class Rolls:
         """Everything that was released is visible when this returns."""
         with self._change:
             self._find()
-            self._closing = True
-            self._change.notify_all()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self.leave()
         with self._change:
             self._closing = False
             # Whatever went wrong aside is tried again here, where it can be told.
@@ -93,6 +96,15 @@ class Rolls:
             for bucket in list(self._buckets.values()):
                 self._note(bucket, self._hands)
         self._carry_out(lambda roll: True)
+
+    def leave(self) -> None:
+        """Nothing is touched any more when this returns: what waits may be another store's."""
+        with self._change:
+            self._closing = True
+            self._change.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
 
     # --- under the lock
 
@@ -110,6 +122,7 @@ class Rolls:
             if newest >= 0:
                 whole = self._hands.is_complete(timeline, newest, buckets)
                 self._complete[timeline] = newest if whole else newest - 1
+        self._let_rest(list(self._buckets))
         self._found = True
 
     def _put(self, parts: Sequence[StagedPart], ctx: Release) -> None:
@@ -135,11 +148,24 @@ class Rolls:
         self._folder.settle()
 
     def _bucket(self, timeline: int, folder: str) -> Bucket:
-        found = self._buckets.get((timeline, folder))
+        key = (timeline, folder)
+        found = self._buckets.get(key)
         if found is None:
-            found = self._buckets[timeline, folder] = Bucket(timeline, folder)
-            self._hands.look(found)
+            found = self._resting.pop(key, None)
+            if found is None:
+                found = Bucket(timeline, folder)
+                self._hands.look(found)
+            self._buckets[key] = found
         return found
+
+    def _let_rest(self, keys: Iterable[Key]) -> None:
+        """Puts buckets aside that need no attention, and forgets the oldest of those."""
+        noted = {(roll.timeline, roll.bucket) for roll in self._noted}
+        for key in keys:
+            if key in self._buckets and key not in noted and not self._buckets[key].waiting:
+                self._resting[key] = self._buckets.pop(key)
+        while len(self._resting) > RESTING:
+            self._resting.popitem(last=False)
 
     def _note_due(self, hands: RollFolder) -> None:
         """Notes rolls of all buckets that are due; what an older timeline left is."""
@@ -207,6 +233,7 @@ class Rolls:
                 self._taken = [each for each in self._taken if each is not roll]
                 if done:
                     self._noted = deque(each for each in self._noted if each is not roll)
+                    self._let_rest([(roll.timeline, roll.bucket)])
                 self._change.notify_all()
 
     def _wake(self) -> None:

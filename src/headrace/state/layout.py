@@ -46,7 +46,7 @@ KEPT: Final = "kept"
 """What sources keep for themselves, a folder each: the copy of a table that a job reads."""
 
 RELEASED: Final = "released.json"
-"""The newest epoch whose outputs are out, in stores where Spark's folders lie elsewhere and cannot tell."""
+"""The newest epoch whose outputs are out; kept up to date where Spark's folders lie elsewhere and cannot tell."""
 
 UNRELEASED: Final = "unreleased.json"
 """Which sinks the driver waits for, while it does; where it died waiting, until the next one has released all."""

@@ -37,6 +37,7 @@ from headrace.model import crash
 from headrace.model.alignment import derive_waiting
 from headrace.model.loops import ENDLESS_EPOCHS, waiting
 from headrace.model.order import Limits
+from headrace.model.report import TAP
 from headrace.model.time import Timestamp, parse_time
 from headrace.model.values import type_name
 from headrace.plan.compile import compile_app
@@ -60,8 +61,6 @@ if TYPE_CHECKING:
     from headrace.state.handles import StateDecl
 
 T = TypeVar("T")
-
-_TAP = "tap."
 
 
 class Harness:
@@ -289,7 +288,7 @@ class Harness:
         # Names of their own for each harness: what another one on the same store left to be released is not for us.
         mark = os.urandom(4).hex()
         for offset, node in enumerate(nodes):
-            sink = CollectSink().bind(node.codec, f"{_TAP}{mark}.{node.id}")
+            sink = CollectSink().bind(node.codec, f"{TAP}{mark}.{node.id}")
             self._taken[node.id] = sink
             taps.append(WriteNode(id=number + offset, inputs=(node,), codec=node.codec, at=node.at, name=sink.output,
                                   sink=sink))  # fmt: skip
@@ -297,8 +296,7 @@ class Harness:
         if feed_sinks:
             return program
         quiet = tuple(
-            output if output.name.startswith(_TAP) else replace(output, sink=DiscardSink())
-            for output in program.outputs
+            output if output.name.startswith(TAP) else replace(output, sink=DiscardSink()) for output in program.outputs
         )
         return replace(program, outputs=quiet)
 

@@ -1,5 +1,7 @@
 """What a sink promises where several drivers meet: who is older changes nothing any more, and nobody waits for ever.
 
+The same for several stores: none takes the epochs of another for its own.
+
 A driver that was thought dead may wake up, and its release may be under way while the next one releases the same epoch.
 Each function is one promise, tried on a new target; it raises AssertionError where the promise is broken.
 """
@@ -75,6 +77,25 @@ def another_driver_may_overtake_a_release(trial: SinkTrial) -> None:
     if errors:
         raise errors[0]
     trial.expect(old, target, trial.tasks, trial.later, what="another driver released while this one did")
+
+
+def another_store_is_shown_or_refused(trial: SinkTrial) -> None:
+    """Every store counts its epochs from the same number, so a number alone does not say that rows are there."""
+    target = trial.new_target()
+    one = trial.start(target)
+    one.release(trial.stage(one, 0, trial.tasks), trial.staging.release(0))
+    two = trial.start(target)
+    ctx = trial.staging.release(0)
+    ctx.job = "another"
+    what = "the same epoch of another store"
+    try:
+        trial.insist(two, trial.stage(two, 0, trial.last), ctx, what)
+        others = [trial.last]
+    except HeadraceError:
+        others = []
+    trial.expect(one, target, trial.tasks, *others, what=f"{what} was {'released' if others else 'refused'}")
+    trial.insist(one, trial.stage(one, 1, trial.later), trial.staging.release(1), f"{what} came, and the first went on")
+    trial.expect(one, target, trial.tasks, trial.later, *others, what=f"{what} came, and the first went on")
 
 
 def an_older_version_does_not_come_back(trial: SinkTrial, older: Any, newer: Any) -> None:

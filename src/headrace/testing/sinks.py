@@ -2,7 +2,8 @@
 
 The contract of `headrace.sinks.contract.Sink`, made executable. Nothing is visible before the release; a release can be
 repeated, by the same process and by the next; one that failed or died between any two parts is completed by the next
-one; a driver that was thought dead and wakes up changes nothing any more. Each promise is a function of
+one; a driver that was thought dead and wakes up changes nothing any more; epochs of another store are not taken for
+those that are there. Each promise is a function of
 `headrace.testing.sink_promises` or `headrace.testing.sink_rivals`.
 """
 
@@ -56,6 +57,8 @@ def verify_sink(
       rows, which are shown. What comes of an older timeline or, in the same timeline, of an older epoch than the newest
       that is visible, is skipped, or refused with an error of Headrace. Comparing and writing have to be one step (one
       transaction): another driver may release the same and the next epoch while this release is under way.
+    - Another store (``ctx.job``) counts its epochs from the same number: another job, or this one after its store was
+      deleted. Its rows are shown too, or refused with an error of Headrace; never taken for rows that are there.
     - `release` may come on another thread than `start`; never two at a time in one driver.
     - While the system behind is away, `release` raises `SinkUnavailable` (and so may `start`) within a reasonable time.
 
@@ -103,5 +106,6 @@ def _try_the_rest(trial: SinkTrial) -> None:
     rivals.a_new_timeline_begins_anew(trial)
     rivals.a_driver_that_wakes_up_late_changes_nothing(trial)
     rivals.another_driver_may_overtake_a_release(trial)
+    rivals.another_store_is_shown_or_refused(trial)
     promises.a_system_that_was_away_gets_everything(trial)
     promises.every_call_may_fail(trial)
