@@ -25,7 +25,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from headrace.catching_up import CatchingUp
-from headrace.errors import StoreError
+from headrace.errors import SettingsError, StoreError
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.sink_waits import tell_wait
 from headrace.model.time import format_time
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from headrace.dataflow.app import App
     from headrace.dataflow.settings import Settings
+    from headrace.query.serving import Options
     from headrace.state.manifest import Manifest
 
 Until = Literal["stopped", "caught_up", "drained"]
@@ -148,27 +149,50 @@ def serving_beside(settings: Settings, say: Callable[[str], None]) -> Iterator[N
 
     Reads go on while the job starts again from its last epoch, because the server knows the store only.
     """
-    place = settings.serve_at
-    if place is None:
+    if not settings.serve.on:
         yield
         return
     from headrace.query.processes import Workers
-    from headrace.query.serving import Options
 
     def tell(told: Mapping[str, Any]) -> None:
-        if told.get("event") == "serving":
-            say(f"state is served: {' or '.join(told['try'])}")
-        elif told.get("event") in ("restarting", "ended"):
-            say(f"the server of state ended with code {told['code']}")
+        match told.get("event"):
+            case "serving":
+                say(f"state is served: {'   or   '.join(told['try'])}")
+            case "restarting":
+                say(f"the server of state ended with code {told['code']}; starting another")
+            case "ended":
+                say(f"the server of state ends again and again, with code {told['code']}; the job goes on without it")
 
-    options = Options(store=settings.store, bind=place[0], port=place[1])
-    options.check()
-    workers = Workers(options, tell)
+    options = _serve_options(settings, say)
+    workers = Workers(options, tell, flag="--serve")
     workers.start()
     try:
         yield
     finally:
         workers.stop()
+
+
+def _serve_options(settings: Settings, say: Callable[[str], None]) -> Options:
+    """How the server beside a job is started; raises where it could not be, or should not."""
+    from headrace.dataflow.serve_settings import HTTP_PORT
+    from headrace.query.serving import Options, check_startable, speaks_http
+
+    told = settings.serve
+    http_port = told.http_port if not isinstance(told.http_port, bool) else HTTP_PORT if told.http_port else None
+    if told.http_port is True and not speaks_http():
+        http_port = None
+        say('state is served over Redis\' protocol alone; for HTTP: pip install "headrace[serve]"')
+    options = Options(
+        store=settings.store, port=told.port, http_port=http_port, bind=told.bind, processes=told.processes,
+        users=told.users, tls_cert=told.tls_cert, tls_key=told.tls_key, insecure=told.insecure, origins=told.origins,
+    )  # fmt: skip
+    try:
+        check_startable(options)
+    except SettingsError as error:
+        # What `headrace serve` calls --bind is a part of --serve here.
+        error.where = error.where.replace(f"--bind {told.bind}", f"--serve {told.bind}:{told.port}")
+        raise
+    return options
 
 
 @contextlib.contextmanager
@@ -245,7 +269,8 @@ class TablesScreen:
         self._draw()
 
     def say(self, text: str) -> None:
-        self._console.print(Text(text))
+        # It may hold a command, to be copied: not cut where the screen ends.
+        self._console.print(Text(text), soft_wrap=True)
 
     def summary(self) -> str:
         return self._count.summary()

@@ -104,8 +104,8 @@ class EpochWatch:
         self._followed = lines
 
     def say(self, text: str) -> None:
-        """A line above the table."""
-        self._console.print(Text(text))
+        """A line above the table. It is not cut where the screen ends: it may hold a command, to be copied."""
+        self._console.print(Text(text), soft_wrap=True)
 
     def __call__(self, manifest: Manifest) -> None:
         now = self._clock()

@@ -3,27 +3,32 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import queue
 import random
 import shlex
 import shutil
 import signal
 import subprocess
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from redis import Redis
 from rich.console import Console
 
 import headrace as hr
-from headrace.cli.demo import BoardLines, command_name
+from headrace.cli.demo import BoardLines, _first_tweet, _leader, _own_commands, _wait_served, command_name
 from headrace.cli.demo_server import HTTP_PORT, DemoServer
 from headrace.demo import QUIET, START, TOLD_EVERY, Board, CountViews, Impression, Standing, make_demo, make_impression
 from headrace.errors import SettingsError
 from headrace.query.serving import LOOPBACK, PORT, bind
 from tests.cli.calling import call
-from tests.query.made_store import MadeStore, busy_epoch
+from tests.cli.processes import headrace, run_headrace
+from tests.query.made_store import MadeStore, busy_epoch, values
 
 
 def drawn(board: Board) -> str:
@@ -150,17 +155,15 @@ def test_a_negative_time_to_play_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_what_the_demo_says_to_try_works_while_it_stays_and_the_next_one_resumes(tmp_path: Path) -> None:
-    from tests.cli.processes import run_headrace, start_headrace
-
-    with start_headrace("demo", "--seconds", "2", "--rate", "2000", "--stay", cwd=tmp_path) as playing:
+    with headrace("demo", "--seconds", "2", "--rate", "2000", "--stay", cwd=tmp_path) as playing:
         assert playing.stdout is not None
         said = []
         for line in playing.stdout:
             said.append(line.strip())
             if len(said) > 1 and said[-2].startswith("redis-cli"):
                 break
+        assert "its state is served until Ctrl-C; try now" in said, said
         redis, curl = (shlex.split(line.split("   ")[0]) for line in said[-2:])
-        assert any(line.startswith("ask while it plays: redis-cli -p") for line in said)
         answer = urlopen(curl[1], timeout=20).read()
         assert int(answer) > 0
         if shutil.which("redis-cli") is not None:
@@ -178,21 +181,110 @@ def test_what_the_demo_says_to_try_works_while_it_stays_and_the_next_one_resumes
     assert int(told.stdout) > 0
 
 
+# --- what is told to be asked for
+
+
+@contextlib.contextmanager
+def served(store: Path, pick: Callable[[], str | None]) -> Iterator[tuple[DemoServer, queue.Queue[str]]]:
+    """The demo's server over a store, and the tweets that it told of."""
+    told: queue.Queue[str] = queue.Queue()
+    with DemoServer(str(store), "tweets", pick, told.put) as server:
+        yield server, told
+
+
+def answers(server: DemoServer, tweet: str) -> list[str]:
+    """What its commands give now, one after the other."""
+    (redis, _), (curl, _) = server.commands(tweet)
+    words = shlex.split(redis)
+    with Redis(port=int(words[2])) as client:
+        return [client.execute_command(*words[3:]).decode(), urlopen(curl.split()[1], timeout=20).read().decode()]
+
+
+def wait_until(so: Callable[[], bool], limit_s: float = 60) -> None:
+    ends = time.monotonic() + limit_s
+    while not so():
+        assert time.monotonic() < ends, "it did not come"
+        time.sleep(0.02)
+
+
+def counted(made: MadeStore, *rows: tuple[str, int]) -> None:
+    made.epoch({"count_views": [values("views", rows)]} if rows else {})
+
+
+def test_a_tweet_is_told_of_when_it_is_on_the_board_and_can_be_asked_for(store_path: Path) -> None:
+    board = Board()
+    made = MadeStore(store_path)
+    counted(made)
+    picked: list[str | None] = []
+
+    def pick() -> str | None:
+        picked.append(_leader(board))
+        return picked[-1]
+
+    with served(store_path, pick) as (server, told):
+        wait_until(lambda: server.answers(None))
+        assert not server.answers("tweet-21")
+        # The board is filled from the epoch at hand, and the server may not have read it yet.
+        board.take([standing("tweet-21", 10, 0)], 1)
+        wait_until(lambda: picked.count("tweet-21") > 1)
+        assert told.empty()
+        counted(made, ("tweet-21", 10))
+        assert told.get(timeout=60) == "tweet-21"
+        assert answers(server, "tweet-21") == ["10", "10"]
+
+
+def test_after_the_end_the_last_epoch_is_waited_for(store_path: Path) -> None:
+    made = MadeStore(store_path)
+    counted(made, ("tweet-21", 10))
+    with served(store_path, lambda: None) as (server, told):
+        assert _wait_served(server, "tweet-21", 0)
+        assert not server.answers("tweet-21", 1)
+        later = threading.Timer(0.5, counted, (made, ("tweet-21", 20)))
+        later.start()
+        assert _wait_served(server, "tweet-21", 1)
+        assert answers(server, "tweet-21") == ["20", "20"]
+        later.join()
+    assert told.empty()
+
+
+def test_a_server_that_does_not_come_so_far_is_not_waited_for_forever(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted(MadeStore(store_path), ("tweet-21", 10))
+    monkeypatch.setattr("headrace.cli.demo.SERVED_WITHIN_S", 0.5)
+    with served(store_path, lambda: None) as (server, _):
+        assert _wait_served(server, "tweet-21", 7) is False
+
+
+def test_who_does_not_want_to_wait_ends_the_waiting(store_path: Path) -> None:
+    counted(MadeStore(store_path), ("tweet-21", 10))
+    with served(store_path, lambda: None) as (server, _):
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        assert _wait_served(server, "tweet-21", 7) is None
+
+
+def test_where_no_tweet_is_on_the_board_one_from_the_store_is_named_or_none(store_path: Path) -> None:
+    made = MadeStore(store_path)
+    counted(made)
+    assert _first_tweet(str(store_path)) is None
+    commands = [command for command, _ in _own_commands(str(store_path), None, [0], serves=False)]
+    assert not [command for command in commands if "views" in command]
+    counted(made, ("tweet-33", 1))
+    assert _first_tweet(str(store_path)) == "tweet-33"
+
+
 def test_a_port_that_is_taken_keeps_no_demo_from_serving(store_path: Path) -> None:
     taken = []
     for port in (PORT, HTTP_PORT):
         with contextlib.suppress(SettingsError):
             taken.append(bind(LOOPBACK, port))
             taken[-1].listen()
-    made = MadeStore(store_path)
-    busy_epoch(made)
-    served = threading.Event()
+    counted(MadeStore(store_path), ("tweet-1", 1))
     try:
-        with DemoServer(str(store_path), "tweets", served.set) as server:
-            assert served.wait(60)
-            (redis, _), (curl, _) = server.commands("tweet-1")
-            assert f"-p {PORT} " not in redis
-            assert urlopen(curl.split()[1], timeout=20).read() == b"1"
+        with served(store_path, lambda: "tweet-1") as (server, told):
+            assert told.get(timeout=60) == "tweet-1"
+            assert f"-p {PORT} " not in server.commands("tweet-1")[0][0]
+            assert answers(server, "tweet-1") == ["1", "1"]
     finally:
         for each in taken:
             each.close()

@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from headrace.cli.run import JsonLines
 from headrace.foreground import Opening
 from tests.cli.calling import call, call_json
-from tests.cli.processes import TIMEOUT_S, run_headrace, start_headrace
+from tests.cli.processes import TIMEOUT_S, headrace, run_headrace
 from tests.query.made_store import MadeStore, busy_epoch
 
 PROGRAM = """
@@ -135,21 +136,22 @@ def test_a_program_runs_fails_with_its_own_line_and_resumes_after_the_fix(progra
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(500)
-def test_ctrl_c_ends_a_run_after_its_epoch_with_nothing_lost(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_run_that_is_served_after_its_epoch_with_nothing_lost(tmp_path: Path) -> None:
     path = tmp_path / "hits.py"
     path.write_text(ENDLESS)
-    process = start_headrace("run", path, "--store", "state", "-p", 2, cwd=tmp_path)
-    try:
+    options = ("--store", "state", "-p", 2, "--serve", 0, "--http-port", 0)
+    with headrace("run", path, *options, cwd=tmp_path) as process:
         assert process.stdout is not None
+        seen = 0
         for line in process.stdout:
-            if line.startswith("epoch 1 "):
+            if line.startswith("state is served: "):
+                assert urlopen(line.split()[-1], timeout=20).status == 200
+                seen += 1
+            seen += line.startswith("epoch 1 ")
+            if seen == 2:
                 os.killpg(process.pid, signal.SIGINT)
                 break
         out, err = process.communicate(timeout=TIMEOUT_S)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
     assert process.returncode == 0, err
     assert "stopping after this epoch" in out
     assert "stopped: " in out

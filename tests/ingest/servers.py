@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 from headrace.ingest.log import Log
 from headrace.ingest.serving import Options, serve_log
 from headrace.ingest.streams import Streams
-from tests.cli.processes import start_headrace
+from tests.cli.processes import kill_group, start_headrace
 
 
 class Answer(NamedTuple):
@@ -95,7 +95,7 @@ class Threaded:
 
 
 class Process:
-    """``headrace ingest`` as a process, which can be killed."""
+    """``headrace ingest`` as a process, which can be killed; nothing of it is left behind the block."""
 
     def __init__(self, path: Path, *arguments: object) -> None:
         self._process: subprocess.Popen[str] = start_headrace(
@@ -106,6 +106,12 @@ class Process:
         assert first, self._process.communicate()[1]
         self.port = int(json.loads(first)["port"])
         self.pid = self._process.pid
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        kill_group(self._process)
 
     def kill(self) -> None:
         self._process.kill()

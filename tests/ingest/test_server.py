@@ -283,24 +283,24 @@ def test_after_kill_9_in_a_storm_every_answered_event_is_there_once(tmp_path: Pa
     path = tmp_path / "log"
     storm = Storm(senders=6, events=60)
     for _ in range(3):
-        server = Process(path)
-        if storm.port:
-            storm.port = server.port
-            storm.up.set()
-        else:
-            storm.start(server.port)
-        for _ in range(60):
-            assert storm.enough.acquire(timeout=60)
-        storm.up.clear()
-        server.kill()
+        with Process(path) as server:
+            if storm.port:
+                storm.port = server.port
+                storm.up.set()
+            else:
+                storm.start(server.port)
+            for _ in range(60):
+                assert storm.enough.acquire(timeout=60)
+            storm.up.clear()
+            server.kill()
         kept = Counter(msgspec.json.decode(each)["id"] for each in read(path))
         assert set(storm.answered) <= set(kept)
-    server = Process(path)
-    storm.port = server.port
-    storm.up.set()
-    storm.join()
-    code, ended = server.stop()
-    assert (code, ended["event"]) == (0, "ended")
+    with Process(path) as server:
+        storm.port = server.port
+        storm.up.set()
+        storm.join()
+        code, ended = server.stop()
+        assert (code, ended["event"]) == (0, "ended")
     kept = Counter(msgspec.json.decode(each)["id"] for each in read(path))
     wanted = [f"{sender}-{n}{half}" for sender in range(6) for n in range(60) for half in ("", "b")]
     assert kept == dict.fromkeys(wanted, 1), "nothing is lost, and nothing is there twice"
@@ -308,26 +308,26 @@ def test_after_kill_9_in_a_storm_every_answered_event_is_there_once(tmp_path: Pa
 
 def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    server = Process(path)
-    sender = Sender(server.port)
-    wide = {"pad": "x" * 1000}
-    assert sender.send({"n": 0}).status == 200
-    # A file that may not grow is what a full disk looks like to whoever writes it.
-    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
-    answers = [sender.send({"n": n, **wide}, key=str(n)) for n in range(1, 40)]
-    taken = [n for n, answer in enumerate(answers, 1) if answer.status == 200]
-    refused = [answer for answer in answers if answer.status != 200]
-    assert taken and {each.status for each in refused} == {507}
-    assert "retry-after" in refused[0].headers
-    assert set(refused[0].body["error"]) >= {"what", "where", "expected", "found", "next_move"}
-    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
-    assert sender.send({"n": 0}, stream="orders").status == 507
-    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    again = [sender.send({"n": n, **wide}, key=str(n)) for n in range(1, 40)]
-    assert {answer.status for answer in again} == {200}
-    assert [n for n, answer in enumerate(again, 1) if "headrace-repeated" in answer.headers] == taken
-    assert sender.send({"n": 0}, stream="orders").status == 200
-    sender.close()
-    server.stop()
-    numbers = [msgspec.json.decode(each)["n"] for each in read(path)]
-    assert sorted(numbers) == list(range(40))
+    with Process(path) as server:
+        sender = Sender(server.port)
+        wide = {"pad": "x" * 1000}
+        assert sender.send({"n": 0}).status == 200
+        # A file that may not grow is what a full disk looks like to whoever writes it.
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+        answers = [sender.send({"n": n, **wide}, key=str(n)) for n in range(1, 40)]
+        taken = [n for n, answer in enumerate(answers, 1) if answer.status == 200]
+        refused = [answer for answer in answers if answer.status != 200]
+        assert taken and {each.status for each in refused} == {507}
+        assert "retry-after" in refused[0].headers
+        assert set(refused[0].body["error"]) >= {"what", "where", "expected", "found", "next_move"}
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+        assert sender.send({"n": 0}, stream="orders").status == 507
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        again = [sender.send({"n": n, **wide}, key=str(n)) for n in range(1, 40)]
+        assert {answer.status for answer in again} == {200}
+        assert [n for n, answer in enumerate(again, 1) if "headrace-repeated" in answer.headers] == taken
+        assert sender.send({"n": 0}, stream="orders").status == 200
+        sender.close()
+        server.stop()
+        numbers = [msgspec.json.decode(each)["n"] for each in read(path)]
+        assert sorted(numbers) == list(range(40))

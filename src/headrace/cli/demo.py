@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from headrace.state.manifest import Manifest
 
 LOG_EVERY_S = 5.0
+SERVED_WITHIN_S = 30.0
+"""So long the server of an ended demo may take to read its last epoch."""
 
 
 def demo(
@@ -59,13 +61,14 @@ def demo(
         opening = read_opening(settings)
         screen = _screen(board, opening, plain=settings.plain, as_json=as_json)
 
-        def serving() -> None:
-            screen.say(f"ask while it plays: {'   or   '.join(asked for asked, _ in server.commands(_tweet(board)))}")
+        def serving(tweet: str) -> None:
+            screen.say(f"ask while it plays: {'   or   '.join(asked for asked, _ in server.commands(tweet))}")
 
-        with DemoServer(settings.store, app.name, serving) as server:
+        with DemoServer(settings.store, app.name, lambda: _leader(board), serving) as server:
             with aborting(screen):
                 screen.say(_hello(opening, seconds))
                 stopped = play(app, settings, "stopped", screen, seconds=seconds)
+                server.hush()
             if isinstance(screen, JsonLines):
                 screen.end(stopped)
                 return
@@ -145,32 +148,51 @@ def _goodbye(board: Board, screen: Screen, store: str, server: DemoServer | None
     console.print(Text.assemble(("the demo has ended: ", "bold"), screen.summary()))
     if board.top():
         console.print(board.line())
-    commands = _own_commands(store, _tweet(board), serves=server is not None)
-    asked = [] if server is None else server.commands(_tweet(board))
+    tweet, published = _leader(board) or _first_tweet(store), _epochs(store)
+    commands = _own_commands(store, tweet, published, serves=server is not None)
+    asked = [] if server is None else server.commands(tweet)
     width = max(len(command) for command, _ in (*commands, *asked))
-    console.print(Text("\ntry next", "bold"))
-    for command, why in commands:
-        console.print(Text.assemble((f"  {command:<{width}}", "cyan"), f"   {why}"))
+
+    def tell(title: str, told_of: list[tuple[str, str]]) -> None:
+        console.print(Text(f"\n{title}", "bold"))
+        for command, why in told_of:
+            console.print(Text.assemble((f"  {command:<{width}}", "cyan"), f"   {why}"))
+        sys.stdout.flush()
+
+    tell("try next", commands)
     if server is None:
         return
-    console.print(Text("\nits state is served until Ctrl-C; try now", "bold"))
-    for command, why in asked:
-        console.print(Text.assemble((f"  {command:<{width}}", "cyan"), f"   {why}"))
-    sys.stdout.flush()
-    wait_for_signal(lambda: server.alive)
+    newest = published[-1] if published else 0
+    served = _wait_served(server, tweet, newest)
+    if served is not None:
+        when = "try now" if served else f"try as soon as its server has read epoch {newest}"
+        tell(f"its state is served until Ctrl-C; {when}", asked)
+        wait_for_signal(lambda: server.alive)
 
 
-def _own_commands(store: str, tweet: str, *, serves: bool) -> list[tuple[str, str]]:
+def _wait_served(server: DemoServer, tweet: str | None, epoch: int) -> bool | None:
+    """Whether the server has come to that epoch in time; None: somebody ended the waiting."""
+    from headrace.cli.demo_server import wait_for_signal
+
+    ends = time.monotonic() + SERVED_WITHIN_S
+    served = False
+
+    def waits() -> bool:
+        nonlocal served
+        served = server.answers(tweet, epoch)
+        return not served and server.alive and time.monotonic() < ends
+
+    return None if wait_for_signal(waits) else served
+
+
+def _own_commands(store: str, tweet: str | None, published: list[int], *, serves: bool) -> list[tuple[str, str]]:
     """Commands of ours that go on from here, and what they give."""
-    from headrace.query.store import Store
-
-    published = Store(store).epochs()
     folder, name = _short(store), command_name()
     commands: list[tuple[str, str]] = [
         (f"epochs {folder}", "what each epoch did"),
         *([(f"epochs {folder} {published[-1]}", "where one epoch's time went")] if published else []),
         (f"state {folder}", "what is kept"),
-        (f"state {folder} count_views.views {tweet}", "the count of one tweet"),
+        *([(f"state {folder} count_views.views {tweet}", "the count of one tweet")] if tweet is not None else []),
         *([] if serves else [(f"serve {folder} --http-port 8399", "ask for it with redis-cli and curl")]),
         ("demo", f"play again: it resumes at epoch {published[-1] + 1}" if published else "play again"),
         ("demo --fresh", "forget all counts"),
@@ -178,10 +200,28 @@ def _own_commands(store: str, tweet: str, *, serves: bool) -> list[tuple[str, st
     return [(f"{name} {command}", why) for command, why in commands]
 
 
-def _tweet(board: Board) -> str:
-    """One that is there: the most viewed, or the first that ever was."""
+def _epochs(store: str) -> list[int]:
+    from headrace.query.store import Store
+
+    return Store(store).epochs()
+
+
+def _leader(board: Board) -> str | None:
+    """The most viewed tweet; None before the first is on the board."""
     leaders = board.top()
-    return leaders[0][0].tweet if leaders else "tweet-21"
+    return leaders[0][0].tweet if leaders else None
+
+
+def _first_tweet(store: str) -> str | None:
+    """Any tweet that is counted, where a short play has put none on the board."""
+    from headrace.cli.demo_server import ADDRESS
+    from headrace.errors import HeadraceError
+    from headrace.query.store import Store
+
+    try:
+        return next(iter(Store(store).state(ADDRESS, int)), None)
+    except HeadraceError:
+        return None
 
 
 def _short(store: str) -> str:

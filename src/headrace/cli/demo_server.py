@@ -1,40 +1,48 @@
 """The demo's state, served while it plays: by a process of its own, on the usual ports or, where taken, on others.
 
-Without the packages for HTTP there is Redis' protocol alone; nothing of this keeps the demo from playing.
+What a person is told to ask for has been asked for here first: the server follows the job, and is behind it by as much
+as the machine is busy. Without the packages for HTTP there is Redis' protocol alone; nothing of this keeps the demo
+from playing.
 """
 
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from headrace.dataflow.serve_settings import HTTP_PORT
 from headrace.errors import SettingsError, StoreError
 from headrace.query.processes import Workers
-from headrace.query.serving import LOOPBACK, PORT, Options
+from headrace.query.serving import LOOPBACK, PORT, Options, speaks_http
 from headrace.query.store import Store
 
 if TYPE_CHECKING:
     from typing import Self
 
-HTTP_PORT: Final = 8399
 ADDRESS: Final = "count_views.views"
 _LOOK_S: Final = 0.2
+_ASK_S: Final = 5.0
+"""How long one question may take."""
 
 
 class DemoServer:
     """Serves from the block's beginning to its end."""
 
-    def __init__(self, store: str, app: str, on_serving: Callable[[], None]) -> None:
-        """``on_serving``: called once, from another thread, when there is something to ask for."""
+    def __init__(self, store: str, app: str, pick: Callable[[], str | None], on_serving: Callable[[str], None]) -> None:
+        """``on_serving``: called once, from another thread, with the first tweet of ``pick`` that can be asked for."""
         self._store, self._app = store, app
-        self._on_serving = on_serving
+        self._pick, self._on_serving = pick, on_serving
+        self._started = threading.Event()
+        self._listens = threading.Event()
         self._over = threading.Event()
+        self._hushed = False
+        self._telling = threading.Lock()
         self._starting = threading.Thread(target=self._start, name="headrace-demo-server", daemon=True)
-        http = HTTP_PORT if _speaks_http() else None
+        http = HTTP_PORT if speaks_http() else None
         try:
             self._workers = Workers(Options(store=store, port=PORT, http_port=http), self._hear)
         except SettingsError:
@@ -62,30 +70,81 @@ class DemoServer:
                 self._over.wait(_LOOK_S)
             else:
                 self._workers.start()
+                self._started.set()
+                self._announce()
                 return
+
+    def _announce(self) -> None:
+        """Tells of the first tweet that can be asked for, unless nobody wants to hear of it any more."""
+        while not (self._hushed or self._over.wait(_LOOK_S)):
+            tweet = self._pick()
+            if tweet is not None and self.answers(tweet):
+                with self._telling:
+                    if not self._hushed:
+                        self._on_serving(tweet)
+                return
+
+    def hush(self) -> None:
+        """``on_serving`` is not called any more from now on."""
+        with self._telling:
+            self._hushed = True
 
     def _hear(self, told: Mapping[str, Any]) -> None:
         if told.get("event") == "serving":
-            self._on_serving()
+            self._listens.set()
+
+    def answers(self, tweet: str | None, epoch: int = 0) -> bool:
+        """Whether it answers now, from that epoch or a later one, and with that tweet. Asks it, and waits for nothing.
+
+        An epoch is of the present timeline: a play with ``--fresh`` may find its server in the one before.
+        """
+        # Redis' protocol is spoken first; that HTTP is, too, the server says only then.
+        if not self._listens.is_set():
+            return False
+        try:
+            timeline = Store(self._store).timeline
+            with socket.create_connection((LOOPBACK, self._workers.options.port), timeout=_ASK_S) as asking:
+                lines = asking.makefile("rb")
+                facts = _ask(asking, lines, "INFO", "headrace").decode()
+                told = dict(line.split(":", 1) for line in facts.splitlines() if ":" in line)
+                reached = (int(told.get("timeline", -1)), int(told.get("epoch", -1)))
+                if reached < (timeline, epoch):
+                    return False
+                return tweet is None or bool(_ask(asking, lines, "GET", f"{ADDRESS}:{tweet}"))
+        except (OSError, ValueError, StoreError):
+            return False
 
     @property
     def alive(self) -> bool:
-        return self._workers.alive
+        """Whether it serves, or will."""
+        return not self._started.is_set() or self._workers.alive
 
-    def commands(self, tweet: str) -> list[tuple[str, str]]:
-        """What to type while it serves, and what that gives."""
+    def commands(self, tweet: str | None) -> list[tuple[str, str]]:
+        """What to type while it serves, and what that gives; of a tweet, where there is one."""
         options = self._workers.options
-        asked = [
-            (f"redis-cli -p {options.port} GET {ADDRESS}:{tweet}", "the count of one tweet, by any client of Redis")
-        ]
-        if options.http_port is not None:
-            path = f"v1/jobs/{self._app}/state/{ADDRESS}/{tweet}"
-            asked.append((f"curl http://{LOOPBACK}:{options.http_port}/{path}", "the same over HTTP"))
-        return asked
+        redis, http = f"redis-cli -p {options.port}", f"curl http://{LOOPBACK}:{options.http_port}/v1/jobs/{self._app}"
+        if tweet is None:
+            asked = [(f"{redis} HEADRACE.INFO", "what is served, to any client of Redis"), (http, "the same over HTTP")]
+        else:
+            asked = [
+                (f"{redis} GET {ADDRESS}:{tweet}", "the count of one tweet, by any client of Redis"),
+                (f"{http}/state/{ADDRESS}/{tweet}", "the same over HTTP"),
+            ]
+        return asked if options.http_port is not None else asked[:1]
 
 
-def wait_for_signal(still: Callable[[], bool]) -> None:
-    """Until Ctrl-C or SIGTERM, or until something is no longer so."""
+def _ask(asking: socket.socket, lines: BinaryIO, *words: str) -> bytes:
+    """The text that is answered to a command of Redis; empty: there is none, or it was refused."""
+    parts = [f"*{len(words)}\r\n", *(f"${len(word.encode())}\r\n{word}\r\n" for word in words)]
+    asking.sendall("".join(parts).encode())
+    kind, size = lines.read(1), lines.readline()
+    if kind != b"$" or int(size) < 0:
+        return b""
+    return lines.read(int(size) + 2)[:-2]
+
+
+def wait_for_signal(still: Callable[[], bool]) -> bool:
+    """Until Ctrl-C or SIGTERM, or until something is no longer so; answers whether a signal came."""
     ended = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -93,12 +152,9 @@ def wait_for_signal(still: Callable[[], bool]) -> None:
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        while not ended.wait(_LOOK_S) and still():
+        while still() and not ended.wait(_LOOK_S):
             pass
+        return ended.is_set()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _speaks_http() -> bool:
-    return all(find_spec(name) is not None for name in ("starlette", "uvicorn", "h11"))

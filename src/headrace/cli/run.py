@@ -25,16 +25,21 @@ Vars = Annotated[list[str] | None, typer.Option("--var", metavar="NAME=VALUE", h
 File = Annotated[str, typer.Argument(metavar="APP.PY[:NAME]", help="The program; :NAME picks one of several apps.")]
 
 
+BESIDE = "The server beside the job"
+
+
 class RunCommand(TyperCommand):
-    """Lets ``--serve`` stand alone, or before a port."""
+    """Lets ``--serve`` stand alone, or before a port, or before an address and a port."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        spelled: list[str] = []
-        for place, word in enumerate(args):
-            follows = args[place + 1] if place + 1 < len(args) else ""
-            alone = word == "--serve" and not follows.replace(":", "").replace(".", "").isdigit()
-            spelled.append("--serve=true" if alone else word)
-        return super().parse_args(ctx, spelled)
+        from headrace.dataflow.serve_settings import is_place
+
+        end = args.index("--") if "--" in args else len(args)
+        spelled = [
+            "--serve=true" if word == "--serve" and not is_place(following) else word
+            for word, following in zip(args[:end], [*args[1:end], ""], strict=True)
+        ]
+        return super().parse_args(ctx, spelled + args[end:])
 
 
 def run(
@@ -52,7 +57,37 @@ def run(
     fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what is in the store and start over.")] = False,
     takeover: Annotated[bool, typer.Option("--takeover", help="End another driver that runs on this store.")] = False,
     serve: Annotated[
-        str | None, typer.Option("--serve", metavar="[PORT]", help="Serve state beside the job, on 6399 by default.")
+        str | None,
+        typer.Option(
+            "--serve",
+            metavar="[[ADDRESS:]PORT]",
+            help="Serve state beside the job: Redis' protocol on 127.0.0.1:6399 by default, and HTTP.",
+        ),
+    ] = None,
+    http_port: Annotated[
+        int | None, typer.Option("--http-port", help="For HTTP [8399].", rich_help_panel=BESIDE)
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option("--processes", help="How many share the ports [1].", rich_help_panel=BESIDE)
+    ] = None,
+    users: Annotated[
+        str | None,
+        typer.Option("--users", metavar="FILE", help="Users with tokens and states, in TOML.", rich_help_panel=BESIDE),
+    ] = None,
+    tls_cert: Annotated[
+        str | None,
+        typer.Option("--tls-cert", metavar="FILE", help="Certificate chain, PEM.", rich_help_panel=BESIDE),
+    ] = None,
+    tls_key: Annotated[
+        str | None, typer.Option("--tls-key", metavar="FILE", help="Its key, PEM.", rich_help_panel=BESIDE)
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Listen for other machines without tokens or TLS.", rich_help_panel=BESIDE),
+    ] = False,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option("--origin", help="A web page that may read over HTTP; repeatable.", rich_help_panel=BESIDE),
     ] = None,
     profile: Profile = None,
     var: Vars = None,
@@ -67,6 +102,8 @@ def run(
     Example: headrace run tweets.py --until caught_up --var folder=events/
 
     Example: headrace run tweets.py --serve
+
+    Example: headrace run tweets.py --serve 0.0.0.0:6399 --users users.toml --tls-cert cert.pem --tls-key key.pem
     """
     with told(trace=trace, as_json=as_json):
         from headrace.cli.loading import load_app, parse_vars
@@ -77,7 +114,11 @@ def run(
         app = load_app(file, variables=variables, profile=profile)
         arguments: dict[str, Any] = {
             "store": store, "parallelism": parallelism, "epoch": epoch, "master": master, "vars": variables or None,
-            "fresh": fresh or None, "takeover": takeover or None, "plain": plain or None, "serve": serve,
+            "fresh": fresh or None, "takeover": takeover or None, "plain": plain or None,
+            "serve": _serving(
+                serve, http_port=http_port, processes=processes, users=users, tls_cert=tls_cert, tls_key=tls_key,
+                insecure=insecure or None, origins=origin or None,
+            ),
         }  # fmt: skip
         settings = app.settings(profile=profile, **arguments)
         app._check_runnable(until)
@@ -87,6 +128,16 @@ def run(
             screen.say(str(opening))
             stopped = play(app, settings, until, screen)
         _close(screen, stopped)
+
+
+def _serving(place: str | None, **words: Any) -> str | dict[str, Any] | None:
+    """The setting ``serve`` from the flags; None where none was given. Each of them says that state is served."""
+    from headrace.dataflow.serve_settings import serve_words
+
+    given = {name: word for name, word in words.items() if word is not None}
+    if not given:
+        return place
+    return given if place is None else serve_words(place, "--serve") | given
 
 
 def show_spark(trace: bool) -> None:

@@ -1,9 +1,9 @@
 """Settings of a run: where each value comes from, and what it may be.
 
 An argument beats the environment (``HEADRACE_EPOCH=1s``), which beats the chosen profile of ``headrace.toml``, which
-beats the top level of that file, which beats the default. Tables (``spark``, ``vars``) are merged name by name in the
-same order. A name that nobody knows is an error that suggests the nearest one: a setting that is silently ignored is
-worse than none.
+beats the top level of that file, which beats the default. Tables (``spark``, ``vars``, ``serve``) are merged name by
+name in the same order. A name that nobody knows is an error that suggests the nearest one: a setting that is silently
+ignored is worse than none.
 
     # headrace.toml
     epoch = "1s"
@@ -27,13 +27,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from headrace.dataflow.serve_settings import Serving, serve_words
 from headrace.errors import ProgramError, SettingsError
 from headrace.model.ids import KEY_GROUPS
 from headrace.model.time import span_us
 
 FILE: Final = "headrace.toml"
-SERVE_PORT: Final = 6399
-"""Where state is served beside a job, unless somebody says otherwise."""
 PREFIX: Final = "HEADRACE_"
 VAR_PREFIX: Final = "HEADRACE_VAR_"
 #: Names in the environment that are read elsewhere and are no settings.
@@ -74,13 +73,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Whether to throw away what is in the store and start from nothing."""
     plain: bool = False
     """Whether to write log lines instead of a live table."""
-    serve: bool | int | str = False
-    """Whether to serve state beside the job: true, a port, or ``address:port``."""
-
-    @property
-    def serve_at(self) -> tuple[str, int] | None:
-        """Where state is served beside the job; None: nowhere."""
-        return _serve_at(self.serve)
+    serve: Serving = Serving(on=False)
+    """What to serve beside the job. Given as true, a port, ``address:port``, or a table."""
 
 
 class Layer(NamedTuple):
@@ -191,6 +185,8 @@ def _check_known(name: str, origin: str) -> None:
 
 def _cleaned(name: str, value: Any, origin: str) -> Any:
     """Tables in their final form; everything else as it came."""
+    if name == "serve":
+        return serve_words(value, origin)
     if name not in ("spark", "vars"):
         return os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(value, str):
@@ -267,24 +263,9 @@ def _checked(settings: Settings, app: str) -> Settings:
     for name in ("retain", "restarts"):
         if getattr(settings, name) < 0:
             raise SettingsError(f"the setting {name!r} cannot be below zero", found=str(getattr(settings, name)))
-    _serve_at(settings.serve)
     if not settings.store.strip():
         raise SettingsError("the setting 'store' is empty", next_move="name a folder or a URL")
     return msgspec.structs.replace(settings, store=settings.store.replace("{app}", app))
-
-
-def _serve_at(told: bool | int | str) -> tuple[str, int] | None:
-    text = str(told).strip().lower()
-    if text in ("", "false", "no", "off"):
-        return None
-    host, _, port = ("", "", str(SERVE_PORT)) if text in ("true", "yes", "on") else text.rpartition(":")
-    if not port.isdigit() or int(port) > 65_535:
-        raise SettingsError(
-            "the setting 'serve' has the wrong form",
-            expected="true, a port such as 6399, or address:port",
-            found=repr(told),
-        )
-    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _suggestion(name: str, known: Any) -> str:

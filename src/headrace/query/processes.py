@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 import msgspec
 
-from headrace.query.serving import Options, Tell, bind
-
-if TYPE_CHECKING:
-    import socket
+from headrace.errors import HeadraceError, SettingsError
+from headrace.query.serving import Options, Tell, bind, refused
 
 STOP_S: Final = 5.0
 _AGAIN_S: Final = 0.5
@@ -29,15 +28,21 @@ _YOUNG_S: Final = 10.0
 class Workers:
     """Processes that serve on one port. Those that die are started again, until `stop`."""
 
-    def __init__(self, options: Options, tell: Tell) -> None:
-        """Binds the port, so that a busy one is told here and not by a child."""
+    def __init__(self, options: Options, tell: Tell, *, flag: str = "--port") -> None:
+        """Reserves the ports, so that a busy one is told here and not by a child; ``flag`` chooses another one."""
         self._tell = tell
-        self._held = [_reserve(options.bind, options.port)]
+        self._held = [_reserve(options.bind, options.port, flag)]
         ports: dict[str, Any] = {"port": self._held[0].getsockname()[1]}
         if options.http_port is not None:
-            self._held.append(_reserve(options.bind, options.http_port))
+            try:
+                self._held.append(_reserve(options.bind, options.http_port, "--http-port"))
+            except SettingsError:
+                self._held[0].close()
+                raise
             ports["http_port"] = self._held[1].getsockname()[1]
         self.options = msgspec.structs.replace(options, **ports)
+        self.last_code: int | None = None
+        """What the last process ended with that was not started again."""
         self._count = options.processes
         self._processes: list[subprocess.Popen[bytes]] = []
         self._stopping = threading.Event()
@@ -96,6 +101,7 @@ class Workers:
                 return
             deaths = deaths + 1 if time.monotonic() - began < _YOUNG_S else 1
             if deaths > _MOST_DEATHS:
+                self.last_code = code
                 self._tell({"event": "ended", "code": code, "text": "a server process ends again and again; giving up"})
                 return
             self._tell({"event": "restarting", "code": code})
@@ -130,17 +136,36 @@ class Workers:
                     self._tell(told)
 
 
-def _reserve(host: str, port: int) -> socket.socket:
-    """Holds a port for children: nobody else may have it, and they may."""
-    # Without sharing first: with it, a server that somebody else started in the same way would not be noticed.
-    probe = bind(host, port)
-    found = probe.getsockname()[1]
-    probe.close()
-    return bind(host, found, shared=True)
+def _reserve(host: str, port: int, flag: str) -> socket.socket:
+    """Holds a port for children: nobody else may have it, and they may.
+
+    A socket that is merely bound holds nothing: on Linux whoever reuses addresses, as servers do that start again
+    quickly, may bind beside it; and those who share ports would share this one. One that has listened holds: listening
+    shuts out everybody, and only then the socket is opened to children, who share, and closed to those who reuse.
+    It keeps that when it stops to listen, and connections go to the children alone.
+    """
+    if port == 0:
+        # The system takes back a port that it has chosen itself when listening ends.
+        with bind(host, 0) as probe:
+            port = probe.getsockname()[1]
+    held = bind(host, port, flag=flag)
+    try:
+        held.listen()
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        if sys.platform == "linux":
+            held.shutdown(socket.SHUT_RD)
+            return held
+    except OSError as error:
+        held.close()
+        raise refused(error, host, port, flag) from None
+    # Elsewhere a socket cannot stop to listen; from here on, children that listen keep the port.
+    held.close()
+    return bind(host, port, shared=True, flag=flag)
 
 
 def serve_together(options: Options, tell: Tell) -> None:
-    """Several processes in the foreground, until SIGINT or SIGTERM."""
+    """Several processes in the foreground, until SIGINT or SIGTERM; raises HeadraceError where none stays alive."""
     ended = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -150,8 +175,16 @@ def serve_together(options: Options, tell: Tell) -> None:
     workers = Workers(options, tell)
     try:
         workers.start()
-        while not ended.wait(0.2) and workers.alive:
-            pass
+        while not ended.wait(0.2):
+            if not workers.alive:
+                raise HeadraceError(
+                    "no server process stays alive",
+                    where=options.store,
+                    expected="processes that serve until they are told to end",
+                    found=f"each ended {_MOST_DEATHS + 1} times, soon after it was started; "
+                    f"the last one with code {workers.last_code}",
+                    next_move="what they said stands above; --processes 1 shows the error alone",
+                )
     finally:
         workers.stop()
         for number, handler in before.items():
