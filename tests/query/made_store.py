@@ -64,14 +64,19 @@ def timers(name: str, rows: Iterable[tuple[Any, int]]) -> tuple[str, str, list[d
 class MadeStore:
     """Publishes epochs one after the other. Each epoch writes one run per shard that has rows."""
 
-    def __init__(self, root: Path, *, parallelism: int = 2, app: str = "tweets", inline: bool = False) -> None:
+    def __init__(
+        self, root: Path, *, parallelism: int = 2, app: str = "tweets", inline: bool = False, id: str = ""
+    ) -> None:
+        """``id``: tells it from others that are made in the same place."""
         self.files = LocalStore(root, durable=False)
         self.path = str(root)
         self.app = app
         self.parallelism = parallelism
         self.inline = inline
         self.state: JobState | None = None
-        record = {"app": app, "key_groups": GROUPS, "query": "{}", "format": 1, "timeline": 0}
+        self.id = id
+        query = msgspec.json.encode({"id": id} if id else {}).decode()
+        record = {"app": app, "key_groups": GROUPS, "query": query, "format": 1, "timeline": 0}
         self.files.create(layout.STORE_RECORD, msgspec.json.encode(record))
 
     @property
@@ -99,10 +104,10 @@ class MadeStore:
         known = [] if self.state is None else self.state.manifest.time.steps
         watermarks = {} if watermark_us is None else dict.fromkeys({*known, *(steps or {})}, watermark_us)
         manifest = Manifest(
-            app=self.app, timeline=0, epoch=epoch, nonce=f"n{epoch}", fence=1, program="p", key_groups=GROUPS,
+            app=self.app, timeline=0, epoch=epoch, nonce=f"{self.id}n{epoch}", fence=1, program="p", key_groups=GROUPS,
             parallelism=self.parallelism, clock_us=clock_us, parent_epoch=epoch - 1,
-            parent=f"n{epoch - 1}" if epoch else "", full=whole, steps=listed, time=TimeState(steps=watermarks),
-            **more,
+            parent=f"{self.id}n{epoch - 1}" if epoch else "", full=whole, steps=listed,
+            time=TimeState(steps=watermarks), **more,
         )  # fmt: skip
         self.files.create(layout.manifest(0, epoch), encode_manifest(manifest))
         self.state = (self.state or JobState(manifest, {})).followed_by(manifest)

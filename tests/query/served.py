@@ -71,7 +71,7 @@ class Served:
             follow_s=FOLLOW_S,
         )
         self.app = HttpApp([self.service], **self._options)
-        self.http = HttpServer(self.app, connections=self._limits.connections, tls=self._tls)
+        self.http = HttpServer(self.app, connections=self._limits.connections, tls=self._tls, crowded=self.app.crowded)
         self.resp = RespServer(self.service)
         port, http_port = self._wanted
         listener, http_listener = bind("127.0.0.1", port), bind("127.0.0.1", http_port)

@@ -18,11 +18,13 @@ from redis.retry import Retry
 
 from headrace.errors import SettingsError
 from headrace.query.access import Access, Limits, Meter, add_user, check_binding, make_tls, read_users
+from headrace.query.auditing import Trail
 from headrace.query.serving import Options
 from tests.query.certificates import make_certificate
 from tests.query.kinds import make_kinds
-from tests.query.made_store import MadeStore, lists, maps, values
+from tests.query.made_store import START_US, MadeStore, lists, maps, values
 from tests.query.served import Served
+from tests.query.tweets import fetch
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,104 @@ def audited(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
 
 def connect(served: Served, **options: Any) -> redis.Redis:
     """A client that does not try again."""
-    return redis.Redis(port=served.port, retry=Retry(NoBackoff(), 0), **options)
+    return redis.Redis(port=served.port, retry=Retry(NoBackoff(), 0), socket_timeout=90, **options)
+
+
+# --- what is written down
+
+
+def test_what_a_server_does_not_do_is_refused_in_writing(store: str, audited: list[str]) -> None:
+    asked = {"SET a 1": "SET", "DEL a": "DEL", "FLUSHALL": "FLUSHALL", "CONFIG SET a b": "CONFIG SET",
+             "ACL SETUSER x": "ACL SETUSER", "CLIENT KILL x": "CLIENT KILL", "SHUTDOWN": "SHUTDOWN"}  # fmt: skip
+    with Served(store) as served, connect(served) as client:
+        served.wait_for(0)
+        for words, told in asked.items():
+            audited.clear()
+            with pytest.raises(redis.ResponseError):
+                client.execute_command(*words.split())
+            [line] = audited
+            assert line.startswith(f"refused {told} from 127.0.0.1:")
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_large_values_and_long_transactions_are_refused_in_writing(
+    store_path: Path, audited: list[str], quick: bool
+) -> None:
+    made = MadeStore(store_path)
+    made.epoch({"count": [values("views", [("a", "x" * 6000), ("b", "y" * 90)])]})
+    asked = [
+        ["GET", "count.views:a"],
+        ["MGET", "count.views:a", "count.views:b"],
+        ["HEADRACE.GET", "count.views", "sa"],
+    ]
+    limits = Limits(reply_bytes=5000, keys=5, commands_per_second=0 if quick else 10_000)
+    with Served(made.path, limits=limits) as served, connect(served) as client:
+        served.wait_for(0)
+        for words in asked:
+            with pytest.raises(redis.ResponseError, match="a reply may have 5000 bytes"):
+                client.execute_command(*words)
+        with client.pipeline() as pipeline:
+            pipeline.get("count.views:a")
+            assert isinstance(pipeline.execute(raise_on_error=False)[0], redis.ResponseError)
+        with client.pipeline(transaction=False) as pipeline:
+            pipeline.get("count.views:a").get("count.views:b").get("count.views:a")
+            assert pipeline.execute(raise_on_error=False)[1] == b'"%b"' % (b"y" * 90)
+        assert len([line for line in audited if "a reply may have 5000 bytes" in line]) == len(asked) + 3
+        with client.pipeline() as pipeline, pytest.raises(redis.ResponseError, match="too many commands"):
+            for _ in range(9):
+                pipeline.ping()
+            pipeline.execute()
+    assert len([line for line in audited if "refused a transaction" in line]) == 1
+
+
+def test_a_flood_of_refusals_is_counted_and_others_are_still_written_down(audited: list[str]) -> None:
+    now = 0.0
+    trail = Trail(lambda: now)
+    for port in range(5000):
+        trail.refused(f"10.0.0.1:{port}", "", "SET", "no")
+    trail.refused("10.0.0.2:1", "", "GET", "no")
+    assert len(audited) == 1001 and audited[-1].startswith("refused GET from 10.0.0.2:1")
+    audited.clear()
+    trail.catch_up()
+    assert audited == []
+    now = 1.0
+    trail.catch_up()
+    assert audited == ["refused 4000 further requests from 10.0.0.1, too many for a line each"]
+    for _ in range(100):
+        trail.refused("10.0.0.1:7", "", "SET", "no")
+    assert len(audited) == 1 + 9
+    now = 2.0
+    trail.refused("10.0.0.1:7", "", "SET", "no")
+    assert audited[-2].startswith("refused 91 further requests") and audited[-1].startswith("refused SET")
+    for host in range(5000):
+        trail.refused(f"10.1.{host // 250}.{host % 250}:1", "", "SET", "no")
+    assert len(trail._hosts) == 1000
+
+
+def test_names_of_what_a_user_may_not_read_are_not_told(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    tables = {"count": [values("views", [("a", 1)])], "salaries": [values("value", [("bob", 9)])]}
+    made.epoch(tables, watermark_us=START_US)
+    users = tmp_path / "users.toml"
+    tokens = {name: add_user(users, name, states) for name, states in (("web", ("count.*",)), ("boss", ()))}
+    with Served(made.path, users=users) as served:
+        served.wait_for(0)
+        listener = connect(served, password=tokens["boss"]).pubsub()
+        listener.subscribe("salaries:bob", "count.views:a")
+        served.until(lambda: len(served.resp.channels.exact) == 2)
+        for name, steps in (("web", {"count"}), ("boss", {"count", "salaries"})):
+            with connect(served, password=tokens[name]) as client:
+                heard = {channel.partition(b".")[0].partition(b":")[0].decode() for channel in client.pubsub_channels()}
+                assert heard == steps
+                assert client.pubsub_numsub("salaries:bob") == [(b"salaries:bob", int(name == "boss"))]
+                info = client.info("headrace")
+                assert {step for step in ("count", "salaries") if f"watermark_{step}" in info} == steps
+                assert (b"salaries" in repr(client.execute_command("HEADRACE.INFO")).encode()) == (name == "boss")
+            token = {"Authorization": f"Bearer {tokens[name]}"}
+            assert set(fetch(served.url, "/v1/jobs/tweets", **token).json["watermarks"]) == steps
+            figures = fetch(served.url, "/metrics", **token).body.decode()
+            assert {step for step in ("count", "salaries") if f'step="{step}"' in figures} == steps
+        listener.close()
 
 
 # --- tokens
@@ -208,8 +307,10 @@ def test_a_token_that_is_taken_back_ends_its_connections(store: str, tmp_path: P
             assert first.ping() and second.ping()
             kept = second.client_id()
             text = users.read_text()
-            users.write_text(text[text.index('\n[users."stays"]') :])
-            os.utime(users, ns=(1, 1))
+            without = tmp_path / "new.toml"
+            without.write_text(text[text.index('\n[users."stays"]') :])
+            os.utime(without, ns=(1, 1))
+            without.replace(users)  # in one move: while a file is written it is empty, and nobody may come in
             served.until(lambda: served.resp.connections == 1)
             assert second.client_id() == kept
             with pytest.raises(redis.AuthenticationError):
@@ -262,6 +363,21 @@ def test_commands_beyond_the_rate_are_refused(store: str, tmp_path: Path, audite
         assert 500 <= len(refused) <= 990, "even where they took some seconds"
         assert "more than 20 commands per second" in str(refused[0])
     assert any("commands per second" in line for line in audited)
+
+
+@pytest.mark.parametrize("word", ["SELECT 0", "HELLO 3", "RESET"])
+def test_the_rate_of_a_connection_counts_whatever_is_chosen_meanwhile(store: str, word: str) -> None:
+    # None of the second's worth comes back while the test runs.
+    with Served(store, limits=Limits(commands_per_second=30)) as served, connect(served) as client:
+        served.wait_for(0)
+        with client.pipeline(transaction=False) as pipeline:
+            for _ in range(100):
+                pipeline.get("count.views:a").execute_command(*word.split()).get("count.views:a")
+            told = pipeline.execute(raise_on_error=False)
+        refused = [
+            each for each in told if isinstance(each, redis.ResponseError) and "30 commands per second" in str(each)
+        ]
+        assert len(refused) > 150
 
 
 def test_the_rate_of_a_user_counts_over_all_their_connections(store: str, tmp_path: Path) -> None:
@@ -322,6 +438,24 @@ def test_larger_values_than_a_reply_may_hold_are_refused_in_the_same_words(
     assert len([line for line in audited if "more than 10000 bytes in one reply" in line]) == 5
 
 
+def test_a_transaction_gives_no_more_than_any_reply_may_hold(store_path: Path, audited: list[str]) -> None:
+    made = MadeStore(store_path)
+    made.epoch({"count": [values("views", [("a", "x" * 3000)])]})
+    with Served(made.path, limits=Limits(reply_bytes=10_000)) as served, connect(served) as client:
+        served.wait_for(0)
+        for count in (3, 4, 1000):
+            with client.pipeline() as pipeline:
+                for _ in range(count):
+                    pipeline.get("count.views:a")
+                if count == 3:
+                    assert [len(value) for value in pipeline.execute()] == [3002] * 3
+                    continue
+                with pytest.raises(redis.ResponseError, match="the values have more than 10000 bytes together"):
+                    pipeline.execute()
+        assert len(client.get("count.views:a")) == 3002
+    assert len([line for line in audited if "more than 10000 bytes in one reply" in line]) == 2
+
+
 def test_no_key_however_many_entries_it_has_makes_a_larger_reply_than_allowed(
     store_path: Path, audited: list[str]
 ) -> None:
@@ -352,7 +486,7 @@ def test_longer_requests_than_allowed_end_the_connection(store: str, audited: li
         served.wait_for(0)
         with connect(served) as client:
             assert client.get("count.views:" + "x" * 900) is None
-        connection = redis.Connection(port=served.port)
+        connection = redis.Connection(port=served.port, socket_timeout=90)
         connection.send_command("GET", "x" * 1200)
         with pytest.raises(redis.ResponseError, match="invalid bulk length"):
             connection.read_response()

@@ -218,7 +218,7 @@ ROWS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     epochs=st.lists(ROWS, min_size=1, max_size=4),
     kind=st.sampled_from(["tumbling", "sliding", "cumulating"]),
@@ -282,5 +282,5 @@ def test_windows_are_fields_by_their_ends_and_the_value_is_the_newest(store_path
         assert [value["n"] for value in fields.values()] == [3, 4]
         assert table.value(key)["n"] == 4
         [piece] = table.window_pieces()
-        assert sorted(piece) == ["n", "tweet", "window_end", "window_start"]
+        assert sorted(piece) == ["n", "pane", "tweet", "window_end", "window_start"]
         assert table.fields(table.key("none")) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import Forbidden, ProgramError, StoreError, Unreachable
+from headrace.model.ids import MAX_TIME
 from headrace.model.window import Window
 from headrace.query.access import add_user
 from headrace.query.client.client import parse_servers
@@ -103,6 +104,67 @@ def test_the_client_tells_epoch_age_and_states(client: hr.Client) -> None:
     assert client.epoch == 1
     assert client.age > timedelta(0)
     assert {"hourly", "watch.seen"} <= set(client.states())
+
+
+def test_a_view_tells_what_its_newest_answer_is_of(client: hr.Client) -> None:
+    hourly, totals = client.state("hourly", Hourly), client.state("totals", Totals)
+    assert (hourly.epoch, hourly.age, hourly.watermark) == (-1, None, None)
+    assert hourly["a"].impressions == 7
+    assert (hourly.epoch, hourly.watermark) == (1, hr.timestamp("2024-01-01T13:05"))
+    first = hourly.age
+    assert first is not None
+    # Time goes on though nobody asks.
+    assert hourly.age is not None and hourly.age > first
+    assert abs(client.age - hourly.age) < timedelta(minutes=1)
+    # Another state has not been asked for.
+    assert (totals.epoch, totals.age, totals.watermark) == (-1, None, None)
+
+
+ASKED: dict[str, Callable[[Any], object]] = {
+    "get_many": lambda view: view.get_many(["a", "x"]),
+    "no keys": lambda view: view.get_many([]),
+    "windows": lambda view: view.windows("a"),
+    "between": lambda view: view.between("a"),
+    "scan": lambda view: list(view.scan()),
+    "len": len,
+    "kind": lambda view: view.kind,
+    "watch": lambda view: next(view.watch("a")),
+    "to_polars": lambda view: view.to_polars(),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_every_answer_says_its_watermark(asked: str, client: hr.Client) -> None:
+    view = client.state("hourly", Hourly)
+    ASKED[asked](view)
+    assert (view.epoch, view.watermark) == (1, hr.timestamp("2024-01-01T13:05"))
+    assert view.age is not None and view.age > timedelta(0)
+
+
+@both
+def test_a_step_without_event_time_has_no_watermark(protocol: str, tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    made.epoch({"count": [values("value", [("a", 1)])]})
+    with Served(tmp_path / "store") as served, hr.Client(url_of(served, protocol)) as client:
+        view = client.state("count", int)
+        watched = view.watch("a")
+        for ask in (lambda: view["a"], lambda: len(view), lambda: view.kind, lambda: next(watched)):
+            ask()
+            assert (view.epoch, view.watermark) == (0, None)
+        watched.close()  # type: ignore[attr-defined]
+
+
+@both
+def test_the_watermark_of_drained_input_is_told(protocol: str, tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    made.epoch({"count": [values("value", [("a", 1)])]}, watermark_us=MAX_TIME)
+    with Served(tmp_path / "store") as served, hr.Client(url_of(served, protocol)) as client:
+        view = client.state("count", int)
+        watched = view.watch("a")
+        for ask in (lambda: view["a"], lambda: view.kind, lambda: next(watched)):
+            ask()
+            assert view.watermark == MAX_TIME
+        watched.close()  # type: ignore[attr-defined]
 
 
 @both
@@ -253,6 +315,8 @@ def test_the_same_can_be_awaited(protocol: str, served: Served, tweets: Tweets) 
             assert (await seen.count(), await seen.kind(), await client.epoch()) == (2, "value", 1)
             assert await client.age() > timedelta(0)
             assert "hourly" in await client.states()
+            assert (seen.epoch, seen.watermark) == (1, hr.timestamp("2024-01-01T13:05"))
+            assert seen.age is not None and seen.age > timedelta(0)
             hourly = client.state("hourly", Hourly)
             assert len(await hourly.windows("a")) == 2
             assert len(await hourly.to_polars()) == 3

@@ -5,14 +5,18 @@ from __future__ import annotations
 import shutil
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import headrace as hr
 from headrace.errors import Unreachable
 from headrace.query.client import sessions
 from headrace.state import layout
+from headrace.state.manifest import encode_manifest
+from tests.query.made_store import MadeStore, values
 from tests.query.served import Served
 from tests.query.test_client import both, url_of
 from tests.query.tweets import Tweets
@@ -105,6 +109,115 @@ def test_a_client_waits_for_the_replica_that_catches_up(protocol: str, tmp_path:
             (tmp_path / "next").rename(replica / name)
             reader.join(60)
             assert answers == [2]
+
+
+@both
+def test_a_watched_key_goes_on_with_a_server_that_is_not_behind(protocol: str, tmp_path: Path) -> None:
+    with Tweets(tmp_path / "store") as tweets:
+        tweets.push(("a", "12:01", 1))
+        old = copy_of(tweets, tmp_path / "old")
+        tweets.push(("a", "12:02", 1))
+        with Served(old) as behind, Served(tweets.path) as second:
+            behind.wait_for(0)
+            second.wait_for(1)
+            with Served(tweets.path) as first:
+                first.wait_for(1)
+                client = hr.Client([url_of(each, protocol) for each in (first, behind, second)], timeout="60s")
+                view = client.state("watch.seen", int)
+                watched = view.watch("a")
+                assert (next(watched), view.epoch) == (2, 1)
+            tweets.push(("a", "12:03", 1))
+            assert (next(watched), view.epoch) == (3, 2)
+            watched.close()  # type: ignore[attr-defined]
+            client.close()
+
+
+@both
+def test_a_watched_key_never_goes_back_to_a_replica_that_is_behind(protocol: str, tmp_path: Path) -> None:
+    with Tweets(tmp_path / "store") as tweets:
+        tweets.push(("a", "12:01", 1))
+        old = copy_of(tweets, tmp_path / "old")
+        tweets.push(("a", "12:02", 1))
+        with Served(old) as behind:
+            behind.wait_for(0)
+            with Served(tweets.path) as ahead:
+                ahead.wait_for(1)
+                client = hr.Client([url_of(ahead, protocol), url_of(behind, protocol)], timeout="400ms")
+                watched = client.state("watch.seen", int).watch("a")
+                assert next(watched) == 2
+            with pytest.raises(Unreachable):
+                next(watched)
+            client.close()
+
+
+@both
+def test_a_change_that_a_later_answer_has_overtaken_is_read_anew(protocol: str, tmp_path: Path) -> None:
+    with Tweets(tmp_path / "store") as tweets:
+        tweets.push(("a", "12:01", 1))
+        with Served(tweets.path) as served, hr.Client(url_of(served, protocol)) as client:
+            served.wait_for(0)
+            view = client.state("watch.seen", int)
+            watched = view.watch("a")
+            assert next(watched) == 1
+            served.wait_for(tweets.push(("a", "12:02", 1)))
+            served.wait_for(newest := tweets.push(("b", "12:03", 1)))
+            # The change of the epoch before is on its way already, and nothing more is said of the key.
+            assert client.epoch == newest
+            assert (next(watched), view.epoch) == (2, newest)
+            watched.close()  # type: ignore[attr-defined]
+
+
+@both
+def test_a_watched_key_goes_on_when_the_job_is_started_over(protocol: str, tmp_path: Path) -> None:
+    made, fresh = MadeStore(tmp_path / "store"), MadeStore(tmp_path / "fresh")
+    for number in range(5):
+        made.epoch({"count": [values("value", [("a", number)])]})
+    begun = msgspec.structs.replace(fresh.epoch({"count": [values("value", [("a", 7)])]}), timeline=1)
+    with Served(made.path) as served, hr.Client(url_of(served, protocol)) as client:
+        view = client.state("count", int)
+        watched = view.watch("a")
+        assert (next(watched), view.epoch) == (4, 4)
+        for path in fresh.files.list(layout.RUNS):
+            made.files.write(path, fresh.files.read(path))
+        made.files.create(layout.manifest(1, 0), encode_manifest(begun))
+        record = msgspec.json.decode(made.files.read(layout.STORE_RECORD))
+        made.files.write(layout.STORE_RECORD, msgspec.json.encode({**record, "timeline": 1}))
+        # Its epochs count from the beginning, and are later all the same.
+        assert (next(watched), view.epoch, view["a"]) == (7, 0, 7)
+        watched.close()  # type: ignore[attr-defined]
+
+
+ANSWERS: dict[str, Callable[[hr.Client], object]] = {
+    "count": lambda client: len(client.state("watch.seen")),
+    "kind": lambda client: client.state("watch.seen").kind,
+    "states": lambda client: client.states(),
+    "frame": lambda client: client.state("hourly").to_polars(),
+}
+
+
+@both
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_answers_without_a_key_do_not_go_back_either(answer: str, protocol: str, tmp_path: Path) -> None:
+    ask = ANSWERS[answer]
+    with Tweets(tmp_path / "store") as tweets:
+        tweets.push(("a", "12:01", 1))
+        old = copy_of(tweets, tmp_path / "old")
+        tweets.push(("a", "12:02", 1))
+        with Served(old) as behind:
+            behind.wait_for(0)
+            with Served(tweets.path) as ahead:
+                ahead.wait_for(1)
+                urls = [url_of(ahead, protocol), url_of(behind, protocol)]
+                taught, asking = hr.Client(urls, timeout="300ms"), hr.Client(urls, timeout="300ms")
+                ask(taught)
+                assert asking.epoch == 1
+            # What they were told is remembered, and what they are told is compared.
+            with pytest.raises(Unreachable):
+                taught.state("watch.seen")["a"]
+            with pytest.raises(Unreachable):
+                ask(asking)
+            taught.close()
+            asking.close()
 
 
 @both

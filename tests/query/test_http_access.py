@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import logging
+import shlex
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from headrace.query.access import Limits, add_user
 from headrace.query.http import events
 from headrace.query.http import server as http_server
+from headrace.query.serving import Options, what_works
 from tests.query.certificates import make_server_tls
 from tests.query.served import Served
 from tests.query.tweets import Tweets, fetch
@@ -94,6 +96,26 @@ def test_https_is_spoken_with_a_certificate(path: Path, tmp_path: Path) -> None:
         assert done.stdout == b"1"
 
 
+def test_the_commands_that_a_server_says_work_name_the_client_and_take_the_certificate(
+    path: Path, tmp_path: Path
+) -> None:
+    users = tmp_path / "users.toml"
+    token = add_user(users, "web", ())
+    tls, _ = make_server_tls(tmp_path)
+    with Served(path, users=users, tls=tls) as served:
+        served.wait_for(0)
+        ports = {"port": served.port, "http_port": served.http_port}
+        options = Options(store=str(path), users="users.toml", tls_cert="cert.pem", tls_key="key.pem")
+        assert served.service.snapshot is not None
+        redis_cli, curl = what_works(options, ports, served.service.snapshot)
+        assert " --tls --insecure -a TOKEN " in redis_cli
+        words = [word.replace("TOKEN", token) for word in shlex.split(curl)]
+        done = subprocess.run([*words, "-sS", "--fail"], capture_output=True, check=True, timeout=60)
+        assert done.stdout
+        _, curl = what_works(Options(store=str(path), bind="::1"), ports, served.service.snapshot)
+        assert curl.startswith(f"curl http://[::1]:{served.http_port}/v1/jobs/tweets/")
+
+
 def test_requests_are_bounded_in_size_keys_and_rate(path: Path) -> None:
     limits = Limits(request_bytes=1000, keys=10)
     with Served(path, limits=limits) as served:
@@ -105,6 +127,29 @@ def test_requests_are_bounded_in_size_keys_and_rate(path: Path) -> None:
         keys = "&".join(f"key={i}" for i in range(11))
         assert fetch(served.url, f"/v1/jobs/tweets/changes?state=watch.seen&{keys}").status == 413
         assert fetch(served.url, f"{STATE}/watch.seen/{'x' * 40_000}").status == 414
+
+
+def test_what_is_too_much_or_not_done_here_is_refused_in_writing(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.query.http.jobs.DOWNLOADS", 0)
+    with Served(path, limits=Limits(connections=1)) as served, caplog.at_level(logging.WARNING, "headrace.audit"):
+        served.wait_for(0)
+        # One connection is as many as there may be, so that uvicorn itself refuses what comes over it.
+        assert fetch(served.url, "/health").status == 503
+        [crowded] = [record.getMessage() for record in caplog.records if record.name == "headrace.audit"]
+        assert "more than 1 connections or requests at a time" in crowded
+    with Served(path) as served, caplog.at_level(logging.WARNING, "headrace.audit"):
+        served.wait_for(0)
+        for where, method, status, reason in (
+            (f"{STATE}/watch.seen/{'x' * 40_000}", "GET", 414, "the address is too long"),
+            (f"{STATE}/watch.seen/a", "DELETE", 405, ""),
+            (f"{STATE}/watch.seen?format=arrow", "GET", 503, "too many whole states are being read"),
+        ):
+            caplog.clear()
+            assert fetch(served.url, where, method).status == status
+            [line] = caplog.messages
+            assert line.startswith(f"refused {method} ") and line.endswith(reason)
 
 
 def test_values_of_many_keys_are_bounded_like_those_of_any_reply(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -69,7 +70,7 @@ def test_readers_see_nothing_wrong_while_epochs_are_published_and_servers_die(tm
         while not stop.is_set():
             try:
                 answer = fetch(url, SEEN)
-            except OSError:
+            except (OSError, http.client.HTTPException):  # also one that died in the middle of its answer
                 continue
             if answer.status == 200:
                 check(int(answer.headers["headrace-epoch"]), answer.json, 0, "curl")

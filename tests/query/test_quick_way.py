@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from tests.effort import examples
 from tests.query.kinds import STATES, publish_kinds
 from tests.query.made_store import MadeStore, values
 
-FUZZ = settings(max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(
+    max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 LIMITS = Limits(keys=6, request_bytes=9000)
 LONG = "l" * 200
 
@@ -82,6 +85,14 @@ def make_server(path: Path, access: Access | None = None, limits: Limits = LIMIT
     assert snapshot is not None
     service._swap(snapshot)
     return server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_long_turn() -> Iterator[None]:
+    """There is no loop in which others could have theirs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headrace.query.resp.connection._TURN_S", float("inf"))
+        yield
 
 
 @pytest.fixture(scope="module")

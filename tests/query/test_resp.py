@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -310,7 +311,7 @@ def test_commands_are_listed_with_their_arity_and_keys(client: Any) -> None:
 
 
 def test_commands_are_described(served: Served) -> None:
-    connection = redis.Connection(port=served.port, protocol=3)
+    connection = redis.Connection(port=served.port, protocol=3, socket_timeout=90)
     connection.send_command("COMMAND", "DOCS", "get", "nope")
     docs = connection.read_response()
     assert docs[b"get"][b"summary"] == b"The value of a key."
@@ -322,7 +323,7 @@ def test_commands_are_described(served: Served) -> None:
 
 @pytest.mark.parametrize("name", ["COMMAND", "CLIENT", "CONFIG", "PUBSUB"])
 def test_errors_of_subcommands_point_to_help_that_is_there(served: Served, name: str) -> None:
-    connection = redis.Connection(port=served.port)
+    connection = redis.Connection(port=served.port, socket_timeout=90)
     connection.send_command(name, "NOPE")
     with pytest.raises(redis.ResponseError, match=f"Try {name} HELP"):
         connection.read_response()
@@ -357,7 +358,7 @@ def test_clients_name_themselves(served: Served) -> None:
 
 
 def test_reset_and_quit_end_what_they_say(served: Served) -> None:
-    connection = redis.Connection(port=served.port)
+    connection = redis.Connection(port=served.port, socket_timeout=90)
     for words, answer in [
         (("SELECT", 1), b"OK"),
         (("RESET",), b"RESET"),
@@ -423,11 +424,19 @@ def test_a_transaction_with_a_mistake_in_it_is_refused(client: Any) -> None:
 
 
 def test_until_something_is_published_readers_are_told_to_wait(store_path: Path) -> None:
-    with Served(store_path) as served, redis.Redis(port=served.port, retry=None) as client:
+    with Served(store_path) as served, redis.Redis(port=served.port, retry=None, socket_timeout=90) as client:
         assert client.ping()
         with pytest.raises(redis.BusyLoadingError):
             client.get("count.views:a")
         assert client.info("persistence")["loading"] == 1
+        with client.pipeline() as pipeline:
+            pipeline.get("count.views:a").hgetall("fraud.shops:c1").exists("count.views:a")
+            with pytest.raises(redis.BusyLoadingError):
+                pipeline.execute()
+        with socket.create_connection(("127.0.0.1", served.port)) as plain:
+            plain.sendall(b"MULTI\r\nPING\r\nGET count.views:a\r\nEXEC\r\nQUIT\r\n")
+            told = [line.partition(b" ")[0] for line in plain.makefile("rb").read().splitlines()]
+            assert told == [b"+OK", b"+QUEUED", b"-LOADING", b"-EXECABORT", b"+OK"]
         made = MadeStore(store_path)
         with pytest.raises(redis.BusyLoadingError):
             client.get("count.views:a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import redis
 
 from headrace.query.access import Limits, add_user
+from headrace.query.patterns import Pattern
 from tests.query.made_store import MadeStore, maps, values
 from tests.query.served import Served
 
@@ -98,7 +100,7 @@ def test_messages_come_in_the_form_that_was_chosen(served: Served, made: MadeSto
 
 
 def test_only_pings_and_subscriptions_go_while_listening_in_the_second_version(served: Served) -> None:
-    connection = redis.Connection(port=served.port, protocol=2)
+    connection = redis.Connection(port=served.port, protocol=2, socket_timeout=90)
     connection.send_command("SUBSCRIBE", "count.views:a")
     assert connection.read_response() == [b"subscribe", b"count.views:a", 1]
     connection.send_command("GET", "count.views:a")
@@ -177,3 +179,64 @@ def test_epochs_that_come_faster_than_they_are_told_are_told_together(served: Se
         found.append(messages(listener, 1)[0][2])
     assert found == sorted(found)
     listener.close()
+
+
+def test_a_client_listens_to_many_channels_and_few_patterns(served: Served) -> None:
+    with redis.Redis(port=served.port, socket_timeout=90) as client:
+        listener = client.pubsub()
+        listener.psubscribe(*(f"count.views:*{i}" for i in range(100)))
+        listener.subscribe(*(f"count.views:{i}" for i in range(5000)))
+        served.until(lambda: len(served.resp.channels.exact) == 5000 and len(served.resp.channels.patterns) == 100)
+        for names, reason in (
+            ([f"*{i}" for i in range(101)], "a client may listen to 100 patterns"),
+            ([f"*{i}" + "x" * 1000 for i in range(9)], "all patterns of a client have at most 8192 bytes"),
+        ):
+            with pytest.raises(redis.ResponseError, match=reason):
+                client.execute_command("PSUBSCRIBE", *names)
+        with pytest.raises(redis.ResponseError, match="the name of a channel has at most 1024 bytes"):
+            client.execute_command("SUBSCRIBE", "x" * 1025)
+        large = client.pubsub()
+        for start in range(0, 9000, 3000):
+            large.subscribe(*(f"{i}" + "x" * 1000 for i in range(start, start + 3000)))
+        with pytest.raises(redis.ResponseError, match="all channels of a client have at most 8388608 bytes"):
+            while True:
+                large.get_message(timeout=60)
+        large.close()
+        # The same name over and over is one name.
+        again = client.pubsub()
+        again.psubscribe(*["count.views:*"] * 500)
+        served.until(lambda: len(served.resp.channels.patterns) == 101)
+
+
+def test_others_are_answered_while_keys_are_held_against_many_patterns(
+    served: Served, made: MadeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = most = 0
+    matches = Pattern.matches
+
+    def counted(pattern: Pattern, text: str) -> bool:
+        nonlocal held
+        held += 1
+        return matches(pattern, text)
+
+    async def look() -> None:
+        """Has its turn whenever others have."""
+        nonlocal most
+        while held < 3 * 100 * 500:
+            before = held
+            await asyncio.sleep(0)
+            most = max(most, held - before)
+
+    listeners = [redis.Redis(port=served.port, socket_timeout=90).pubsub() for _ in range(3)]
+    for number, listener in enumerate(listeners):
+        listener.psubscribe(*(f"count.views:*{number}-{i}" for i in range(100)))
+    served.until(lambda: len(served.resp.channels.patterns) == 300)
+    monkeypatch.setattr(Pattern, "matches", counted)
+    looking = asyncio.run_coroutine_threadsafe(look(), served.loop)
+    made.epoch({"count": [values("views", [(f"k{i}", 1) for i in range(499)] + [("last-0-7", 1)])]})
+    looking.result(90)
+    # All of a slice of keys against all patterns would be 76,800.
+    assert 0 < most < 10_000
+    assert messages(listeners[0], 1) == [("pmessage", "count.views:last-0-7", 1)]
+    for listener in listeners:
+        listener.close()

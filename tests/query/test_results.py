@@ -155,7 +155,7 @@ def test_windows_without_an_end_and_reduced_ones_show_what_they_hold(store_path:
         h.push(read, *sales(h))
         h.epoch(watermark="12:00:01")
         store = Store(h.store)
-        assert store.state("ever")["mill"] == {"shop": "mill", "all": ["a", "b", "c"]}
+        assert store.state("ever")["mill"] == {"shop": "mill", "all": ["a", "b", "c"], "pane": "early"}
         assert store.state("joined")["mill"]["item"] == "abc"
         assert store.state("joined", Sale)["mill"].item == "abc"
         assert [(info.address, info.kind) for info in store.states()] == [("ever", "windows"), ("joined", "windows")]

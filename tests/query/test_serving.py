@@ -1,4 +1,4 @@
-"""A server as a process: how it starts, what it says, how it ends, several on one port, and one beside a job."""
+"""A server as a process: how it starts, what it says, how it ends, and several on one port."""
 
 from __future__ import annotations
 
@@ -23,14 +23,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from headrace.dataflow.settings import Settings, load_settings
-from headrace.errors import SettingsError
-from headrace.foreground import serving_beside
 from headrace.query.serving import Options, bind
 from tests.cli.calling import call
 from tests.query.kinds import make_kinds, publish_kinds
 from tests.query.made_store import MadeStore, values
-from tests.services import free_port
 
 SOURCES = str(Path(__file__).resolve().parents[2] / "src")
 
@@ -261,65 +257,6 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-# --- beside a job
-
-
-def test_a_server_beside_a_job_answers_while_it_runs_and_ends_with_it(store_path: Path) -> None:
-    port, said = free_port(), []
-    settings = Settings(store=str(store_path), serve=port)
-    with serving_beside(settings, said.append):
-        made = make_kinds(store_path)
-        wait_until(lambda: said)
-        assert said[0].startswith(f"state is served: redis-cli -p {port} ")
-        with connect(port) as client:
-            assert client.get("count.views:a") == b"1"
-            made.epoch({"count": [values("views", [("a", 2)])]})
-            assert client.execute_command("HEADRACE.WAIT", 1, 60_000) == 1
-            assert client.get("count.views:a") == b"2"
-    assert not listening(port)
-
-
-def test_a_busy_port_stops_the_job_before_it_starts(store_path: Path) -> None:
-    with bind("127.0.0.1", 0) as taken:
-        taken.listen()
-        settings = Settings(store=str(store_path), serve=taken.getsockname()[1])
-        with pytest.raises(SettingsError, match="is in use"), serving_beside(settings, print):
-            pass
-
-
-def test_a_job_without_a_server_starts_none(store_path: Path) -> None:
-    before = threading.active_count()
-    with serving_beside(Settings(store=str(store_path)), print):
-        assert threading.active_count() == before
-
-
-@pytest.mark.parametrize(
-    ("told", "place"),
-    [
-        (False, None), ("", None), ("false", None), (True, ("127.0.0.1", 6399)), ("true", ("127.0.0.1", 6399)),
-        (7000, ("127.0.0.1", 7000)), ("7000", ("127.0.0.1", 7000)), ("0.0.0.0:7000", ("0.0.0.0", 7000)),
-        ("[::1]:7000", ("::1", 7000)),
-    ],
-)  # fmt: skip
-def test_the_setting_serve_tells_where(told: Any, place: tuple[str, int] | None, tmp_path: Path) -> None:
-    assert load_settings("app", {"serve": told}, environment={}, folder=tmp_path).serve_at == place
-    (tmp_path / "headrace.toml").write_text(f"serve = {json.dumps(told)}\n")
-    assert load_settings("app", environment={}, folder=tmp_path).serve_at == place
-    assert load_settings("app", environment={"HEADRACE_SERVE": str(told)}, folder=tmp_path).serve_at == place
-
-
-@pytest.mark.parametrize("told", ["here", "localhost:", "70000", -1])
-def test_a_setting_that_is_no_place_is_refused(told: Any, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="'serve' has the wrong form"):
-        load_settings("app", {"serve": told}, environment={}, folder=tmp_path)
-
-
-@pytest.mark.parametrize("words", [["--serve"], ["--serve", "7000"], ["--serve=7000"], ["--serve", "0.0.0.0:7000"]])
-def test_run_takes_serve_alone_or_with_a_port(words: list[str]) -> None:
-    done = call("run", "no_such_file.py", *words, "--plain")
-    assert "there is no such file" in done.stderr
 
 
 # --- what is loaded

@@ -26,6 +26,8 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
     """With results: names of the columns that hold the key, part by part."""
     archive: Archive | None = None
     """Of windows: where they go when they are closed."""
+    pane: bool = False
+    """Of windows: whether results say if they come before, at or after the end of theirs."""
 
 
 @dataclass(frozen=True)

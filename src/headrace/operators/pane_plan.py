@@ -71,6 +71,10 @@ class PanePlan:
         self.key_fields = info.key_fields
         self.marked = isinstance(spec.fire, Periodic)
         self.tells_late = spec.allow_late_us > 0
+        # Of equal ones the older counts where a row is chosen by another column; and marks say which rows are older.
+        self.merges_in_any_order = not (self.marked and spec.discard) and all(
+            getattr(agg, "by", None) is None for agg in spec.aggs.values()
+        )
         mark = [merge_field(MARK, pa.int64(), SINCE if spec.discard else MAX)] if self.marked else []
         seen = [merge_field(SEEN, pa.int64(), MAX)] if self.tells_late else []
         fields = [field for agg in found for field in agg.fields]
@@ -81,6 +85,8 @@ class PanePlan:
             spec.assigner.offset_us,
             list(info.key_fields),
             {agg.name: [agg.kind, *(field.name for field in agg.fields)] for agg in found},
+            spec.tells_pane(info),
+            _emptied(spec),
         )
         lasts_us = spec.assigner.size_us - 1 + spec.allow_late_us + spec.keep_us
         self.schema = pane_schema(
@@ -154,6 +160,15 @@ class PanePlan:
 
     def _default(self, name: str, count: int) -> pa.Array:
         return self.codec.columns[name].encode([self.codec.defaults.get(name)] * count)
+
+
+def _emptied(spec: WindowSpec) -> str:
+    """When windows that give each row once do so before their end: marks of rows count that, and mean nothing else."""
+    if not spec.discard or spec.fire is None:
+        return ""
+    if isinstance(spec.fire, Periodic):
+        return f"every {spec.fire.every_us} µs of {spec.fire.clock} time"
+    return "with every epoch"
 
 
 def _fit(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -16,7 +16,7 @@ Without users everybody who reaches the server may read; that is why it listens 
 (`check_binding`).
 
 What this module deliberately does not do: speak a protocol. Each of them turns its refusals into its own words and
-tells `audit` of them.
+tells `Access.trail` of them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import logging
 import os
 import re
 import secrets
 import ssl
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -39,14 +38,14 @@ from typing import Any, Final
 import msgspec
 
 from headrace.errors import SettingsError
+from headrace.query.auditing import Trail, log
+from headrace.query.auditing import audit as audit
 
 ID_CHARS: Final = 8
 _PREFIX: Final = "hr_"
 _TOKEN_BYTES: Final = 32
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?\[\]!-]{1,200}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-
-_audit = logging.getLogger("headrace.audit")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +58,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     commands_per_second: int = 0
     """Of one connection; 0: no limit. Users may have limits of their own."""
     reply_bytes: int = 64 * 2**20
-    """Of the values of one GET, MGET or HEADRACE.GET, and of one request for many keys over HTTP; and of messages that
-    wait for a client: more, and it is cut off."""
+    """Of one reply over Redis' protocol, whole transactions included, of a page, and of one request for many keys over
+    HTTP; and of messages that wait for a client: more, and it is cut off."""
     unfinished_s: float = 30.0
     """How long a request may take to arrive, and a client to name itself where it has to."""
     unread_s: float = 60.0
@@ -96,6 +95,12 @@ class User(msgspec.Struct, frozen=True, eq=False, omit_defaults=True):
     def may_read(self, address: str) -> bool:
         return any(fnmatchcase(address, pattern) for pattern in self.states)
 
+    def may_know(self, step: str, addresses: Iterable[str]) -> bool:
+        """Whether it may hear of a step: where it may read a state of it. ``addresses``: of all states there are."""
+        return self.everything or any(
+            self.may_read(address) for address in addresses if address.partition(".")[0] == step
+        )
+
 
 ANYBODY: Final = User("default")
 """Whoever connects where no users are named."""
@@ -105,6 +110,8 @@ class Access:
     """The users of a server. A file that changes is read again; one that has become wrong changes nothing."""
 
     def __init__(self, path: Path | None = None) -> None:
+        self.trail = Trail()
+        """Who was refused what."""
         self._path = path
         self._stamp: tuple[int, int] | None = None
         self._users: dict[str, User] = {}
@@ -142,7 +149,7 @@ class Access:
             self._read(self._path)
         except (SettingsError, OSError) as error:
             self._stamp = _stamp(self._path) if self._path.exists() else None
-            _audit.error("the users of %s stay as they were: %s", self._path, error)
+            log.error("the users of %s stay as they were: %s", self._path, error)
             return False
         return True
 
@@ -176,11 +183,6 @@ class Meter:
             return False
         self._left -= commands
         return True
-
-
-def audit(peer: str, user: str, request: str, reason: str) -> None:
-    """One line for each request that was refused: who, what, why."""
-    _audit.warning("refused %s from %s (user %s): %s", _line(request), peer, user or "-", _line(reason))
 
 
 def make_token() -> tuple[str, Token]:
@@ -304,9 +306,3 @@ def _hash(token: str, salt: str) -> str:
 def _stamp(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_mtime_ns, status.st_size
-
-
-def _line(text: str) -> str:
-    """What a client sent, on one line of bounded length."""
-    clean = "".join(char if char.isprintable() else "?" for char in text[:200])
-    return clean if len(text) <= 200 else clean + "…"

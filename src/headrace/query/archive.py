@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 WINDOW_START: Final = "window_start"
 WINDOW_END: Final = "window_end"
+PANE: Final = "pane"
+ON_TIME: Final = "on_time"
 _ATTEMPTS: Final = 8
 """How often a folder is looked at again when files went into others meanwhile."""
 _FOLDER: Final = "folder"
@@ -44,7 +46,9 @@ Found = dict[Window, dict[str, Any]]
 class ArchivedWindows:
     """The archive of one state, as one epoch knows it. May be asked by several threads."""
 
-    def __init__(self, files: Files, manifest: Manifest, archive: Archive) -> None:
+    def __init__(self, files: Files, manifest: Manifest, archive: Archive, *, tells_pane: bool = False) -> None:
+        """``tells_pane``: whether results say if they came at the end of their window or after it."""
+        self._tells_pane = tells_pane
         self._store = files
         self._archive = archive
         self._timeline, self._epoch = manifest.timeline, manifest.epoch
@@ -159,13 +163,17 @@ class ArchivedWindows:
             keys = encode_columns([batch.column(name) for name in archive.key]).to_pylist()
         else:
             keys = [NULL_KEY] * batch.num_rows
-        there = [each for each in archive.results if each in batch.schema.names]
+        results = (*archive.results, PANE) if self._tells_pane else archive.results
+        there = [each for each in results if each in batch.schema.names]
         names = [*archive.key, WINDOW_START, WINDOW_END, *there]
         columns = [plain_values(batch.column(name)) for name in names]
         epochs = batch.column(EPOCH).to_pylist()
         for found, epoch, row in zip(keys, epochs, zip(*columns)):
             if found == key:
                 made = dict(zip(names, row))
+                if self._tells_pane:
+                    # An earlier program did not tell it.
+                    made.setdefault(PANE, ON_TIME)
                 yield epoch, Window(made[WINDOW_START], made[WINDOW_END]), made
 
 
@@ -174,7 +182,7 @@ def open_archived(files: Files, manifest: Manifest, step: str, table: str) -> Ar
     declared = manifest.states.get(step, {}).get(table)
     if declared is None or declared.archive is None:
         return None
-    return ArchivedWindows(files, manifest, declared.archive)
+    return ArchivedWindows(files, manifest, declared.archive, tells_pane=declared.pane)
 
 
 def plain_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:

@@ -7,7 +7,8 @@ epoch is there when all its files are.
 
 Invariants
 - `Follower.snapshot` is replaced whole, and only by one that could be opened to the last file.
-- Epochs only grow within a timeline; a new timeline (``--fresh``, a rewind) replaces what was there.
+- Epochs only grow within a timeline; a new timeline (``--fresh``) replaces what was there, and so does another store in
+  the same place: one that was removed and made anew, or restored from an older copy.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.errors import MissingFile, StoreError
 from headrace.query.snapshot import Snapshot
-from headrace.query.store import Store, no_store
+from headrace.query.store import Record, Store, no_store
 from headrace.state import layout
 from headrace.state.manifest import JobState, list_epochs, read_manifest, read_state
 from headrace.state.store import LocalStore
@@ -33,20 +34,30 @@ __all__ = ["Follower", "Snapshot", "open_replica"]
 
 ATTEMPTS: Final = 8
 """How often opening begins again when a sweep was faster."""
-TIMELINE_EVERY_S: Final = 1.0
-"""How often to look whether the store was started over; asking by name costs far less."""
+RECORD_EVERY_S: Final = 1.0
+"""How often to look whether the store was started over or made anew; asking by name costs far less."""
+NEVER: Final = float("-inf")
 _FETCHERS: Final = 8
+
+OnNew = Callable[[Snapshot | None, Snapshot], None]
+"""Called with the snapshot before and a new one, before it takes that one's place. Where it raises, it does not."""
+
+
+class _Known(NamedTuple):
+    """A state and what it is of."""
+
+    state: JobState
+    app: str
+    store_id: str
+    anew: bool = False
+    """Whether it does not continue what was known before in this place."""
 
 
 class Follower:
     """Keeps the newest snapshot of a store. `look` is called by whoever serves, as often as it likes, on one thread."""
 
     def __init__(
-        self,
-        store: Store,
-        *,
-        on_new: Callable[[Snapshot], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, store: Store, *, on_new: OnNew | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store = store
         self._files = store.files
@@ -54,11 +65,13 @@ class Follower:
         self._clock = clock
         self.snapshot: Snapshot | None = None
         """What to answer from; stays while a newer one cannot be opened."""
-        self._known: JobState | None = None
+        self._known: _Known | None = None
+        """What it is of."""
+        self._swept = False
+        """Whether files of a newer epoch were gone: only the newest of all can be opened then."""
         self.newest_epoch = -1
         """The newest epoch seen published, whether its files are here yet or not."""
-        self._timeline = -1
-        self._timeline_seen = -TIMELINE_EVERY_S
+        self._record_seen = NEVER
 
     @property
     def lag_epochs(self) -> int:
@@ -68,19 +81,20 @@ class Follower:
     def look(self) -> Snapshot | None:
         """The newest snapshot, opened if there is a newer one than before; None while nothing is published."""
         for _ in range(ATTEMPTS):
-            state = self._next_state()
-            if state is None:
+            found = self._next()
+            if found is None:
                 return self.snapshot
             try:
-                self._fetch(state)
-                snapshot = Snapshot(self._files, self._store.app, state, self.snapshot)
+                snapshot = self._open(found)
             except MissingFile:
                 # A sweep was faster than this reader: there is a newer epoch by now.
-                self._known = None
+                self._swept = True
                 continue
-            if self._on_new is not None:
-                self._on_new(snapshot)
-            self.snapshot, self._known = snapshot, state
+            except Exception:
+                # The next look has to find it again, however it was found.
+                self._record_seen = NEVER
+                raise
+            self.snapshot, self._known, self._swept = snapshot, found, False
             return snapshot
         raise StoreError(
             "files vanish faster than they can be opened",
@@ -88,50 +102,80 @@ class Follower:
             next_move="run the job with a larger `retain`, or give the replica a faster way to the store",
         )
 
-    def _next_state(self) -> JobState | None:
-        """The state of the newest epoch if it is newer than the snapshot."""
+    def _open(self, found: _Known) -> Snapshot:
+        self._fetch(found.state)
+        snapshot = Snapshot(self._files, found.app, found.state, self.snapshot, anew=found.anew)
+        if self._on_new is not None:
+            self._on_new(self.snapshot, snapshot)
+        return snapshot
+
+    def _next(self) -> _Known | None:
+        """The newest epoch if it is newer than the snapshot."""
         known = self._known
-        if known is None:
-            return self._newest(self._look_at_timeline())
-        epoch = known.epoch + 1
-        timeline = known.manifest.timeline
+        if known is None or self._swept:
+            return self._newest()
+        state = known.state
+        timeline, epoch = state.manifest.timeline, state.epoch + 1
         if not self._files.exists(layout.manifest(timeline, epoch)):
-            self.newest_epoch = known.epoch
-            if self._clock() - self._timeline_seen < TIMELINE_EVERY_S:
+            self.newest_epoch = state.epoch
+            if self._clock() - self._record_seen < RECORD_EVERY_S:
                 return None
-            return None if self._look_at_timeline() == timeline else self._newest(self._timeline)
+            return self._newest() if self._has_moved(known) else None
         try:
             while self._files.exists(layout.manifest(timeline, epoch)):
                 manifest = read_manifest(self._files, timeline, epoch)
-                if manifest.parent != known.manifest.nonce:
-                    return self._newest(timeline)
-                known = known.followed_by(manifest)
+                if manifest.parent != state.manifest.nonce:
+                    return self._newest(continues=False)
+                state = state.followed_by(manifest)
                 self.newest_epoch = epoch
                 epoch += 1
         except MissingFile:
-            return self._newest(self._look_at_timeline())
-        return known
+            return self._newest()
+        return known._replace(state=state, anew=False)
 
-    def _look_at_timeline(self) -> int:
-        self._timeline = self._store.timeline
-        self._timeline_seen = self._clock()
-        return self._timeline
+    def _has_moved(self, known: _Known) -> bool:
+        """Whether what comes next cannot be found by the name of the next manifest."""
+        record = self._read_record()
+        manifest = known.state.manifest
+        if (record.query, record.timeline) != (known.store_id, manifest.timeline):
+            return True
+        # The newest manifest is never swept: there are others by now, or another store is in this place.
+        return not self._files.exists(layout.manifest(manifest.timeline, manifest.epoch))
 
-    def _newest(self, timeline: int) -> JobState | None:
-        epochs = list_epochs(self._files, timeline)
+    def _read_record(self) -> Record:
+        record = self._store._record()
+        self._record_seen = self._clock()
+        return record
+
+    def _newest(self, *, continues: bool = True) -> _Known | None:
+        """The newest epoch of all. ``continues``: whether it may be of the same line of epochs as what is known."""
+        # Before anything else: should the store be made anew in between, the next look at its record tells.
+        record = self._read_record()
+        epochs = list_epochs(self._files, record.timeline)
         if not epochs:
             return None
         self.newest_epoch = epochs[-1]
         try:
-            return read_state(self._files, timeline, epochs[-1])
+            state = read_state(self._files, record.timeline, epochs[-1])
         except MissingFile:
             return None
+        known = self._known
+        if known is None:
+            return _Known(state, record.app, record.query)
+        before, manifest = known.state.manifest, state.manifest
+        continues = continues and record.query == known.store_id
+        place, known_place = (manifest.timeline, manifest.epoch), (before.timeline, before.epoch)
+        if continues and place == known_place and manifest.nonce == before.nonce:
+            self._swept = False
+            return None
+        return _Known(state, record.app, record.query, anew=not (continues and place > known_place))
 
     def _fetch(self, state: JobState) -> None:
         """Fetches what a remote store has and this machine has not, several files at a time."""
         if isinstance(self._files, LocalStore):
             return
-        before = set() if self._known is None else {ref.file for refs in self._known.runs.values() for ref in refs}
+        known = {} if self._known is None else self._known.state.runs
+        before = {ref.file for refs in known.values() for ref in refs}
         wanted = {ref.file: ref.crc for refs in state.runs.values() for ref in refs if ref.file not in before}
         wanted.pop("", None)
         if len(wanted) > 1:

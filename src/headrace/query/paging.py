@@ -1,18 +1,20 @@
 """All keys of a state, page by page, in the order of their hashes: stable across epochs, and never all at once.
 
 A page is a range of hashes, so the next one begins at a hash whatever has been published in between: a key that was
-there all the time is given exactly once. Ranges are as wide as the number of stored rows suggests; a page may hold more
-or fewer keys than asked for.
+there all the time is given exactly once. Ranges are as wide as the number of stored rows suggests, and wider where
+those turn out to be dead (deleted, expired, replaced by newer ones). A page may hold more or fewer keys than asked for,
+and none at all: it costs no more than so many rows, however few of them are keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.model.keys import hash_key
 from headrace.state.format import PANES, VALUE
 from headrace.state.merge import drop_dead, drop_expired, merge_views
 from headrace.state.pane_lookup import PaneRange, find_pieces
@@ -29,6 +31,14 @@ _SAMPLED: Final = 64
 """One part in so many is counted."""
 _FEW_ROWS: Final = 512
 """States this small are one page, and smaller steps through slices of windows would cost more than they save."""
+MOST_ROWS: Final = 16_384
+"""So many stored rows are looked at for one page of few keys, and …"""
+_ROWS_PER_KEY: Final = 4
+"""… so many times the number of keys for one of many."""
+_STEP_ROWS: Final = 4096
+"""Steps do not grow beyond this many rows: wider ones would cost as much per row, and find more than was asked for."""
+_VALUES_AT_ONCE: Final = 256
+"""So few values are looked up one by one, whatever the state keeps."""
 
 
 class Page(NamedTuple):
@@ -37,6 +47,31 @@ class Page(NamedTuple):
     keys: list[bytes]
     next_hash: int | None
     """Where the walk goes on; None: it is over."""
+    looked_at: int = 0
+    """About how many stored rows it took."""
+
+
+def with_values(
+    page: Page, values: Callable[[Sequence[bytes]], Iterable[bytes | None]], limit_bytes: int
+) -> tuple[list[tuple[bytes, bytes]], int | None]:
+    """The keys of a page with their values until they are larger than a page may be, and where the next one begins.
+
+    ``values`` gives them little by little, so what does not fit any more is at most one value that was made in vain.
+    There is one value at least, however large, or a walk would never come past it.
+    """
+    found: list[tuple[bytes, bytes]] = []
+    size = 0
+    for start in range(0, len(page.keys), _VALUES_AT_ONCE):
+        part = page.keys[start : start + _VALUES_AT_ONCE]
+        for key, value in zip(part, values(part)):
+            if value is None:
+                continue
+            size += len(key) + len(value)
+            # Keys of one hash stand on one page, because the next one begins at a hash.
+            if size > limit_bytes and found and hash_key(key) != hash_key(found[-1][0]):
+                return found, hash_key(key)
+            found.append((key, value))
+    return found, page.next_hash
 
 
 class Walk:
@@ -51,20 +86,24 @@ class Walk:
         self.rows = sum(view.table.rows for view in views)
 
     def page(self, from_hash: int, count: int, wanted: Callable[[bytes], bool] | None = None) -> Page:
-        """At least ``count`` keys are looked at, those that are wanted given."""
+        """At least ``count`` keys are looked at, or as many rows as a page may cost; keys that are wanted are given."""
         found: list[bytes] = []
         seen, low = 0, from_hash
         step = self._step(count)
-        while low < END:
+        widest = max(step, self._width(_STEP_ROWS))
+        last = min(END, from_hash + max(step, self._width(max(MOST_ROWS, count * _ROWS_PER_KEY))))
+        while low < last and seen < count:
             high = min(low + step, END)
             high -= high % ALIGN
             keys = self.keys(low, high - 1)
+            if low > from_hash:
+                # A step that has grown may find many at once, where rows are not dead any more.
+                keys, high = _cut(keys, count - seen, high)
             seen += len(keys)
             found += keys if wanted is None else [key for key in keys if wanted(key)]
             low = high
-            if seen >= count:
-                break
-        return Page(found, low if low < END else None)
+            step = min(2 * step, widest)
+        return Page(found, low if low < END else None, self.rows * (low - from_hash) // END)
 
     def estimate(self) -> int:
         """How many keys there are; exact where there are few."""
@@ -110,5 +149,19 @@ class Walk:
 
     def _step(self, count: int) -> int:
         least = _FEW_ROWS if self._kind == PANES or self.rows <= _FEW_ROWS else 1
-        share = END * max(count, least, 1) // max(self.rows, 1)
+        return self._width(max(count, least))
+
+    def _width(self, rows: int) -> int:
+        """The range of hashes in which there are about so many rows."""
+        share = END * max(rows, 1) // max(self.rows, 1)
         return max(ALIGN, share - share % ALIGN)
+
+
+def _cut(keys: list[bytes], count: int, high: int) -> tuple[list[bytes], int]:
+    """So many keys, or a few more, of those found below a hash; and the hash up to which these are all."""
+    for place in range(count, len(keys)):
+        edge = hash_key(keys[place])
+        edge -= edge % ALIGN
+        if edge > hash_key(keys[place - 1]):
+            return keys[:place], edge
+    return keys, high

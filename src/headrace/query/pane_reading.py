@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.window import Window
+from headrace.query.windows import PANE, SEEN, WINDOW_END, WINDOW_START
 from headrace.state.block import Block
 from headrace.state.pane_results import AVG
 from headrace.state.pane_rules import BESIDE, GREATEST, LATEST, LEAST, MAX, MIN, SINCE, SUM, of_column, rule_of
@@ -30,8 +31,6 @@ from headrace.state.run import RunTable
 if TYPE_CHECKING:
     from headrace.query.windows import WindowView
 
-WINDOW_START: Final = "window_start"
-WINDOW_END: Final = "window_end"
 _CODES: Final[dict[pa.DataType, Any]] = {pa.int64(): "q", pa.float64(): "d"}
 
 Cell = Callable[[int], Any]
@@ -51,6 +50,7 @@ class SliceIndex:
         self._bounds: list[dict[int, tuple[int, int]] | None] = [None] * len(table)
         """Of each batch: start of a slice → its rows."""
         self._cells: dict[tuple[int, str], Cell] = {}
+        """By the number of a batch: two threads may open it at once, and one of its blocks goes again."""
 
     def panes(self, first: int) -> Iterator[int]:
         """The slices that start there or later."""
@@ -60,8 +60,8 @@ class SliceIndex:
             elif entry.last is None or entry.last >= first:
                 yield from (pane for pane in self._bounds_of(number) if pane >= first)
 
-    def find(self, pane: int, hash_: int, key: bytes) -> tuple[Block, int] | None:
-        """The row of a slice and key."""
+    def find(self, pane: int, hash_: int, key: bytes) -> tuple[int, Block, int] | None:
+        """The row of a slice and key: its batch by number, and its place there."""
         firsts = self._firsts
         # A slice may begin at the end of the batch before the first that starts with it.
         for number in range(max(0, bisect_left(firsts, pane) - 1), bisect_right(firsts, pane)):
@@ -74,7 +74,7 @@ class SliceIndex:
             row = bisect_left(hashes, hash_, start, end)
             while row < end and hashes[row] == hash_:
                 if block.keys.equals(row, key):
-                    return block, row
+                    return number, block, row
                 row += 1
         return None
 
@@ -94,11 +94,11 @@ class SliceIndex:
             self._bounds[number] = found
         return found
 
-    def cell(self, block: Block, name: str) -> Cell:
+    def cell(self, number: int, block: Block, name: str) -> Cell:
         """How a column of a batch is read."""
-        found = self._cells.get((id(block), name))
+        found = self._cells.get((number, name))
         if found is None:
-            found = self._cells[id(block), name] = _cell_of(block.batch.column(name))
+            found = self._cells[number, name] = _cell_of(block.batch.column(name))
         return found
 
 
@@ -118,6 +118,7 @@ class PaneReader:
 
     def __init__(self, view: WindowView[Any]) -> None:
         self._about = view.about
+        self._pane_of = view.pane_of if view.about.pane else None
         self._first = view.live.first
         self._views = [(each, slices_of(each.table)) for each in reversed(view.run_views)]
         """Oldest first."""
@@ -165,10 +166,10 @@ class PaneReader:
         rows: list[_RunRow] = []
         for run, (view, index) in enumerate(self._views):
             if view.low <= hash_ <= view.high and (found := index.find(pane, hash_, key)) is not None:
-                block, row = found
+                number, block, row = found
                 names = block.batch.schema.names
                 cells = [
-                    index.cell(block, field.name)(row) if field.name in names else None if field.nullable else 0
+                    index.cell(number, block, field.name)(row) if field.name in names else None if field.nullable else 0
                     for field in self._fields
                 ]
                 rows.append((run, cells))
@@ -206,6 +207,8 @@ class PaneReader:
                 made[name] = None if by is None else held
             else:
                 made[name] = merged[columns[0]]
+        if self._pane_of is not None:
+            made[PANE] = self._pane_of(end, merged.get(SEEN))
         return made
 
 

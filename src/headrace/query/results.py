@@ -44,6 +44,25 @@ ROWS: Final = "rows"
 """How many rows a window holds, where they are kept themselves and only the program knows what they come to."""
 
 
+def fit_result(row: dict[str, Any], into: Any, address: str) -> Any:
+    """A result as the type that was asked for."""
+    try:
+        return msgspec.convert(row, into)
+    except msgspec.ValidationError as error:
+        raise misfit(into, address, str(error)) from error
+
+
+def misfit(into: Any, address: str, found: str) -> StoreError:
+    """The error where results are not what somebody takes them for."""
+    return StoreError(
+        "a result does not fit the type it was asked for as",
+        where=f"state {address}",
+        expected=type_name(into),
+        found=found,
+        next_move="ask for the type of the step's rows, or for none to get plain Python",
+    )
+
+
 class AggregateView(StateView[V]):
     """Results per key of a step that aggregates, as they were when the epoch was published."""
 
@@ -62,7 +81,7 @@ class AggregateView(StateView[V]):
         super().__init__(layers, table, address=address, epoch=epoch, now_us=now_us, key=key)
         self.finisher = Finisher(declared.results, declared.key)
         self._into = value
-        self.tells_pane = PANE in getattr(value, "__struct_fields__", ())
+        self.tells_pane = declared.pane or PANE in getattr(value, "__struct_fields__", ())
         """Whether results say if they come before, at or after the end of their window."""
         self._key_annotation = key
 
@@ -74,18 +93,7 @@ class AggregateView(StateView[V]):
         return self._typed(self.finisher.finish(key, stored, self._key_annotation))
 
     def _typed(self, row: dict[str, Any]) -> Any:
-        if self._into is None or self._into is Any:
-            return row
-        try:
-            return msgspec.convert(row, self._into)
-        except msgspec.ValidationError as error:
-            raise StoreError(
-                "a result does not fit the type it was asked for as",
-                where=f"state {self.address}",
-                expected=type_name(self._into),
-                found=str(error),
-                next_move="ask for the type of the step's rows, or for none to get plain Python",
-            ) from error
+        return row if self._into is None or self._into is Any else fit_result(row, self._into, self.address)
 
     def _find(self, key: bytes) -> Any:
         stored = super()._find(key)
@@ -150,7 +158,7 @@ class HeldWindowsView(AggregateView[V]):
         if start > MIN_TIME and end < MAX_TIME:
             row |= {WINDOW_START: start, WINDOW_END: end}
         row |= made
-        if self.tells_pane:
+        if self.tells_pane and PANE not in row:
             early = self._now_us is None or end - 1 > self._now_us
             row[PANE] = "early" if early else "late" if held.get("!late") else "on_time"
         return row if self.finisher.tells else {**row, ROWS: held["!size"]}

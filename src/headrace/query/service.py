@@ -4,7 +4,7 @@ A thread looks for new epochs, opens their files and warms what readers will tou
 reference. So a request never waits for a file, and all that a request sees is of the one snapshot it began with.
 
 Invariants
-- `Service.snapshot` changes on the event loop only, and its version never goes back.
+- `Service.snapshot` changes on the event loop only, and never goes back within a line of epochs.
 - Trouble with the store never ends serving: the last snapshot is answered from while it lasts, and `trouble` says why
   it grows older.
 """
@@ -110,7 +110,10 @@ class Service:
         self._listeners.append(listener)
 
     def prepare_with(self, preparer: Listener) -> None:
-        """Calls it with every new snapshot before it is answered from, on the thread that opened it."""
+        """Calls it with every new snapshot before it is answered from, on the thread that opened it.
+
+        Where something fails, what was prepared is given up and prepared once more, from the same snapshot before.
+        """
         self._preparers.append(preparer)
 
     # --- waiting
@@ -197,14 +200,19 @@ class Service:
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._follower is None:
-            self._follower = Follower(self._open_store())
-        before = self._follower.snapshot
-        snapshot = self._follower.look()
-        if snapshot is not None and snapshot is not before:
-            snapshot.warm(WARM_ROWS)
-            for preparer in self._preparers:
-                preparer(before, snapshot)
-            loop.call_soon_threadsafe(self._swap, snapshot)
+            self._follower = Follower(self._open_store(), on_new=lambda *pair: self._hand_over(loop, *pair))
+        self._follower.look()
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop, before: Snapshot | None, snapshot: Snapshot) -> None:
+        """Makes a new snapshot ready and lets it be answered from.
+
+        Where that fails the follower still has the one before: the next look opens the epoch once more, whatever is
+        prepared then is told from what was handed over last, and there is trouble until it succeeds.
+        """
+        snapshot.warm(WARM_ROWS)
+        for preparer in self._preparers:
+            preparer(before, snapshot)
+        loop.call_soon_threadsafe(self._swap, snapshot)
 
     def _retry(self, pause: float) -> float:
         if self.snapshot is None:
@@ -224,7 +232,7 @@ class Service:
 
     def _swap(self, snapshot: Snapshot) -> None:
         before = self.snapshot
-        if before is not None and snapshot.version <= before.version:
+        if before is not None and not snapshot.is_newer_than(before):
             return
         self.snapshot = snapshot
         for listener in self._listeners:

@@ -20,6 +20,8 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Coroutine
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,6 +45,8 @@ LOOPBACK: Final = "127.0.0.1"
 FIRST_LOOK_S: Final = 5.0
 """So long a server that starts waits for the store before it lets anybody in. A browser whose stream of changes is
 answered with an error, as before the first epoch, does not try again; one that is not let in does."""
+_ANY: Final = ("0.0.0.0", "::")
+"""Every address of the machine: from here, the loopback answers for it."""
 _GC: Final = (50_000, 50, 50)
 """Answers make no garbage that has to be looked for; looking often would only hold everybody up."""
 _SWITCH_S: Final = 0.001
@@ -93,8 +97,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Store(self.store)
 
 
-def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A socket that nobody else has; ``shared``: with others of ours that say the same."""
+def bind(host: str, port: int, *, shared: bool = False, flag: str = "--port") -> socket.socket:
+    """A socket that nobody else has; ``shared``: with others of ours that say the same. ``flag`` chooses another."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -102,27 +106,45 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         made.bind((host, port))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         made.close()
-        if error.errno == errno.EADDRINUSE:
-            raise SettingsError(
-                f"the port {port} is in use",
-                where=f"{host}:{port}",
-                found="another server listens there",
-                next_move=f"end it, or choose another port: --port {port + 1}",
-            ) from None
-        raise SettingsError(
-            "the address cannot be listened on", where=f"{host}:{port}", found=f"{type(error).__name__}: {error}"
-        ) from None
+        raise refused(error, host, port, flag) from None
     return made
 
 
-def serve(options: Options, tell: Tell) -> None:
-    """Serves until SIGINT or SIGTERM."""
+def refused(error: OSError | OverflowError, host: str, port: int, flag: str) -> SettingsError:
+    """Why a port cannot be had, and the way out."""
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return SettingsError(
+            f"the port {port} is in use",
+            where=f"{host}:{port}",
+            found="another server has it",
+            next_move=f"end that one, or choose another port: {flag} {port + 1}",
+        )
+    return SettingsError(
+        "the address cannot be listened on", where=f"{host}:{port}", found=f"{type(error).__name__}: {error}"
+    )
+
+
+def speaks_http() -> bool:
+    """Whether the packages for HTTP are installed; loads none of them."""
+    return all(find_spec(name) is not None for name in ("starlette", "uvicorn", "h11"))
+
+
+def check_startable(options: Options) -> None:
+    """Refuses what no server could be started with, before one is: files that cannot be used, packages that are not."""
     options.check()
     options.tls()
     if options.users is not None:
         Access(Path(options.users))
+    if options.http_port is not None and not speaks_http():
+        with _needs_http():
+            import_module("headrace.query.http")
+
+
+def serve(options: Options, tell: Tell) -> None:
+    """Serves until SIGINT or SIGTERM."""
+    check_startable(options)
     if options.processes > 1:
         from headrace.query.processes import serve_together
 
@@ -159,7 +181,7 @@ async def serve_alone(options: Options, tell: Tell, stop: asyncio.Event, *, shar
     ports = {"port": listener.getsockname()[1]}
     http: socket.socket | None = None
     if options.http_port is not None:
-        http = bind(options.bind, options.http_port, shared=shared)
+        http = bind(options.bind, options.http_port, shared=shared, flag="--http-port")
         ports["http_port"] = http.getsockname()[1]
     first = _First(options, ports, tell)
     service.listen(first)
@@ -203,14 +225,18 @@ def make_service(options: Options) -> Service:
 async def _start_http(
     options: Options, service: Service, listener: socket.socket, tls: ssl.SSLContext | None
 ) -> Callable[[], Coroutine[Any, Any, None]]:
-    with package("uvicorn or starlette", extra="serve", where="--http-port", instead="which serves HTTP"):
+    with _needs_http():
         from headrace.query.http import HttpApp, HttpServer
     # Who asks for no token must not answer to names that a web page can make point here.
     hosts = None if not service.access.open or not is_loopback(options.bind) else (options.bind,)
     app = HttpApp([service], origins=options.origins, hosts=hosts)
-    server = HttpServer(app, connections=options.limits.connections, tls=tls)
+    server = HttpServer(app, connections=options.limits.connections, tls=tls, crowded=app.crowded)
     await server.start(listener)
     return server.stop
+
+
+def _needs_http() -> contextlib.AbstractContextManager[None]:
+    return package("uvicorn or starlette", extra="serve", where="--http-port", instead="which serves HTTP")
 
 
 class _First:
@@ -246,24 +272,34 @@ class _First:
 
 
 def what_works(options: Options, ports: dict[str, int], snapshot: Snapshot) -> list[str]:
-    """Commands that a person can try now, with a key that is there."""
-    host = "" if options.bind == LOOPBACK else f" -h {options.bind}"
-    secure = " --tls --insecure" if options.tls_cert else ""
-    token = " -a TOKEN" if options.users else ""
+    """Commands that a person can try now, with a key that is there; where users are asked for, TOKEN is theirs."""
+    redis, http, path = _redis_cli(options, ports["port"]), "", f"v1/jobs/{snapshot.app}"
+    if "http_port" in ports:
+        http = f"{_curl(options, ports['http_port'])}/{path}"
     for address, table in snapshot.tables().items():
         page = table.page(0, 1)
         if page.keys:
-            key = f"{address}:{table.text(page.keys[0])}"
+            text = table.text(page.keys[0])
             asking = {"map": "HGETALL {}", "list": "LRANGE {} 0 -1", "timers": "LRANGE {} 0 -1"}.get(
                 table.kind, "GET {}"
             )
-            works = [f"redis-cli -p {ports['port']}{host}{secure}{token} {asking.format(_quoted(key))}"]
-            if "http_port" in ports:
-                scheme = "https" if options.tls_cert else "http"
-                path = f"v1/jobs/{snapshot.app}/state/{address}/{_escaped(table.text(page.keys[0]))}"
-                works.append(f"curl {scheme}://{options.bind}:{ports['http_port']}/{path}")
-            return works
-    return [f"redis-cli -p {ports['port']}{host}{secure}{token} HEADRACE.INFO"]
+            redis = f"{redis} {asking.format(_quoted(f'{address}:{text}'))}"
+            return [redis, f"{http}/state/{address}/{_escaped(text)}"] if http else [redis]
+    return [f"{redis} HEADRACE.INFO", *([http] if http else [])]
+
+
+def _redis_cli(options: Options, port: int) -> str:
+    host = "" if options.bind in (LOOPBACK, *_ANY) else f" -h {options.bind}"
+    secure = " --tls --insecure" if options.tls_cert else ""
+    token = " -a TOKEN" if options.users else ""
+    return f"redis-cli -p {port}{host}{secure}{token}"
+
+
+def _curl(options: Options, port: int) -> str:
+    host = LOOPBACK if options.bind in _ANY else f"[{options.bind}]" if ":" in options.bind else options.bind
+    secure = " -k" if options.tls_cert else ""
+    token = " -H 'Authorization: Bearer TOKEN'" if options.users else ""
+    return f"curl{secure}{token} {'https' if options.tls_cert else 'http'}://{host}:{port}"
 
 
 def _quoted(word: str) -> str:

@@ -40,18 +40,25 @@ _OFFSETS_HEADER_LINES: Final = 2
 class Snapshot:
     """One published epoch of a job, opened for reading."""
 
-    def __init__(self, files: Files, app: str, state: JobState, before: Snapshot | None = None) -> None:
-        """``before``: an older snapshot, whose open runs are taken over where a step has not changed."""
+    def __init__(
+        self, files: Files, app: str, state: JobState, before: Snapshot | None = None, *, anew: bool = False
+    ) -> None:
+        """``before``: an older snapshot, whose open runs are taken over where a step has not changed.
+
+        ``anew``: another store is in the place of that one's, so nothing is, and whatever it counts is newer.
+        """
         self.app = app
         self.state = state
         self.epoch = state.epoch
         self.timeline = state.manifest.timeline
+        self.line: tuple[int, int] = (0 if before is None else before.line[0] + anew, self.timeline)
+        """The line of epochs it is of: grows when the store is started over, or made anew. Known in this process."""
         self.published_us = state.manifest.clock_us
         """Wall clock of the epoch, as the job gave it."""
         self._files = files
         self._runs: dict[object, Run] = {}
         """Every run of the epoch. They are held here and nowhere else: what no snapshot needs any more is let go."""
-        self._layers = {step: self._open_layers(step, before) for step in self._steps()}
+        self._layers = {step: self._open_layers(step, None if anew else before) for step in self._steps()}
         self._tables: dict[str, Table] = {}
         self._named = dict(self._name_tables())
 
@@ -60,8 +67,12 @@ class Snapshot:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Grows with everything that is published, also when a store is started over."""
+        """Grows with everything that is published, also when a store is started over; not when it is made anew."""
         return self.timeline, self.epoch
+
+    def is_newer_than(self, other: Snapshot) -> bool:
+        """Whether it comes behind another one in the same process, whatever happened to the store in between."""
+        return (self.line, self.epoch) > (other.line, other.epoch)
 
     @property
     def files(self) -> Files:
@@ -103,6 +114,11 @@ class Snapshot:
             self._tables[address] = table
         return table
 
+    def declared(self, address: str) -> tuple[str, str, DeclaredState | None]:
+        """The step and table behind an address, and what the program declares of it: how what is stored is told."""
+        step, name = self._named[address]
+        return step, name, self.state.manifest.states.get(step, {}).get(name)
+
     def tables(self) -> dict[str, Table]:
         """Every state by its address."""
         return {address: table for address in self.addresses if (table := self.table(address)) is not None}
@@ -118,7 +134,7 @@ class Snapshot:
         Without ``since`` that is what this very epoch changed; with it, everything since that snapshot. A key may come
         more than once. Windows that ended and values that expired have not changed: nobody wrote them.
         """
-        if since is not None and since.timeline != self.timeline:
+        if since is not None and since.line != self.line:
             since = None
         for step, layers in self._layers.items():
             fresh, doubtful = self._new_runs(step, since)
@@ -128,7 +144,7 @@ class Snapshot:
                 yield address, [key for key in keys if self._differs(address, key, since)]
 
     def changed_rows(self, since: Snapshot) -> int:
-        """At least as many rows as changed since a snapshot of the same timeline; costs nothing to tell."""
+        """At least as many rows as changed since a snapshot of the same line; costs nothing to tell."""
         runs = (run for step in self._layers for new in self._new_runs(step, since) for run in new)
         return sum(run.rows for run in runs)
 
@@ -146,7 +162,7 @@ class Snapshot:
         for ref in refs:
             known = None if before is None else before._runs.get(_identity(ref))
             self._runs[_identity(ref)] = known or open_ref(self._files, ref, cached=False)
-        if before is not None and before.timeline == self.timeline and step in before._layers:
+        if before is not None and before.line == self.line and step in before._layers:
             same = runs_of(before.state, step) == refs
             if same and before.state.manifest.states.get(step, {}) == declared:
                 return before._layers[step]

@@ -56,12 +56,14 @@ class StateInfo(NamedTuple):
         return f"{self.step}.{self.state}" if self.state else self.step
 
 
-class _Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True):
     """What a reader needs of the record that the job wrote when the store was made."""
 
     app: str
     key_groups: int
     timeline: int = 0
+    query: str = ""
+    """Holds an id of the store: tells it from others that are in its place before or after it."""
 
 
 class Store:
@@ -232,9 +234,9 @@ class Store:
 
     # --- reading what the newest manifest says
 
-    def _record(self) -> _Record:
+    def _record(self) -> Record:
         try:
-            return msgspec.json.decode(self._files.read(layout.STORE_RECORD), type=_Record)
+            return msgspec.json.decode(self._files.read(layout.STORE_RECORD), type=Record)
         except MissingFile:
             raise no_store(self.url) from None
         except msgspec.DecodeError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from typing_extensions import TypeVar
@@ -20,6 +19,7 @@ from headrace.model.record import Record
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.window import Window
 from headrace.query.ranges import EVERYTHING, Moment, between, moment_us, read_range
+from headrace.query.results import fit_result, misfit
 from headrace.query.shape import Kind
 from headrace.query.view import StateView
 from headrace.state.pane_lookup import PaneRange, distinct_panes, find_pieces, find_row
@@ -80,6 +80,7 @@ class WindowView(StateView[V]):
         self._schema = views[0].table.schema if views else _NO_SCHEMA
         self._views = [view for view in views if spans_of(view.table.schema) == spans_of(self._schema)]
         self._about = parse_about(read_about(self._schema))
+        self._tells_pane = self._about.pane or (self._codec is not None and PANE in self._codec.columns)
         self._now_us = clocks[clock_of(self._schema)]
         self._first = first_live_pane(self._schema, self._now_us)
         self._live = PaneRange(self._first, MAX_TIME)
@@ -125,7 +126,7 @@ class WindowView(StateView[V]):
         return dict(page.windows)
 
     def _typed(self, row: dict[str, Any]) -> Any:
-        return row if self._codec is None else msgspec.convert(row, self._value_type)
+        return row if self._codec is None else fit_result(row, self._value_type, self.address)
 
     # --- by key
 
@@ -224,6 +225,8 @@ class WindowView(StateView[V]):
         made: dict[str, pa.Array] = {name: pa.array(part) for name, part in zip(names, parts)}
         made |= {WINDOW_START: _times(starts), WINDOW_END: _times(ends)}
         made |= read_results(merged, self._about.results)
+        if self._tells_pane and PANE not in made:
+            made[PANE] = self._panes(merged)
         return pa.RecordBatch.from_pydict(made)
 
     def _bounds(self, merged: pa.RecordBatch) -> tuple[list[int], list[int]]:
@@ -235,8 +238,6 @@ class WindowView(StateView[V]):
         columns = self._columns(merged)
         starts, ends = self._bounds(merged)
         windows = [Window(start, end) for start, end in zip(starts, ends)]  # type: ignore[arg-type]
-        if self._codec is not None and PANE in self._codec.columns:
-            columns = columns.append_column(PANE, self._panes(merged))
         yield from zip(merged.column("key").to_pylist(), windows, self._values(columns))
 
     def _panes(self, merged: pa.RecordBatch) -> pa.Array:
@@ -245,13 +246,23 @@ class WindowView(StateView[V]):
         late = np.zeros(len(ends), bool)
         if SEEN in merged.schema.names:
             late = merged.column(SEEN).fill_null(MIN_TIME).to_numpy(zero_copy_only=False) >= ends
-        return pa.array(np.where(ends > self._now_us, "early", np.where(late, "late", "on_time")).tolist())
+        told = np.where(ends > self._now_us, "early", np.where(late, "late", "on_time")).tolist()
+        return pa.array(told, pa.string())
+
+    def pane_of(self, end_us: int, seen_us: int | None) -> str:
+        """The same of one window. ``seen_us``: how far time had come when its newest row came, if that is noted."""
+        if self._now_us is None or end_us - 1 > self._now_us:
+            return "early"
+        return "on_time" if seen_us is None or seen_us < end_us - 1 else "late"
 
     def _values(self, columns: pa.RecordBatch) -> list[Any]:
         codec = self._codec
         if codec is None:
             plain = [_plain(column) for column in columns.columns]
             return [dict(zip(columns.schema.names, row)) for row in zip(*plain)]
+        missing = [name for name in codec.required if name not in columns.schema.names]
+        if missing and columns.num_rows:
+            raise misfit(self._value_type, self.address, f"no {' and no '.join(missing)}")
         arrays = []
         for name, column in codec.columns.items():
             if name in columns.schema.names:

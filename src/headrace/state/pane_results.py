@@ -32,12 +32,17 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True):
     """Names of the columns that the key is made of."""
     results: dict[str, list[str]] = {}
     """Name of a result → its kind of aggregate, then the columns it is made of."""
+    pane: bool = False
+    """Whether results say if they come before, at or after the end of their window."""
+    emptied: str = ""
+    """When windows that give each row once are emptied before their end; what is left of them is told by that."""
 
     @property
     def spans(self) -> str:
         """How the windows lie in time, for comparing and for people."""
         every = f" every {self.every_us}" if self.every_us else ""
-        return f"{self.windows} windows of {self.size_us}{every} µs, moved by {self.offset_us}"
+        emptied = f", emptied {self.emptied}" if self.emptied else ""
+        return f"{self.windows} windows of {self.size_us}{every} µs, moved by {self.offset_us}{emptied}"
 
     def start_of(self, end_us: int) -> int:
         """Where the window that ends there begins."""

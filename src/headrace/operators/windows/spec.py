@@ -114,13 +114,21 @@ class WindowSpec(StepSpec):
         """What windows are kept as; a table of slices says it itself."""
         clock = self.assigner.clock if self.assigner.timed else ""
         if self.is_columnar(info):
-            archived = DeclaredState("windows", clock, key=info.key_fields, archive=self.archive)
+            pane = self.tells_pane(info)
+            archived = DeclaredState("windows", clock, key=info.key_fields, archive=self.archive, pane=pane)
             return {} if self.archive is None else {"value": archived}
         results: dict[str, list[Any]] = {}
         if not self.keeps_rows:
             results = describe_results(self.aggs, info.taken[0]) if self.aggs else {"!row": ["row"]}
-        told = DeclaredState("windows", clock, results=results, key=info.key_fields, archive=self.archive)
+        pane = self.tells_pane(info)
+        told = DeclaredState("windows", clock, results=results, key=info.key_fields, archive=self.archive, pane=pane)
         return {"value": told}
+
+    def tells_pane(self, info: StepInfo) -> bool:
+        """Whether results say if they come before, at or after the end of their window."""
+        aggregated = bool(self.aggs) and self.function is None
+        # Elsewhere a field of that name is one's own.
+        return aggregated and PANE in info.codec.names and PANE not in (*self.aggs, *info.key_fields)
 
     def tell(self) -> tuple[str, ...]:
         notes = [_tell_assigner(self.assigner)]

@@ -22,10 +22,18 @@ class Told(NamedTuple):
     age_s: float
     """How old the epoch was when the server answered."""
     watermark_us: int | None = None
+    """How far event time had come in the step that was asked about; None: it has none, or none was asked about."""
 
     @property
     def epoch(self) -> int:
         return self.version[1]
+
+
+class Heard(NamedTuple):
+    """What an answer said of itself, and when it came."""
+
+    told: Told
+    at_s: float
 
 
 class Values(NamedTuple):
@@ -78,23 +86,26 @@ class Wire(Protocol):
     def page(self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float) -> Steps[Page]:
         """Some keys and values, from where the page before ended."""
 
-    def count(self, address: str, seen: Version, timeout_s: float) -> Steps[int]:
+    def count(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[Told, int]]:
         """How many keys there are."""
 
-    def kind(self, address: str, seen: Version, timeout_s: float) -> Steps[Kind]:
+    def kind(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[Told, Kind]]:
         """What a state keeps per key."""
 
-    def states(self, seen: Version, timeout_s: float) -> Steps[list[str]]:
+    def states(self, seen: Version, timeout_s: float) -> Steps[tuple[Told, list[str]]]:
         """The states that may be read."""
 
-    def arrow(self, address: str, seen: Version, timeout_s: float) -> Steps[bytes | None]:
+    def arrow(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[Told, bytes] | None]:
         """The whole state as an Arrow stream; None where the protocol has none."""
 
     def wait(self, epoch: int, offsets: Mapping[str, Any], timeout_s: float) -> Steps[Told]:
         """Comes back when an epoch is published and sources are read so far; raises `Behind` when not in time."""
 
-    def watch(self, address: str, key: bytes, timeout_s: float) -> Steps[None]:
-        """Begins to watch a key; the connection is for nothing else from then on."""
+    def watch(self, address: str, key: bytes, timeout_s: float) -> Steps[Told]:
+        """Begins to watch a key; the connection is for nothing else from then on.
 
-    def watched(self, timeout_s: float) -> Steps[tuple[Told | None, bytes | None] | None]:
+        Says from what version on, so that a server which is behind is passed over before it is listened to.
+        """
+
+    def watched(self, timeout_s: float) -> Steps[tuple[Told, bytes | None] | None]:
         """The value of the watched key, now and after it changed; None where nothing came in time."""

@@ -127,8 +127,12 @@ class Client(_Asking):
     ) -> int:
         """Comes back when an epoch can be read, or when sources are read so far; gives the epoch that can be read.
 
-        ``offset``: source → offset in its own words, as ``{"clicks": {"clicks": {"0": 41}}}`` of Kafka. Whoever wrote
-        an event and waits for its offset will read what the job made of it.
+        ``offset``: source → offset in its own words, as ``{"clicks": {"clicks": {"0": 41}}}`` of Kafka, or the id of an
+        entry in a Redis stream. Whoever wrote an event and waits for its offset will read what the job made of it.
+
+        >>> entry = redis.xadd("orders", {"shop": "anna", "cents": 250})      # doctest: +SKIP
+        >>> client.wait_for(offset={"orders": entry.decode()})               # doctest: +SKIP
+        41
         """
         timeout_s = self._session.timeout_s if timeout is None else span_us(timeout, what="a timeout") / 1_000_000
         wanted = -1 if epoch is None else epoch

@@ -82,7 +82,7 @@ class HttpWire:
     ) -> Steps[tuple[Told, list[msgspec.Raw]]]:
         path = f"{self._state(address)}/get"
         answer = yield from self._ask("POST", path, _wait(seen, timeout_s), msgspec.msgpack.encode(body), timeout_s)
-        return _told(answer), msgspec.msgpack.decode(answer.body, type=_Got).values
+        return _told(answer.headers), msgspec.msgpack.decode(answer.body, type=_Got).values
 
     def range(
         self, address: str, key: bytes, ends: Ends, after: str, count: int, seen: Version, timeout_s: float
@@ -93,34 +93,34 @@ class HttpWire:
         answer = yield from self._ask("GET", path, query, None, timeout_s)
         body = msgspec.msgpack.decode(answer.body, type=_Range)
         windows = [(Window(start, end), bytes(raw)) for start, end, raw in body.windows]  # type: ignore[arg-type]
-        return RangeOfWindows(_told(answer), windows, body.next)
+        return RangeOfWindows(_told(answer.headers), windows, body.next)
 
     def page(self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float) -> Steps[Page]:
         query = {"limit": str(count), **({"prefix": prefix} if prefix else {}), **({"after": after} if after else {})}
         query |= _wait(seen, timeout_s)
         answer = yield from self._ask("GET", self._state(address), query, None, timeout_s)
         body = msgspec.msgpack.decode(answer.body, type=_Page)
-        return Page(_told(answer), [(key, bytes(raw)) for key, raw in body.entries], body.next)
+        return Page(_told(answer.headers), [(key, bytes(raw)) for key, raw in body.entries], body.next)
 
-    def count(self, address: str, seen: Version, timeout_s: float) -> Steps[int]:
+    def count(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[Told, int]]:
         query = {"count": "true", **_wait(seen, timeout_s)}
         answer = yield from self._ask("GET", self._state(address), query, None, timeout_s)
-        return int(msgspec.msgpack.decode(answer.body)["keys"])
+        return _told(answer.headers), int(msgspec.msgpack.decode(answer.body)["keys"])
 
-    def kind(self, address: str, seen: Version, timeout_s: float) -> Steps[Kind]:
+    def kind(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[Told, Kind]]:
         answer = yield from self._ask("GET", self._state(address), _wait(seen, timeout_s), None, timeout_s)
         kind: Kind = msgspec.msgpack.decode(answer.body)["kind"]
-        return kind
+        return _told(answer.headers), kind
 
-    def states(self, seen: Version, timeout_s: float) -> Steps[list[str]]:
+    def states(self, seen: Version, timeout_s: float) -> Steps[tuple[Told, list[str]]]:
         path = f"/v1/jobs/{_part(self._job)}/state"
         answer = yield from self._ask("GET", path, _wait(seen, timeout_s), None, timeout_s)
-        return [told["state"] for told in msgspec.msgpack.decode(answer.body)["states"]]
+        return _told(answer.headers), [each["state"] for each in msgspec.msgpack.decode(answer.body)["states"]]
 
-    def arrow(self, address: str, seen: Version, timeout_s: float) -> Steps[bytes | None]:
+    def arrow(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[Told, bytes] | None]:
         query = {"format": "arrow", **_wait(seen, timeout_s)}
         answer = yield from self._ask("GET", self._state(address), query, None, timeout_s)
-        return answer.body
+        return _told(answer.headers), answer.body
 
     def wait(self, epoch: int, offsets: Mapping[str, Any], timeout_s: float) -> Steps[Told]:
         path = f"/v1/jobs/{_part(self._job)}/state"
@@ -128,11 +128,12 @@ class HttpWire:
         if offsets:
             query["wait_offset"] = msgspec.json.encode(offsets).decode()
         answer = yield from self._ask("HEAD", path, query, None, timeout_s + MORE_TIME_S)
-        return _told(answer)
+        return _told(answer.headers)
 
     # --- watching
 
-    def watch(self, address: str, key: bytes, timeout_s: float) -> Steps[None]:
+    def watch(self, address: str, key: bytes, timeout_s: float) -> Steps[Told]:
+        self.reusable = False
         query = {"state": address, "key": key_text(decode_key(key)), "values": "msgpack"}
         path = f"/v1/jobs/{_part(self._job)}/changes"
         yield from self._send("GET", path, query, None, timeout_s)
@@ -140,12 +141,13 @@ class HttpWire:
         if status != 200:
             body = yield from self._body(timeout_s)
             raise self._problem(Answer(status, headers, body))
+        return _told(headers)
 
-    def watched(self, timeout_s: float) -> Steps[tuple[Told | None, bytes | None] | None]:
+    def watched(self, timeout_s: float) -> Steps[tuple[Told, bytes | None] | None]:
         while True:
             event, found = self._next_event()
             if found:
-                return None if event is None else (None, event.value)
+                return None if event is None else (event.told, event.value)
             part = yield from self._event(timeout_s)
             if not isinstance(part, h11.Data):
                 raise Lost("the stream of changes ended")
@@ -232,6 +234,15 @@ class HttpWire:
 
 class _Change(msgspec.Struct):
     value: bytes | None
+    timeline: int
+    epoch: int
+    age_ms: int
+    watermark: str | None
+
+    @property
+    def told(self) -> Told:
+        mark = None if self.watermark is None else parse_time(self.watermark)
+        return Told((self.timeline, self.epoch), self.age_ms / 1000, mark)
 
 
 class _Got(msgspec.Struct):
@@ -259,8 +270,7 @@ def _seconds(timeout_s: float) -> str:
     return f"{min(timeout_s, MAX_WAIT_S):.3f}"
 
 
-def _told(answer: Answer) -> Told:
-    headers = answer.headers
+def _told(headers: Mapping[str, str]) -> Told:
     mark = headers.get("headrace-watermark")
     return Told(
         (int(headers["headrace-timeline"]), int(headers["headrace-epoch"])),

@@ -14,6 +14,7 @@ import msgspec
 from headrace.errors import HeadraceError
 from headrace.model.keys import decode_key, key_text
 from headrace.model.packages import package
+from headrace.model.time import parse_time
 from headrace.model.window import Window
 from headrace.query.client.answers import Ends, Page, RangeOfWindows, Told, Values, Version, Windows
 from headrace.query.client.refusals import refusal
@@ -52,7 +53,7 @@ class RedisWire:
 
     def get(self, address: str, keys: list[bytes], seen: Version, timeout_s: float) -> Steps[Values]:
         if not keys:
-            told, _ = yield from self._info(timeout_s)
+            told, _ = yield from self._states(address, timeout_s)
             return Values(told, [])
         told, values = yield from self._told(timeout_s, "HEADRACE.GET", address, *keys)
         return Values(told, values)
@@ -77,21 +78,27 @@ class RedisWire:
         told, (following, *parts) = yield from self._told(timeout_s, *words)
         return Page(told, list(zip(parts[::2], parts[1::2])), None if following == b"-1" else following.decode())
 
-    def count(self, address: str, seen: Version, timeout_s: float) -> Steps[int]:
-        return (yield from self._ask(timeout_s, "HEADRACE.COUNT", address))  # type: ignore[no-any-return]
+    def count(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[Told, int]]:
+        return (yield from self._told(timeout_s, "HEADRACE.COUNT", address))
 
-    def kind(self, address: str, seen: Version, timeout_s: float) -> Steps[Kind]:
-        states = yield from self._ask(timeout_s, "HEADRACE.STATES")
+    def kind(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[Told, Kind]]:
+        told, states = yield from self._states(address, timeout_s)
         if address.encode() not in states:
             raise self._refused(f"NOSTATE the job keeps no state {address}; it keeps {_listed(states)}")
         kind: Kind = states[address.encode()][b"kind"].decode()
-        return kind
+        return told, kind
 
-    def states(self, seen: Version, timeout_s: float) -> Steps[list[str]]:
-        found = yield from self._ask(timeout_s, "HEADRACE.STATES")
-        return [address.decode() for address in found]
+    def states(self, seen: Version, timeout_s: float) -> Steps[tuple[Told, list[str]]]:
+        told, found = yield from self._states("", timeout_s)
+        return told, [address.decode() for address in found]
 
-    def arrow(self, address: str, seen: Version, timeout_s: float) -> Steps[bytes | None]:
+    def _states(self, address: str, timeout_s: float) -> Steps[tuple[Told, dict[bytes, Any]]]:
+        """All states, and what this is of; the watermark is that of the one with the address."""
+        facts, states = yield from self._together(timeout_s, ("HEADRACE.INFO",), ("HEADRACE.STATES",))
+        mark = states.get(address.encode(), {}).get(b"watermark")
+        return self._told_of(facts)._replace(watermark_us=None if mark is None else parse_time(mark.decode())), states
+
+    def arrow(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[Told, bytes] | None]:
         return None
         yield
 
@@ -103,21 +110,21 @@ class RedisWire:
             reached = yield from self._ask(timeout_s + _MORE_TIME_S, "HEADRACE.WAIT", *words, allowed_ms)
             if reached is None:
                 raise Behind(f"{self.server} has not come that far")
-        told, _ = yield from self._info(timeout_s)
-        return told
+        return self._told_of((yield from self._ask(timeout_s, "HEADRACE.INFO")))
 
-    def _info(self, timeout_s: float) -> Steps[tuple[Told, dict[bytes, Any]]]:
-        facts = yield from self._ask(timeout_s, "HEADRACE.INFO")
+    def _told_of(self, facts: dict[bytes, Any]) -> Told:
         if facts[b"epoch"] < 0:
             raise Lost(f"{self.server} waits for the first epoch: {facts[b'trouble'].decode()}")
-        return Told((facts[b"timeline"], facts[b"epoch"]), facts[b"age_ms"] / 1000), facts
+        return Told((facts[b"timeline"], facts[b"epoch"]), facts[b"age_ms"] / 1000)
 
     # --- watching
 
-    def watch(self, address: str, key: bytes, timeout_s: float) -> Steps[None]:
+    def watch(self, address: str, key: bytes, timeout_s: float) -> Steps[Told]:
         self.reusable = False
         self._watching = address, key
         yield from self._send(timeout_s, "SUBSCRIBE", f"{address}:{key_text(decode_key(key))}")
+        told, _ = yield from self._told(timeout_s, "HEADRACE.GET", address, key)
+        return told
 
     def watched(self, timeout_s: float) -> Steps[tuple[Told, bytes | None] | None]:
         """A message says that the key changed; what it is now is asked for, so that no value is older than one before.
@@ -144,14 +151,30 @@ class RedisWire:
 
     def _ask(self, timeout_s: float, *words: bytes | str) -> Steps[Any]:
         yield from self._send(timeout_s, *words)
-        while True:
-            reply = yield from self._reply(timeout_s)
-            if isinstance(reply, _hiredis().PushNotification):
-                self._pushed = True
-                continue
+        reply = yield from self._answer(timeout_s)
+        if isinstance(reply, _hiredis().ReplyError):
+            raise self._refused(str(reply))
+        return reply
+
+    def _together(self, timeout_s: float, *requests: tuple[bytes | str, ...]) -> Steps[list[Any]]:
+        """The answers of several requests, all of one epoch; one round trip."""
+        sent = [("MULTI",), *requests, ("EXEC",)]
+        yield Write(self.line, b"".join(map(_hiredis().pack_command, sent)), timeout_s)
+        replies = []
+        for _ in sent:
+            # All of them are read before one is found to be an error: the next request may use the connection.
+            replies.append((yield from self._answer(timeout_s)))
+        answers = replies[-1] if isinstance(replies[-1], list) else []
+        for reply in (*replies, *answers):
             if isinstance(reply, _hiredis().ReplyError):
                 raise self._refused(str(reply))
-            return reply
+        return answers
+
+    def _answer(self, timeout_s: float) -> Steps[Any]:
+        """The next reply that is no message."""
+        while isinstance(reply := (yield from self._reply(timeout_s)), _hiredis().PushNotification):
+            self._pushed = True
+        return reply
 
     def _send(self, timeout_s: float, *words: bytes | str) -> Steps[None]:
         yield Write(self.line, _hiredis().pack_command(tuple(words)), timeout_s)

@@ -44,6 +44,11 @@ class Requests:
     def key(self, encoded: bytes) -> Any:
         return decode_key(encoded, self.key_type)
 
+    @property
+    def told(self) -> Told | None:
+        """What the newest answer about the state said of itself; None before the first."""
+        return self.session.heard(self.address)
+
     # --- by key
 
     def get_many(self, keys: list[Any]) -> Steps[list[Any]]:
@@ -56,7 +61,7 @@ class Requests:
 
             def ask(wire: Wire, timeout_s: float, part: list[bytes] = part) -> Steps[list[bytes | None]]:
                 told, values = yield from wire.get(self.address, part, self.session.seen, timeout_s)
-                self.session.learn(told)
+                self.session.learn(told, self.address)
                 return values
 
             raws = yield from self.session.call(ask)
@@ -69,7 +74,7 @@ class Requests:
 
         def ask(wire: Wire, timeout_s: float) -> Steps[list[tuple[Window, bytes]]]:
             told, windows = yield from wire.windows(self.address, encoded, self.session.seen, timeout_s)
-            self.session.learn(told)
+            self.session.learn(told, self.address)
             return windows
 
         windows = yield from self.session.call(ask)
@@ -85,7 +90,7 @@ class Requests:
             def ask(wire: Wire, timeout_s: float, after: str = after) -> Steps[RangeOfWindows]:
                 seen = self.session.seen
                 page = yield from wire.range(self.address, encoded, ends, after, AT_ONCE, seen, timeout_s)
-                self.session.learn(page.told)
+                self.session.learn(page.told, self.address)
                 return page
 
             page = yield from self.session.call(ask)
@@ -101,25 +106,52 @@ class Requests:
         def ask(wire: Wire, timeout_s: float) -> Steps[Page]:
             seen = self.session.seen
             page = yield from wire.page(self.address, prefix, after, PAGE_KEYS, seen, timeout_s)
-            self.session.learn(page.told)
+            self.session.learn(page.told, self.address)
             return page
 
         page = yield from self.session.call(ask)
         return [(self.key(key), self.decode(raw)) for key, raw in page.entries], page.next
 
     def count(self) -> Steps[int]:
-        return (yield from self.session.call(lambda wire, s: wire.count(self.address, self.session.seen, s)))
+        """How many keys there are."""
+
+        def ask(wire: Wire, timeout_s: float) -> Steps[int]:
+            told, keys = yield from wire.count(self.address, self.session.seen, timeout_s)
+            self.session.learn(told, self.address)
+            return keys
+
+        return (yield from self.session.call(ask))
 
     def kind(self) -> Steps[Kind]:
-        return (yield from self.session.call(lambda wire, s: wire.kind(self.address, self.session.seen, s)))
+        """What the state keeps per key."""
+
+        def ask(wire: Wire, timeout_s: float) -> Steps[Kind]:
+            told, kind = yield from wire.kind(self.address, self.session.seen, timeout_s)
+            self.session.learn(told, self.address)
+            return kind
+
+        return (yield from self.session.call(ask))
 
     def arrow(self) -> Steps[bytes | None]:
         """The whole state as an Arrow stream, all of one epoch; None where the protocol has none."""
-        return (yield from self.session.call(lambda wire, s: wire.arrow(self.address, self.session.seen, s)))
+
+        def ask(wire: Wire, timeout_s: float) -> Steps[bytes | None]:
+            found = yield from wire.arrow(self.address, self.session.seen, timeout_s)
+            if found is None:
+                return None
+            told, stream = found
+            self.session.learn(told, self.address)
+            return stream
+
+        return (yield from self.session.call(ask))
 
 
 class Watching:
-    """One key that is watched: its value now, and after each change. Lost connections are made anew."""
+    """One key that is watched: its value now, and after each change. Lost connections are made anew.
+
+    So is one whose server is behind what this client has seen elsewhere meanwhile: what it says next may be older, and
+    the value as it is now may be one that it says no more about.
+    """
 
     def __init__(self, requests: Requests, key: Any) -> None:
         self._requests = requests
@@ -140,8 +172,7 @@ class Watching:
                 if found is None:
                     continue
                 told, raw = found
-                if told is not None:
-                    self._session.learn(told)
+                self._session.learn(told, self._requests.address)
             except (Lost, Behind):
                 self.close()
                 yield Pause(pause_s)
@@ -152,7 +183,8 @@ class Watching:
                 return None if raw is None else self._requests.decode(raw)
 
     def _begin(self, wire: Wire, timeout_s: float) -> Steps[Wire]:
-        yield from wire.watch(self._requests.address, self._key, timeout_s)
+        told = yield from wire.watch(self._requests.address, self._key, timeout_s)
+        self._session.learn(told)
         return wire
 
     def close(self) -> None:
@@ -174,4 +206,10 @@ def wait_for(session: Session, epoch: int, offsets: Mapping[str, Any], timeout_s
 
 def states(session: Session) -> Steps[list[str]]:
     """The states that may be read."""
-    return (yield from session.call(lambda wire, left_s: wire.states(session.seen, left_s)))
+
+    def ask(wire: Wire, left_s: float) -> Steps[list[str]]:
+        told, found = yield from wire.states(session.seen, left_s)
+        session.learn(told)
+        return found
+
+    return (yield from session.call(ask))

@@ -5,7 +5,8 @@ client has seen, the next one is asked, round and round with growing pauses, unt
 read, so asking again is always safe.
 
 Invariants
-- `Session.seen` only grows: whatever server answers, and on whatever connection, time does not go back.
+- `Session.seen` only grows: whatever server answers, and on whatever connection, time does not go back. For that every
+  answer is learned before it is given to anybody.
 - A connection carries one request at a time, and is closed after anything but a whole answer.
 """
 
@@ -21,7 +22,7 @@ from typing import Final
 from typing_extensions import TypeVar
 
 from headrace.errors import HeadraceError, ProgramError
-from headrace.query.client.answers import Told, Version, Wire
+from headrace.query.client.answers import Heard, Told, Version, Wire
 from headrace.query.client.refusals import unreachable
 from headrace.query.client.steps import Behind, Line, Lost, Open, Pause, Server, Silent, Steps
 
@@ -53,9 +54,8 @@ class Session:
         self.timeout_s = timeout_s
         self.seen: Version = NOTHING
         """The newest version that an answer was of."""
-        self.told: Told | None = None
-        """What the newest answer said of itself."""
-        self._told_at = 0.0
+        self._heard: dict[str, Heard] = {}
+        """State → its newest answer."""
         self._make_wire = make_wire
         self._clock = clock
         self._idle: deque[Wire] = deque()
@@ -63,16 +63,24 @@ class Session:
         self._lock = Lock()
         self._closed = False
 
-    def age_s(self) -> float | None:
-        """How old the newest answer's epoch is by now; None before the first answer."""
-        return None if self.told is None else self.told.age_s + self._clock() - self._told_at
+    def heard(self, address: str) -> Told | None:
+        """What the newest answer about a state said of itself, its age as it is by now; None before the first."""
+        heard = self._heard.get(address)
+        if heard is None:
+            return None
+        return heard.told._replace(age_s=heard.told.age_s + self._clock() - heard.at_s)
 
-    def learn(self, told: Told) -> None:
-        """Takes note of what an answer says; `Behind` where it is older than one before."""
+    def learn(self, told: Told, address: str = "") -> None:
+        """Takes note of what an answer says; `Behind` where it is older than one before.
+
+        ``address``: the state it is about, if it is about one.
+        """
         with self._lock:
             if told.version < self.seen:
                 raise Behind(f"epoch {told.epoch} after {self.seen[1]}")
-            self.seen, self.told, self._told_at = told.version, told, self._clock()
+            self.seen = told.version
+            if address:
+                self._heard[address] = Heard(told, self._clock())
 
     def call(
         self, request: Callable[[Wire, float], Steps[T]], timeout_s: float | None = None, *, own: bool = False

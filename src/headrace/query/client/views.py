@@ -9,11 +9,13 @@ there all the time once.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 import pyarrow as pa
 from typing_extensions import TypeVar
 
+from headrace.model.time import Timestamp
 from headrace.model.window import Window
 from headrace.query.client.awaiting import Awaiting
 from headrace.query.client.blocking import Blocking
@@ -29,8 +31,47 @@ if TYPE_CHECKING:
 V = TypeVar("V", default=Any)
 
 
-class ServedView(Mapping[Any, V], Generic[V]):
-    """The state of every key, as the server knows it now. Made by ``hr.Client(…).state(…)``."""
+class _Answered:
+    """What the newest answer about a state is of. Nobody is asked for that: an answer brings it along."""
+
+    _requests: Requests
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the newest answer about this state; −1 before the first."""
+        told = self._requests.told
+        return -1 if told is None else told.epoch
+
+    @property
+    def age(self) -> timedelta | None:
+        """How long ago that epoch was published, as of now; None before the first answer.
+
+        >>> if (hourly.age or timedelta()) > timedelta(minutes=1):         # doctest: +SKIP
+        ...     print("what is shown is not of this minute")
+        """
+        told = self._requests.told
+        return None if told is None else timedelta(seconds=told.age_s)
+
+    @property
+    def watermark(self) -> Timestamp | None:
+        """How far event time had come in the step, in that epoch; None before the first answer, and without event time.
+
+        >>> window, row = hourly.windows("tweet-42").popitem()              # doctest: +SKIP
+        >>> complete = hourly.watermark >= window.end                       # doctest: +SKIP
+        """
+        told = self._requests.told
+        return None if told is None or told.watermark_us is None else Timestamp(told.watermark_us)
+
+
+class ServedView(_Answered, Mapping[Any, V], Generic[V]):
+    """The state of every key, as the server knows it now. Made by ``hr.Client(…).state(…)``.
+
+    >>> hourly = client.state("hourly", Hourly)                            # doctest: +SKIP
+    >>> hourly["tweet-42"].impressions                                     # doctest: +SKIP
+    17
+    >>> hourly.epoch, hourly.age, hourly.watermark                         # doctest: +SKIP
+    (41, datetime.timedelta(microseconds=730000), 1704114000000000)
+    """
 
     def __init__(self, io: Blocking, requests: Requests) -> None:
         self._io = io
@@ -41,11 +82,6 @@ class ServedView(Mapping[Any, V], Generic[V]):
 
     def __repr__(self) -> str:
         return f"ServedView({self.address!r})"
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the newest answer; −1 before the first."""
-        return self._requests.session.seen[1]
 
     @property
     def kind(self) -> Kind:
@@ -118,7 +154,7 @@ class ServedView(Mapping[Any, V], Generic[V]):
         return to_frame(kind, self.scan(), self._requests.value_type)
 
 
-class AsyncServedView(Generic[V]):
+class AsyncServedView(_Answered, Generic[V]):
     """The same for programs that await. Made by ``hr.AsyncClient(…).state(…)``."""
 
     def __init__(self, io: Awaiting, requests: Requests) -> None:
@@ -129,11 +165,6 @@ class AsyncServedView(Generic[V]):
 
     def __repr__(self) -> str:
         return f"AsyncServedView({self.address!r})"
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the newest answer; −1 before the first."""
-        return self._requests.session.seen[1]
 
     async def kind(self) -> Kind:
         """``value``, ``map``, ``list``, ``timers`` or ``windows``."""

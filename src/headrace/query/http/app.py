@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.errors import HeadraceError
-from headrace.query.access import ANYBODY, Meter, User, audit, is_loopback
+from headrace.query.access import ANYBODY, Meter, User, is_loopback
 from headrace.query.http import events, listing, metrics, openapi, reading
 from headrace.query.http.asking import Asked
 from headrace.query.http.jobs import Jobs
@@ -61,8 +61,8 @@ ROUTES: Final[Mapping[tuple[str, str], Handler]] = {
 OPEN: Final = frozenset({listing.health, _openapi, _docs})
 """What is answered without a token: nothing in it comes from a job."""
 ADDRESS_BYTES: Final = 32 * 1024
-AUDITED: Final = frozenset({401, 403, 413, 421, 429})
-"""Refusals that whoever runs the server wants to know of."""
+AUDITED: Final = frozenset({401, 403, 405, 413, 414, 421, 429})
+"""Refusals that whoever runs the server wants to know of, beside those where too much is going on already."""
 
 
 class HttpApp:
@@ -79,6 +79,7 @@ class HttpApp:
         None for any. A server that asks for no token must not answer to names that others can give it."""
         self.jobs = Jobs(services, services[0].limits)
         self._access = services[0].access
+        self._note = self._access.trail.refused
         self._meters: OrderedDict[object, Meter] = OrderedDict()
         self._router = Router(ROUTES)
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
@@ -98,6 +99,10 @@ class HttpApp:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1003})
 
+    def crowded(self, host: str) -> None:
+        """Takes note of a request that was refused before it came here (see `HttpServer`)."""
+        self._note(host, "", "a request", f"more than {self.jobs.limits.connections} connections or requests at a time")
+
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
 
@@ -111,7 +116,7 @@ class HttpApp:
             await response(scope, receive, noting)
         except TimeoutError:
             host, *_ = scope.get("client") or ("-",)
-            audit(str(host), "", f"{scope['method']} {scope.get('path', '')}", "the answer was not read")
+            self._note(str(host), "", f"{scope['method']} {scope.get('path', '')}", "the answer was not read")
             abort = scope.get("state", {}).get(ABORT)
             if abort is not None:
                 abort()
@@ -198,10 +203,10 @@ class HttpApp:
     def _refusal(self, request: Request, problem: Problem, asked: Asked | None) -> Response:
         if asked is not None:
             problem.headers = {**asked.told, **problem.headers}
-        if problem.status in AUDITED:
+        if problem.status in AUDITED or problem.crowded:
             host, *_ = request.scope.get("client") or ("-",)
             name = "" if asked is None else asked.user.name
-            audit(str(host), name, f"{request.method} {request.scope.get('path', '')}", problem.parts["what"])
+            self._note(str(host), name, f"{request.method} {request.scope.get('path', '')}", problem.parts["what"])
         return problem.response()
 
 

@@ -117,8 +117,8 @@ class Watch:
     def _between(self, old: Snapshot | None, new: Snapshot) -> AsyncIterator[bytes]:
         raise NotImplementedError
 
-    def _change(self, table: Table, key: bytes, raw: bytes | None) -> bytes:
-        data: dict[str, Any] = {"state": table.address, "key": key_json(table, key), "epoch": table.epoch}
+    def _change(self, table: Table, key: bytes, raw: bytes | None, **told: Any) -> bytes:
+        data: dict[str, Any] = {"state": table.address, "key": key_json(table, key), "epoch": table.epoch, **told}
         if self._form == PACKED:
             # Bytes become base64.
             data["value"] = raw
@@ -140,7 +140,7 @@ class KeyWatch(Watch):
             yield part
 
     async def _between(self, old: Snapshot | None, new: Snapshot) -> AsyncIterator[bytes]:
-        if old is not None and old.timeline != new.timeline:
+        if old is not None and old.line != new.line:
             yield _reset_event(new)
         for part in self._compare(new, everything=False):
             yield part
@@ -158,7 +158,17 @@ class KeyWatch(Watch):
             raw = table.get(key, self._form or JSON)
             if everything or raw != before:
                 self._watched[address, text] = raw
-                yield self._change(table, key, raw)
+                yield self._change(table, key, raw, **self._told(snapshot, address))
+
+    def _told(self, snapshot: Snapshot, address: str) -> dict[str, Any]:
+        """What typed clients, who ask for MessagePack, learn with a value: as much as the headers of an answer say."""
+        if self._form != PACKED:
+            return {}
+        mark = watermark_of(snapshot, address.partition(".")[0])
+        age_ms = self._job.age_ms(snapshot)
+        return {
+            "timeline": snapshot.timeline, "age_ms": age_ms, "watermark": None if mark is None else format_time(mark),
+        }  # fmt: skip
 
 
 class StateWatch(Watch):
@@ -176,7 +186,7 @@ class StateWatch(Watch):
             yield part
 
     async def _between(self, old: Snapshot | None, new: Snapshot) -> AsyncIterator[bytes]:
-        if old is None or old.timeline != new.timeline or new.epoch < old.epoch:
+        if old is None or old.line != new.line or new.epoch < old.epoch:
             yield _reset_event(new)
             return
         changes = self._changes(old, new)

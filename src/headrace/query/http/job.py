@@ -37,7 +37,8 @@ class Job:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._past: OrderedDict[Version, Snapshot] = OrderedDict()
+        self._past: OrderedDict[tuple[object, int], Snapshot] = OrderedDict()
+        """By line and epoch."""
 
     # --- the present
 
@@ -81,8 +82,8 @@ class Job:
     async def at(self, epoch: int) -> Snapshot:
         """A past epoch of the present timeline; 410 where it is not kept any more."""
         newest = self.snapshot()
-        wanted = (newest.timeline, epoch)
-        if wanted == newest.version:
+        wanted = (newest.line, epoch)
+        if epoch == newest.epoch:
             return newest
         known = self._past.get(wanted)
         if known is None:

@@ -142,6 +142,7 @@ class Jobs:
                 expected=f"up to {self.limits.connections} at a time",
                 next_move="close one, or watch several keys in one stream: ?key=…&key=…",
                 headers={"Retry-After": "5"},
+                crowded=True,
             )
         self.watches += 1
 
@@ -156,6 +157,7 @@ class Jobs:
                 expected=f"up to {DOWNLOADS} at a time",
                 next_move="try again in a moment",
                 headers={"Retry-After": "2"},
+                crowded=True,
             )
         self.downloads += 1
 

@@ -34,7 +34,8 @@ async def describe_job(jobs: Jobs, asked: Asked) -> Response:
     newest = job.snapshot()
     told = _about_job(job, newest)
     marks = newest.state.manifest.time.steps
-    steps = {step: _time_text(newest.watermark_us(step)) for step in sorted(marks)}
+    known = (step for step in sorted(marks) if asked.user.may_know(step, newest.addresses))
+    steps = {step: _time_text(newest.watermark_us(step)) for step in known}
     told |= {"states": _readable(asked, newest), "watermarks": steps}
     return answer(told, asked.form, headers_of(job, newest))
 

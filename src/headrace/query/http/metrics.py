@@ -1,7 +1,8 @@
 """``/metrics``: the figures of one server process as Prometheus reads them: lines of name, labels and number.
 
 With several processes on one port every answer is of the one that happened to be asked; a label says which. Figures of
-a state are told to nobody here: they are the business of those who may read it.
+a state are told to nobody here: they are the business of those who may read it. Of steps whose states the asking side
+may not read it learns nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
+from headrace.query.access import User
 from headrace.query.http.asking import Asked
 from headrace.query.http.job import Job
 from headrace.query.http.jobs import Jobs
@@ -44,7 +46,7 @@ class Figure(NamedTuple):
 async def read_metrics(jobs: Jobs, asked: Asked) -> Response:
     """``GET /metrics``."""
     asked.only()
-    figures = [figure for job in jobs.all for figure in _figures(job)]
+    figures = [figure for job in jobs.all for figure in _figures(job, asked.user)]
     lines = []
     for name, (kind, about) in _ABOUT.items():
         mine = [figure for figure in figures if figure.name == name]
@@ -54,7 +56,7 @@ async def read_metrics(jobs: Jobs, asked: Asked) -> Response:
     return Response("\n".join([*lines, ""]), 200, {"Cache-Control": "no-store"}, TYPE)
 
 
-def _figures(job: Job) -> Iterator[Figure]:
+def _figures(job: Job, user: User) -> Iterator[Figure]:
     service, newest = job.service, job.newest
     labels = {"process": str(os.getpid()), "app": "" if newest is None else newest.app}
     yield Figure("epoch", -1 if newest is None else newest.epoch, labels)
@@ -64,7 +66,7 @@ def _figures(job: Job) -> Iterator[Figure]:
         yield Figure("age_seconds", job.age_ms(newest) / 1000, labels)
         for step in sorted(newest.state.manifest.time.steps):
             mark_us = newest.watermark_us(step)
-            if mark_us is not None:
+            if mark_us is not None and user.may_know(step, newest.addresses):
                 yield Figure("watermark_seconds", mark_us / 1e6, {**labels, "step": step})
     yield Figure("uptime_seconds", max(0.0, service.clock() - service.started_s), labels)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -30,8 +30,11 @@ class Problem(Exception):
         found: str = "",
         next_move: str = "",
         headers: Mapping[str, str] | None = None,
+        crowded: bool = False,
     ) -> None:
+        """``crowded``: refused because others, or the same client, ask for too much at the same time."""
         super().__init__(what)
+        self.crowded = crowded
         self.status = status
         self.parts = {"what": what, "where": where, "expected": expected, "found": found, "next_move": next_move}
         self.headers = dict(headers or {})

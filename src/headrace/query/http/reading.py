@@ -6,6 +6,7 @@ What takes microseconds is answered in the loop; what may walk over many keys go
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ from headrace.query.http.asking import Asked, parse_key
 from headrace.query.http.jobs import EPOCH_PARAMETERS, Found, Jobs
 from headrace.query.http.problems import Problem, bad_parameter, problem_of, shorten
 from headrace.query.http.shaping import TYPES, answer, key_json, many
+from headrace.query.paging import Page, with_values
 from headrace.query.patterns import Pattern
 from headrace.query.ranges import MOST_WINDOWS, Range, RangePage, between, parse_place, place_text
 
@@ -29,13 +31,13 @@ FEW_KEYS: Final = 64
 """Up to this many are looked up in the loop."""
 MAX_PAGE: Final = 10_000
 PAGE_KEYS: Final = 100
-SCAN_KEYS: Final = 200_000
-"""So many keys are looked at for one page; one that found nothing yet says where to go on."""
+SCAN_ROWS: Final = 200_000
+"""So many rows are looked at for one page; one that found nothing yet says where to go on."""
 STEP_KEYS: Final = 4096
 RANGE_PARAMETERS: Final = ("from", "to", "order", "limit", "after")
 """Each of them makes a question for windows one for a range of time."""
 PAGE_BYTES: Final = 64 * 2**20
-"""A page ends when its values are larger than this; whole states are streamed instead."""
+"""A page ends before its values are larger than this; whole states are streamed instead."""
 
 
 async def read_key(jobs: Jobs, asked: Asked) -> Response:
@@ -122,7 +124,7 @@ async def read_page(jobs: Jobs, asked: Asked, found: Found) -> Response:
     """``GET …/state/{address}?prefix=…&limit=…&after=…``: keys and values in the order of their hashes."""
     prefix, after = asked.text("prefix"), _cursor(asked)
     limit = asked.number("limit", PAGE_KEYS, least=1, most=MAX_PAGE)
-    entries, at = await jobs.in_thread(_page, found.table, prefix, after, limit, asked.form)
+    entries, at = await jobs.in_thread(_page, found.table, prefix, after, limit, asked.form, jobs.limits.reply_bytes)
     more = None if at is None else f"{at:016x}"
     return many({**_place(found, asked.form), "entries": entries, "next": more}, asked.form, found.headers)
 
@@ -204,42 +206,36 @@ def _cursor(asked: Asked) -> int:
     return at
 
 
-def _page(table: Table, prefix: str, after: int, limit: int, form: str) -> tuple[list[Any], int | None]:
-    keys, at = find_keys(table, prefix, after, limit)
-    entries: list[Any] = []
-    size = 0
-    for start in range(0, len(keys), 256):
-        part = keys[start : start + 256]
-        for key, raw in zip(part, table.get_many(part, form)):
-            if raw is None:
-                continue
-            if size > PAGE_BYTES:
-                return entries, hash_key(key)
-            size += len(raw)
-            value = msgspec.Raw(raw)
-            entries.append([key, value] if form == PACKED else {"key": key_json(table, key), "value": value})
-    return entries, at
+def _page(
+    table: Table, prefix: str, after: int, limit: int, form: str, most_bytes: int
+) -> tuple[list[Any], int | None]:
+    page = find_keys(table, prefix, after, limit)
+    # A value that is larger by itself is a page of its own: by its key it can be asked for as well.
+    found, at = with_values(page, partial(table.each_of, form=form), min(PAGE_BYTES, most_bytes))
+    if form == PACKED:
+        return [[key, msgspec.Raw(raw)] for key, raw in found], at
+    return [{"key": key_json(table, key), "value": msgspec.Raw(raw)} for key, raw in found], at
 
 
-def find_keys(table: Table, prefix: str, after: int, limit: int) -> tuple[list[bytes], int | None]:
-    """Up to ``limit`` keys from a hash on whose text starts so, and the hash to go on from; None: that was all."""
+def find_keys(table: Table, prefix: str, after: int, limit: int) -> Page:
+    """Up to ``limit`` keys from a hash on whose text starts so."""
     pattern = Pattern(_literally(prefix) + "*") if prefix else None
     keys: list[bytes] = []
     at: int | None = after
     looked_at = 0
-    while at is not None and len(keys) < limit and looked_at < SCAN_KEYS:
+    while at is not None and len(keys) < limit and looked_at < SCAN_ROWS:
         wanted = limit - len(keys)
-        count = wanted if pattern is None else max(wanted, STEP_KEYS)
-        found, at = table.page(at, count, pattern)
-        keys += found
-        looked_at += count
+        found = table.page(at, wanted if pattern is None else max(wanted, STEP_KEYS), pattern)
+        keys += found.keys
+        at = found.next_hash
+        looked_at += max(1, found.looked_at)
     if len(keys) <= limit:
-        return keys, at
+        return Page(keys, at)
     cut = limit
     # Keys of one hash stand on one page, because the next one begins at a hash.
     while cut < len(keys) and hash_key(keys[cut]) == hash_key(keys[cut - 1]):
         cut += 1
-    return keys[:cut], hash_key(keys[cut]) if cut < len(keys) else at
+    return Page(keys[:cut], hash_key(keys[cut]) if cut < len(keys) else at)
 
 
 def _literally(prefix: str) -> str:

@@ -15,7 +15,7 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ class Protocol(H11Protocol):
     """uvicorn's own, with a limit to the time until a request is whole, and headers of bounded size."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    crowded: Callable[[str], None] | None = None
+    """Is told the host of a request for which there is no room; uvicorn answers it with 503."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -52,9 +54,13 @@ class Protocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle
+        most = self.limit_concurrency
+        full = most is not None and (len(self.connections) >= most or len(self.tasks) >= most)
         super().data_received(data)
         if self.cycle is not cycle:
             self._stop_expecting()
+            if full and self.crowded is not None:
+                self.crowded(self.client[0] if self.client else "-")
         elif self._head_timer is None and (cycle is None or cycle.response_complete):
             # The first bytes of another request on the same connection.
             self._expect_head()
@@ -86,11 +92,25 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Serves an application on a bound socket."""
 
-    def __init__(self, app: ASGIApp, *, connections: int, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        connections: int,
+        tls: ssl.SSLContext | None = None,
+        crowded: Callable[[str], None] | None = None,
+    ) -> None:
+        """``crowded``: is told the host of each request for which there is no room."""
+
+        class Mine(Protocol):
+            pass
+
+        if crowded is not None:
+            Mine.crowded = staticmethod(crowded)
         config = uvicorn.Config(
             app,
             interface="asgi3",
-            http=Protocol,
+            http=Mine,
             ws="none",
             lifespan="off",
             log_config=None,

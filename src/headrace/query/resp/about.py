@@ -55,12 +55,23 @@ def _server(session: Session) -> dict[str, Any]:
 
 
 def _headrace(session: Session) -> dict[str, Any]:
-    facts = dict(session.service.facts())
+    facts = _facts(session)
     watermarks = facts.pop("watermarks", {})
     return {
         **{name: int(value) if isinstance(value, bool) else value for name, value in facts.items()},
         **{f"watermark_{step}": time for step, time in watermarks.items()},
     }
+
+
+def _facts(session: Session) -> dict[str, Any]:
+    """What the service tells of itself, without steps that the client may not hear of."""
+    facts = session.service.facts()
+    snapshot, user = session.service.snapshot, session.user
+    if snapshot is None or user is None or user.everything:
+        return facts
+    watermarks: dict[str, str] = facts.get("watermarks", {})
+    known = {step: time for step, time in watermarks.items() if user.may_know(step, snapshot.addresses)}
+    return {**facts, "watermarks": known}
 
 
 def _clients(session: Session) -> dict[str, Any]:
@@ -186,6 +197,7 @@ def config(session: Session, request: Request) -> bytes:
         return replies.help_lines("CONFIG", _CONFIG_HELP)
     if request[1].upper() != b"GET":
         if request[1].upper() in (b"SET", b"REWRITE", b"RESETSTAT"):
+            session.refused(f"CONFIG {spoken(request[1]).upper()}", "settings are given when a server is started")
             raise Refusal("ERR settings of a server are given when it is started: headrace serve --help")
         raise Refusal(f"ERR unknown subcommand '{spoken(request[1])}'. Try CONFIG HELP.")
     if len(request) < 3:
@@ -230,6 +242,7 @@ def nothing(session: Session, request: Request) -> bytes:
 def acl(session: Session, request: Request) -> bytes:
     if request[1].upper() == b"WHOAMI":
         return replies.text(session.user.name if session.user is not None else "")
+    session.refused(f"ACL {spoken(request[1]).upper()}", "users stand in the file that the server was started with")
     raise Refusal("ERR users stand in the file that the server was started with: headrace token --help")
 
 
@@ -243,7 +256,7 @@ def cluster(session: Session, request: Request) -> bytes:
 
 @command("HEADRACE.INFO", 1, "readonly", "fast", group="headrace", summary="Epoch, age, lag and watermarks.")
 def headrace_info(session: Session, request: Request) -> bytes:
-    return replies.plain(session.service.facts(), session.version)
+    return replies.plain(_facts(session), session.version)
 
 
 @command("HEADRACE.EPOCH", 1, "readonly", "fast", "data", group="headrace", summary="The epoch that answers are of.")
@@ -289,5 +302,5 @@ def _offset(word: bytes) -> Any:
 
     try:
         return json.loads(word)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Refusal('ERR an offset is a number, or JSON as the source keeps it: {"topic": {"0": 12}}') from None

@@ -4,15 +4,15 @@ A channel is a key, ``address:key``, whose messages are its new values (``null``
 ``address``, whose messages are objects of ``key``, ``value`` and ``epoch``. Patterns are matched against both. Where
 several epochs come at once only the last value of a key is told: what is pushed is what a read would give now.
 
-Work is done in slices, between which requests are answered. A client that does not read its messages is cut off.
+Work is done in slices, between which requests are answered: by keys times patterns, because every changed key is held
+against every pattern that anybody listens to. A client that does not read its messages is cut off.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.query.answers import Table
 from headrace.query.forms import encode
@@ -27,9 +27,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.serving")
 
-_SLICE_KEYS: Final = 256
+_SLICE_WORK: Final = 2048
+"""So much is done before others are answered, in patterns that are held against a key; a key by itself costs …"""
+_KEY_WORK: Final = 8
+_PATTERNS_AT_ONCE: Final = 256
 _MOST_CHANNELS: Final = 100_000
-"""Of one client."""
+"""Of one client; all their names together have at most …"""
+_MOST_BYTES: Final = 8 * 2**20
+_MOST_PATTERNS: Final = 100
+"""Of one client. Channels are looked up, but each pattern costs something for every key that changes."""
+_MOST_PATTERN_BYTES: Final = 8192
 _MOST_NAME_BYTES: Final = 1024
 
 
@@ -55,7 +62,9 @@ class Channels:
     # --- who listens
 
     def join(self, session: Session, channel: bytes) -> None:
-        session.channels.add(channel)
+        if channel not in session.channels:
+            session.channels.add(channel)
+            session.channel_bytes += len(channel)
         self.exact.setdefault(channel, set()).add(session)
 
     def join_pattern(self, session: Session, glob: bytes) -> None:
@@ -65,7 +74,9 @@ class Channels:
         self.patterns[glob][1].add(session)
 
     def part(self, session: Session, channel: bytes) -> None:
-        session.channels.discard(channel)
+        if channel in session.channels:
+            session.channels.discard(channel)
+            session.channel_bytes -= len(channel)
         members = self.exact.get(channel, set())
         members.discard(session)
         if not members:
@@ -102,27 +113,46 @@ class Channels:
             while self._newest is not None and self._newest is not self._told:
                 since, snapshot = self._told, self._newest
                 for address, keys in snapshot.changed(since):
-                    for part in self._wanted(snapshot, address, keys):
-                        self._tell_keys(snapshot, address, part)
-                        await asyncio.sleep(0)
+                    table = snapshot.table(address)
+                    if table is not None:
+                        await self._tell_state(table, snapshot.epoch, keys)
                 self._told = snapshot
         except Exception:
             log.exception("changes cannot be told")
 
-    def _wanted(self, snapshot: Snapshot, address: str, keys: list[bytes]) -> Iterator[list[bytes]]:
-        """Keys that somebody may listen to, in slices."""
-        table = snapshot.table(address)
-        if table is None:
-            return
-        head = f"{address}:"
-        all_of_it = address.encode() in self.exact or any(
-            _may_match(pattern, head) for pattern, _ in self.patterns.values()
-        )
-        if not all_of_it:
+    async def _tell_state(self, table: Table, epoch: int, keys: list[bytes]) -> None:
+        """Tells everybody who listens of the changed keys of one state."""
+        address, head = table.address, f"{table.address}:"
+        state = address.encode()
+        listening = [
+            _Listening(glob, pattern, sessions)
+            for glob, (pattern, sessions) in self.patterns.items()
+            if _may_match(pattern, head)
+        ]
+        over_state = [each for each in listening if each.pattern.matches(address)]
+        if not listening and state not in self.exact:
             listened = self._keys_listened_to(table, head.encode())
             keys = [key for key in keys if key in listened]
-        for start in range(0, len(keys), _SLICE_KEYS):
-            yield keys[start : start + _SLICE_KEYS]
+        turns = _Turns()
+        for key in keys:
+            text = table.text(key)
+            channel = f"{head}{text}".encode()
+            told = _Told(table, key, text, epoch)
+            for session in list(self.exact.get(channel, ())):
+                _send(session, address, [b"message", channel], told.value(session.form))
+            for session in list(self.exact.get(state, ())):
+                _send(session, address, [b"message", state], told.change(session.form))
+            for each in over_state:
+                for session in list(each.sessions):
+                    _send(session, address, [b"pmessage", each.glob, state], told.change(session.form))
+            await turns.spend(_KEY_WORK + len(over_state))
+            for start in range(0, len(listening), _PATTERNS_AT_ONCE):
+                part = listening[start : start + _PATTERNS_AT_ONCE]
+                for each in part:
+                    if each.sessions and each.pattern.matches(head + text):
+                        for session in list(each.sessions):
+                            _send(session, address, [b"pmessage", each.glob, channel], told.value(session.form))
+                await turns.spend(len(part))
 
     def _keys_listened_to(self, table: Table, head: bytes) -> set[bytes]:
         found = set()
@@ -134,25 +164,27 @@ class Channels:
                     continue
         return found
 
-    def _tell_keys(self, snapshot: Snapshot, address: str, keys: list[bytes]) -> None:
-        table = snapshot.table(address)
-        assert table is not None
-        state = address.encode()
-        for key in keys:
-            text = table.text(key)
-            channel = f"{address}:{text}".encode()
-            told = _Told(table, key, text, snapshot.epoch)
-            for session in list(self.exact.get(channel, ())):
-                _send(session, address, [b"message", channel], told.value(session.form))
-            for session in list(self.exact.get(state, ())):
-                _send(session, address, [b"message", state], told.change(session.form))
-            for glob, (pattern, sessions) in list(self.patterns.items()):
-                if pattern.matches(channel.decode()):
-                    for session in list(sessions):
-                        _send(session, address, [b"pmessage", glob, channel], told.value(session.form))
-                if pattern.matches(address):
-                    for session in list(sessions):
-                        _send(session, address, [b"pmessage", glob, state], told.change(session.form))
+
+class _Listening(NamedTuple):
+    """Who listens to a pattern."""
+
+    glob: bytes
+    pattern: Pattern
+    sessions: set[Session]
+    """Those who do now: whoever stops is taken out of it."""
+
+
+class _Turns:
+    """Lets others have their turn whenever so much work was done."""
+
+    def __init__(self) -> None:
+        self._left = _SLICE_WORK
+
+    async def spend(self, work: int) -> None:
+        self._left -= work
+        if self._left <= 0:
+            self._left = _SLICE_WORK
+            await asyncio.sleep(0)
 
 
 class _Told:
@@ -197,12 +229,24 @@ def _confirm(session: Session, kind: bytes, channel: bytes | None) -> bytes:
     return replies.push([replies.bulk(kind), name, replies.integer(count)], session.version)
 
 
-def _check_room(session: Session, names: list[bytes]) -> None:
-    if len(session.channels) + len(session.patterns) + len(names) > _MOST_CHANNELS:
-        session.refused("subscriptions", f"more than {_MOST_CHANNELS} channels")
-        raise Refusal(f"ERR limit: a client may listen to {_MOST_CHANNELS} channels")
-    if any(len(name) > _MOST_NAME_BYTES for name in names):
-        raise Refusal(f"ERR limit: the name of a channel has at most {_MOST_NAME_BYTES} bytes")
+def _check_room(session: Session, names: list[bytes], *, patterns: bool = False) -> None:
+    """Refuses more names, or more bytes of them, than one client may listen to."""
+    what, most, most_bytes = ("channels", _MOST_CHANNELS, _MOST_BYTES)
+    held, held_bytes = session.channels, session.channel_bytes
+    if patterns:
+        what, most, most_bytes = ("patterns", _MOST_PATTERNS, _MOST_PATTERN_BYTES)
+        held, held_bytes = session.patterns, sum(map(len, session.patterns))
+    added = {name for name in names if name not in held}
+    limit = ""
+    if len(held) + len(added) > most:
+        limit = f"a client may listen to {most} {what}"
+    elif any(len(name) > _MOST_NAME_BYTES for name in added):
+        limit = f"the name of a channel has at most {_MOST_NAME_BYTES} bytes"
+    elif held_bytes + sum(map(len, added)) > most_bytes:
+        limit = f"the names of all {what} of a client have at most {most_bytes} bytes"
+    if limit:
+        session.refused(f"{len(added)} {what}", limit)
+        raise Refusal(f"ERR limit: {limit}")
 
 
 @command("SUBSCRIBE", -2, "pubsub", group="pubsub", summary="Listens to changes of keys or states.")
@@ -218,7 +262,7 @@ def subscribe(session: Session, request: Request) -> bytes:
 
 @command("PSUBSCRIBE", -2, "pubsub", group="pubsub", summary="Listens to changes of all that matches.")
 def psubscribe(session: Session, request: Request) -> bytes:
-    _check_room(session, request[1:])
+    _check_room(session, request[1:], patterns=True)
     out = []
     for glob in request[1:]:
         session.hub.join_pattern(session, glob)
@@ -250,14 +294,25 @@ def pubsub(session: Session, request: Request) -> bytes:
     if wanted == b"CHANNELS":
         pattern = Pattern(spoken(request[2])) if len(request) > 2 else None
         names = [
-            name for name in session.hub.exact if pattern is None or pattern.matches(name.decode("utf-8", "replace"))
+            name
+            for name in session.hub.exact
+            if (pattern is None or pattern.matches(name.decode("utf-8", "replace"))) and _may_hear(session, name)
         ]
         return replies.array(map(replies.bulk, names))
     if wanted == b"NUMSUB":
-        counts = ((replies.bulk(name), replies.integer(len(session.hub.exact.get(name, ())))) for name in request[2:])
-        return replies.array(part for pair in counts for part in pair)
+        counts = (len(session.hub.exact.get(name, ())) if _may_hear(session, name) else 0 for name in request[2:])
+        pairs = zip(map(replies.bulk, request[2:]), map(replies.integer, counts))
+        return replies.array(part for pair in pairs for part in pair)
     if wanted == b"NUMPAT":
         return replies.integer(len(session.hub.patterns))
     if wanted == b"HELP":
         return replies.help_lines("PUBSUB", _HELP)
     raise Refusal(f"ERR unknown subcommand '{spoken(request[1])}'. Try PUBSUB HELP.")
+
+
+def _may_hear(session: Session, channel: bytes) -> bool:
+    """Whether the client may know that somebody listens: keys that others ask for are their business."""
+    user = session.user
+    if user is None or user.everything:
+        return True
+    return channel in session.channels or user.may_read(channel.partition(b":")[0].decode("utf-8", "replace"))

@@ -9,7 +9,7 @@ Back-pressure
 - Replies that the client does not read fill the transport's buffer; above its mark no further request is answered and
   no further byte is read, until it has drained.
 - What is pushed unasked (messages) cannot be held back: a client that lets it pile up is cut off.
-- A command that takes its time (a wait, a walk) holds up this connection only.
+- A command that takes its time (a wait, a walk) holds up this connection only, and so do many that take little each.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from headrace.query.cutting import cut_off
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Command, Refusal, Request, find_command, spoken, wrong_words
+from headrace.query.resp.limits import noted
 from headrace.query.resp.reading import mget_asked
 from headrace.query.resp.refusing import refuse
 from headrace.query.resp.requests import BadRequest, Requests
@@ -46,6 +48,9 @@ _ONE_BYTES: Final = 128
 """Input of up to this length is tried as one request first."""
 _AT_ONCE: Final = 256
 """So many replies that are kept are no more than a megabyte."""
+_ERROR: Final = b"-"[0]
+_TURN_S: Final = 0.005
+"""So long the requests of one client are answered in one go; then others have their turn."""
 _IN_MULTI: Final = frozenset({b"EXEC", b"DISCARD", b"MULTI", b"WATCH", b"QUIT", b"RESET"})
 _WHILE_LISTENING: Final = frozenset(
     {b"SUBSCRIBE", b"PSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"PING", b"QUIT", b"RESET"}
@@ -181,14 +186,16 @@ class Connection(asyncio.Protocol):
     def _get_one(self, piece: bytes) -> bytes | None:
         key = key_asked(piece)
         try:
-            return None if key is None else self.session.scope.make(piece, key)
+            reply = None if key is None else self.session.scope.make(piece, key)
+            return reply if reply is None or reply[0] != _ERROR else noted(self.session, reply)
         except Exception:
             # The long way meets it again, and says so.
             return None
 
     def _get_missing(self, wanted: list[bytes]) -> list[bytes]:
         try:
-            return self.session.scope.get_asked(wanted)
+            found = self.session.scope.get_asked(wanted)
+            return [reply if reply[0] != _ERROR else noted(self.session, reply) for reply in found]
         except Exception:
             return []
 
@@ -216,7 +223,7 @@ class Connection(asyncio.Protocol):
         try:
             return mget_asked(self.session, pieces)
         except Refusal as refusal:
-            return replies.error(str(refusal))
+            return noted(self.session, replies.error(str(refusal)))
         except Exception:
             return None
 
@@ -233,8 +240,9 @@ class Connection(asyncio.Protocol):
         self._go_on(out)
 
     def _go_on(self, out: list[bytes]) -> None:
-        """Answers what waits, as far as the client reads the answers."""
+        """Answers what waits, as far as the client reads the answers and its turn lasts."""
         size = 0
+        ends = perf_counter() + _TURN_S
         while self._queue and not self._full and self._task is None and not self._closing:
             reply = self._answer(self._queue.popleft())
             if isinstance(reply, bytes):
@@ -245,6 +253,9 @@ class Connection(asyncio.Protocol):
             if size > ENOUGH_BYTES:
                 self.transport.write(b"".join(out))
                 out, size = [], 0
+            if self._queue and perf_counter() > ends:
+                asyncio.get_running_loop().call_soon(self._go_on, [])
+                break
         if out:
             self.transport.write(b"".join(out))
         self._settle()
@@ -273,7 +284,7 @@ class Connection(asyncio.Protocol):
         try:
             reply = await slow
         except Refusal as refusal:
-            reply = replies.error(str(refusal))
+            reply = noted(self.session, replies.error(str(refusal)))
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -301,11 +312,10 @@ class Connection(asyncio.Protocol):
             assert found is not None
             if session.queued is not None and request[0].upper() not in _IN_MULTI:
                 return self._enqueue(request)
-            if "data" in found.flags and session.scope.snapshot is None:
-                return replies.error(loading(session.service.trouble or f"waiting for {session.service.where}"))
-            return found.answer(session, request)
+            reply = found.answer(session, request)
+            return noted(session, reply) if isinstance(reply, bytes) else reply
         except Refusal as refusal:
-            return replies.error(str(refusal))
+            return noted(session, replies.error(str(refusal)))
         except Exception:
             log.exception("%s failed", spoken(request[0]))
             return replies.error("ERR an error of the server's own; its log has it")
@@ -319,7 +329,7 @@ class Connection(asyncio.Protocol):
         if any(not meter.allows() for meter in session.meters):
             return self._too_fast(request)
         if found is None:
-            return refuse(request)
+            return refuse(session, request)
         if not found.takes(len(request)):
             return replies.error(str(wrong_words(request)))
         if session.listening and session.version == 2 and request[0].upper() not in _WHILE_LISTENING:
@@ -327,6 +337,9 @@ class Connection(asyncio.Protocol):
                 f"ERR Can't execute '{found.name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are "
                 "allowed in this context"
             )
+        if "data" in found.flags and session.scope.snapshot is None:
+            # Before it is queued, as in Redis: EXEC would answer as if there were no keys.
+            return replies.error(loading(session.service.trouble or f"waiting for {session.service.where}"))
         return None
 
     def _too_fast(self, request: Request) -> bytes:
@@ -340,6 +353,8 @@ class Connection(asyncio.Protocol):
         limits = session.service.limits
         session.queued_bytes += sum(map(len, request))
         if len(session.queued) >= limits.keys or session.queued_bytes > limits.request_bytes:
+            if not session.broken:
+                session.refused("a transaction", f"more than {limits.keys} commands or {limits.request_bytes} bytes")
             session.broken = True
             return replies.error("ERR limit: too many commands in one transaction")
         session.queued.append(request)

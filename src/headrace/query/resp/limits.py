@@ -58,9 +58,21 @@ class Parts:
                 self._room = less_room(self._session, self._room, len(part))
                 self.held.append(part)
         if len(self.held) > MOST_PARTS:
+            self._session.refused("many keys at once", f"more than {MOST_PARTS} parts in one reply")
             raise Refusal(f"ERR limit: the reply would have more than {MOST_PARTS} parts; read the state over HTTP")
+
+
+_TOO_LONG: Final = "ERR limit: a reply may have"
+_TOO_LONG_REPLY: Final = f"-{_TOO_LONG}".encode()
 
 
 def too_long(size: int, limit: int) -> str:
     """What is said of a single value that one reply may not hold."""
-    return f"ERR limit: a reply may have {limit} bytes, and this one would have {size}; read it over HTTP"
+    return f"{_TOO_LONG} {limit} bytes, and this one would have {size}; read it over HTTP"
+
+
+def noted(session: Session, reply: bytes) -> bytes:
+    """A reply that is about to be sent; one that says `too_long` is written down, wherever it was made."""
+    if reply.startswith(_TOO_LONG_REPLY):
+        session.refused("a large value", f"a reply may have {session.service.limits.reply_bytes} bytes")
+    return reply

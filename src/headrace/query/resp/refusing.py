@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Request, spoken
+
+if TYPE_CHECKING:
+    from headrace.query.resp.session import Session
 
 _SHOWN_BYTES: Final = 128
 
@@ -22,13 +25,15 @@ WRITING: Final = frozenset(
 """Commands of Redis that change something."""
 
 
-def refuse(request: Request) -> bytes:
+def refuse(session: Session, request: Request) -> bytes:
     """The error for a command that is not in the table."""
     if request[0].upper() in WRITING:
+        session.refused(spoken(request[0]).upper(), "state is written by the stream job alone")
         return replies.error(
             f"READONLY state is written by the stream job alone: send it an event instead of "
             f"{spoken(request[0]).upper()}, and read what it made of it"
         )
+    session.refused(spoken(request[0]), "no command of this server")
     shown: list[str] = []
     left = _SHOWN_BYTES
     for word in request[1:]:

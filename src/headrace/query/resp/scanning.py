@@ -2,7 +2,8 @@
 
 A cursor is one number of 64 bits: which state, in the upper twelve, and from which hash on, in the others. So it is
 good in any epoch and in any process: a key that is there from the first page to the last is given once, whatever is
-published meanwhile. Long walks are done in slices, between which others are answered.
+published meanwhile. Long walks are done in slices, between which others are answered; a page that would take long ends
+early, with few keys or none, and says where to go on.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import xxhash
 
 from headrace.query.answers import Table
 from headrace.query.forms import encode
+from headrace.query.paging import MOST_ROWS
 from headrace.query.patterns import Pattern
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Reply, Request, command, cursor, number
-from headrace.query.resp.limits import Parts
+from headrace.query.resp.limits import Parts, within_room
 from headrace.query.resp.reading import KINDS, with_fields
 from headrace.query.resp.session import Session
 
@@ -103,6 +105,7 @@ def scan(session: Session, request: Request) -> bytes:
     at = cursor(request[1])
     options = Options(request[2:])
     place, from_hash = at >> _HASH_BITS, (at << _STATE_BITS) % 2**64
+    looked_at = 0
     for number_, address, table in numbered(session.scope.tables):
         if number_ < place or (options.type and KINDS[table.kind] != options.type):
             continue
@@ -113,15 +116,18 @@ def scan(session: Session, request: Request) -> bytes:
         page = table.page(from_hash if number_ == place else 0, options.count, wanted)
         keys = [f"{address}:{table.text(key)}" for key in page.keys]
         if page.next_hash is not None:
-            return _page(number_ << _HASH_BITS | page.next_hash >> _STATE_BITS, keys)
-        if keys:
+            return _page(session, number_ << _HASH_BITS | page.next_hash >> _STATE_BITS, keys)
+        looked_at += page.looked_at
+        # Pages may be empty: many states of dead keys are not looked through in one go.
+        if keys or looked_at > MOST_ROWS:
             following = [each for each, _, _ in numbered(session.scope.tables) if each > number_]
-            return _page(following[0] << _HASH_BITS if following else 0, keys)
-    return _page(0, [])
+            return _page(session, following[0] << _HASH_BITS if following else 0, keys)
+    return _page(session, 0, [])
 
 
-def _page(following: int, keys: list[str]) -> bytes:
-    return replies.array([replies.bulk(b"%d" % following), replies.array(map(replies.text, keys))])
+def _page(session: Session, following: int, keys: list[str]) -> bytes:
+    names = within_room(session, map(replies.text, keys))
+    return replies.array([replies.bulk(b"%d" % following), replies.array(names)])
 
 
 @command("KEYS", 2, "readonly", "data", group="generic", summary="All keys that match; SCAN is the better way.")

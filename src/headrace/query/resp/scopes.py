@@ -7,7 +7,7 @@ because nothing else was ever put there. Memory is bounded: replies that were no
 
 A reply is kept across epochs until its key changes. What changed is taken out by the thread that opened the epoch,
 before it is answered from; what the event loop puts in meanwhile, still of the epoch before, is noted and looked at
-once more when the epoch begins. Where too much changed, everything goes.
+once more when the epoch begins. Where too much changed, or what a program declares of its states, everything goes.
 
 Replies of states whose values expire, whose windows end, or whose keys can be written in several ways, are kept for one
 epoch only: nobody would tell when they are wrong.
@@ -86,6 +86,8 @@ class Scope:
         self._older: dict[bytes, bytes] = {}
         self._moment: dict[bytes, bytes] = {}
         """The same of states whose answers change by themselves."""
+        self._lasting: dict[bytes, object] = {}
+        """Address → what replies that are kept from epoch to epoch depend on beside their key."""
         self._makers: dict[bytes, Maker] = {}
         """Address → who makes the reply of GET for a key of it …"""
         self._passing: dict[bytes, Maker] = {}
@@ -209,14 +211,14 @@ class Scope:
 
     def advance(self, snapshot: Snapshot, budget: int) -> None:
         """Answers from a newer snapshot."""
-        before = {address: table.stable for address, table in self.tables.items()}
         self.snapshot = snapshot
         self.tables = {
             address.encode(): table
             for address, table in snapshot.tables().items()
             if self._user.everything or self._user.may_read(address)
         }
-        lasting = {address for address, table in self.tables.items() if table.stable and table.by_text}
+        before, lasting = self._lasting, self._find_lasting(snapshot)
+        self._lasting = lasting
         makers = {address: self._maker(table) for address, table in self.tables.items()}
         self._makers = {address: make for address, make in makers.items() if address in lasting}
         self._passing = {address: make for address, make in makers.items() if address not in lasting}
@@ -224,7 +226,7 @@ class Scope:
         self._moment, self._moment_room = {}, budget // 8
         self._budget = budget - budget // 8
         known = self._changes_until(snapshot)
-        if known is None or before != {address: table.stable for address, table in self.tables.items()}:
+        if known is None or before != lasting:
             self.drop()
         else:
             for piece in self._since:
@@ -234,17 +236,27 @@ class Scope:
         if not self._coming:
             self._since = []
 
+    def _find_lasting(self, snapshot: Snapshot) -> dict[bytes, object]:
+        """The states whose replies are kept from epoch to epoch, with everything beside a key that they depend on.
+
+        A state that was empty had no keys to tell their type, and a changed program may tell what is stored otherwise.
+        """
+        return {
+            address: (type(table), table.kind, snapshot.declared(table.address))
+            for address, table in self.tables.items()
+            if table.stable and table.by_text
+        }
+
     def _changes_until(self, snapshot: Snapshot) -> list[Changes] | None:
         """What was prepared for a snapshot and those before it that were passed over; None: not everything is known."""
         found: list[Changes] = []
-        complete = False
-        while self._coming and not complete:
+        reached, known = False, True
+        while self._coming and not reached:
             prepared, changes = self._coming.popleft()
-            complete = prepared is snapshot
-            if changes is None:
-                return None
-            found.append(changes)
-        return found if complete else None
+            reached = prepared is snapshot
+            known = known and changes is not None
+            found.append(changes or frozenset())
+        return found if reached and known else None
 
     def drop(self) -> None:
         """Forgets all replies."""
@@ -367,7 +379,7 @@ class Disposer:
 
 def find_changes(before: Snapshot, snapshot: Snapshot) -> Changes | None:
     """What changed between two snapshots, as keys are asked for; None where it is too much."""
-    if before.timeline != snapshot.timeline or snapshot.changed_rows(before) > MOST_CHANGES:
+    if before.line != snapshot.line or snapshot.changed_rows(before) > MOST_CHANGES:
         return None
     found: set[bytes] = set()
     for address, keys in snapshot.changed(before):

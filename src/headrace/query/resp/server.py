@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from headrace.query.access import Meter, User, audit
+from headrace.query.access import Meter, User
 
 # Each of these puts its commands into the table.
 from headrace.query.resp import about, channels, ranges, reading, scanning, stored, talking  # noqa: F401
@@ -102,7 +102,7 @@ class RespServer:
         connection.session = session = Session(self, connection, next(self._numbers))
         if len(self._connections) >= self.service.limits.connections:
             self.rejected_connections += 1
-            audit(connection.peer, "", "a connection", f"more than {self.service.limits.connections} connections")
+            session.refused("a connection", f"more than {self.service.limits.connections} connections")
             return False
         self._connections[connection] = session
         return True
@@ -113,14 +113,11 @@ class RespServer:
             self._commands_before += session.commands
             self.channels.leave(session)
 
-    def meters_of(self, user: User | None) -> tuple[Meter, ...]:
-        """What counts the commands of a new connection of this user."""
-        meters: list[Meter] = []
-        if self.service.limits.commands_per_second:
-            meters.append(Meter(self.service.limits.commands_per_second))
-        if user is not None and user.commands_per_second:
-            meters.append(self._meters.setdefault(user, Meter(user.commands_per_second)))
-        return tuple(meters)
+    def meter_of(self, user: User | None) -> Meter | None:
+        """What counts the commands of all connections of this user; None: nothing does."""
+        if user is None or not user.commands_per_second:
+            return None
+        return self._meters.setdefault(user, Meter(user.commands_per_second))
 
     def count_of(self, table: Table) -> int:
         """How many keys a state has; counted once per epoch."""
@@ -143,15 +140,16 @@ class RespServer:
                 self._sweep()
 
     def _sweep(self) -> None:
-        """Ends connections that take too long, and those of users that are no longer known."""
+        """Ends connections that take too long and those of users that are no longer known."""
         changed = self.service.access.look()
+        self.service.access.trail.catch_up()
         limits = self.service.limits
         for connection, session in list(self._connections.items()):
             reason = _overdue(connection, self.tick, limits.unfinished_s, limits.unread_s, limits.idle_s)
             if changed and session.user is not None and not self.service.access.is_known(session.user):
                 reason = "the user is not among those who may read any more"
             if reason:
-                audit(connection.peer, session.user.name if session.user else "", "the connection", reason)
+                session.refused("the connection", reason)
                 connection.abort()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.query.access import ANYBODY, Meter, User, audit
+from headrace.query.access import ANYBODY, Meter, User
 from headrace.query.answers import Table
 from headrace.query.forms import JSON
 from headrace.query.resp import replies
@@ -53,10 +53,15 @@ class Session:
         self.broken = False
         """Whether one of them was refused, so that EXEC will be."""
         self.channels: set[bytes] = set()
+        self.channel_bytes = 0
+        """Of the names of them."""
         self.patterns: set[bytes] = set()
         self.commands = 0
         self.since_s = server.service.clock()
         self.scope: Scope = server.scopes.of(self.user or ANYBODY, self.form, self.version)
+        rate = server.service.limits.commands_per_second
+        self._meter = Meter(rate) if rate else None
+        """Counts what comes over this connection, whoever it comes from and whatever is chosen meanwhile."""
         self.meters: tuple[Meter, ...] = ()
         self.settle()
 
@@ -79,7 +84,7 @@ class Session:
     def settle(self) -> None:
         """Who asks, or in what form, has changed."""
         self.scope = self.server.scopes.of(self.user or ANYBODY, self.form, self.version)
-        self.meters = self.server.meters_of(self.user)
+        self.meters = tuple(meter for meter in (self._meter, self.server.meter_of(self.user)) if meter is not None)
 
     def reset(self) -> None:
         """As if the client had just connected."""
@@ -113,7 +118,9 @@ class Session:
 
     def refused(self, request: str, reason: str) -> None:
         """Writes the audit line of a refused request."""
-        audit(self.outlet.peer, self.user.name if self.user is not None else "", request, reason)
+        self.service.access.trail.refused(
+            self.outlet.peer, self.user.name if self.user is not None else "", request, reason
+        )
 
     def null(self) -> bytes:
         return replies.NULL3 if self.version == 3 else replies.NULL2

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import ProgramError
-from headrace.model.keys import decode_key, hash_key
+from headrace.model.keys import decode_key
 from headrace.query.answers import Table
 from headrace.query.answers_by_kind import WindowTable
 from headrace.query.forms import encode
+from headrace.query.paging import with_values
 from headrace.query.patterns import Pattern
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Request, command, cursor, number, spoken
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 _MOST_KEYS: Final = 10_000
 _PAGE_BYTES: Final = 16 * 2**20
-"""A page ends when its values are larger than this."""
+"""A page ends before its values are larger than this."""
 
 
 def find_table(session: Session, address: bytes) -> Table:
@@ -94,29 +96,24 @@ def headrace_windows(session: Session, request: Request) -> bytes:
 
 @command("HEADRACE.PAGE", 5, "readonly", "data", group="headrace", summary="PAGE state prefix from count: a page.")
 def headrace_page(session: Session, request: Request) -> bytes:
-    """Where the next page begins (−1: nowhere), then keys and values by turns."""
+    """Where the next page begins (−1: nowhere), then keys and values by turns. A page may be empty."""
     table, prefix = find_table(session, request[1]), request[2].decode("utf-8", "replace")
     start, count = cursor(request[3]), number(request[4])
     if not 0 < count <= _MOST_KEYS:
         raise Refusal(f"ERR a page has 1 to {_MOST_KEYS} keys")
     pattern = Pattern("".join(f"\\{char}" if char in "*?[\\" else char for char in prefix) + "*") if prefix else None
-    keys, following = table.page(start, count, pattern)
-    parts: list[bytes] = []
-    size = 0
-    for at in range(0, len(keys), 256):
-        part = keys[at : at + 256]
-        if size > _PAGE_BYTES and hash_key(keys[at - 1]) != hash_key(part[0]):
-            following = hash_key(part[0])
-            break
-        for key, value in zip(part, table.get_many(part, session.form)):
-            if value is not None:
-                parts += [replies.bulk(key), replies.bulk(value)]
-                size += len(value)
+    limit = session.service.limits.reply_bytes
+    found, following = with_values(
+        table.page(start, count, pattern), partial(table.each_of, form=session.form), min(_PAGE_BYTES, limit)
+    )
+    if found and len(found[0][1]) > limit:
+        raise Refusal(too_long(len(found[0][1]), limit))
+    parts = [replies.bulk(part) for pair in found for part in pair]
     at_text = replies.text(str(-1 if following is None else following))
     return told(session, table, replies.array([at_text, *parts]))
 
 
 @command("HEADRACE.COUNT", 2, "readonly", "data", group="headrace", summary="How many keys a state has, counted.")
 async def headrace_count(session: Session, request: Request) -> bytes:
-    table = find_table(session, request[1])
-    return replies.integer(await asyncio.to_thread(table.count))
+    table, snapshot = find_table(session, request[1]), session.snapshot
+    return told(session, table, replies.integer(await asyncio.to_thread(table.count)), snapshot)

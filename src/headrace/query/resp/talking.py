@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.query.forms import JSON, PACKED
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Request, command, find_command, number, spoken, wrong_words
+from headrace.query.resp.limits import Parts, noted
 
 if TYPE_CHECKING:
     from headrace.query.resp.session import Session
@@ -150,7 +151,7 @@ def exec_(session: Session, request: Request) -> bytes:
     session.queued = None
     if broken:
         raise Refusal("EXECABORT Transaction discarded because of previous errors.")
-    answers = []
+    answers = Parts(session)
     for each in queued:
         found = find_command(each[0])
         assert found is not None
@@ -158,11 +159,13 @@ def exec_(session: Session, request: Request) -> bytes:
             answer = found.answer(session, each)
         except Refusal as refusal:
             answer = replies.error(str(refusal))
-        if not isinstance(answer, bytes):
+        if isinstance(answer, bytes):
+            noted(session, answer)
+        else:
             answer.close()
             answer = replies.error(f"ERR {found.name} takes too long for a transaction; ask for it alone")
-        answers.append(answer)
-    return replies.array(answers)
+        answers.add([answer])
+    return replies.array(answers.held)
 
 
 @command("DISCARD", 1, "fast", group="transactions", summary="Forgets the requests since MULTI.")
@@ -223,6 +226,7 @@ def client(session: Session, request: Request) -> bytes:
         case b"GETREDIR", 0:
             return replies.integer(-1)
         case ((b"TRACKING" | b"KILL" | b"PAUSE" | b"UNPAUSE" | b"UNBLOCK"), _):
+            session.refused(f"CLIENT {wanted.decode()}", "not supported")
             raise Refusal(f"ERR CLIENT {wanted.decode()} is not supported")
         case ((b"ID" | b"GETNAME" | b"SETNAME" | b"SETINFO" | b"INFO" | b"NO-EVICT" | b"NO-TOUCH" | b"REPLY"), _):
             raise Refusal(f"ERR wrong number of arguments for 'client|{wanted.decode().lower()}' command")
