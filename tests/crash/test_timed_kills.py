@@ -1,20 +1,21 @@
 """SIGKILL while windows are open, rows wait for partners, rules change, rows go round and requests are in flight.
 
 Fewer points than `test_kills`, which proves the engine: here it is the operators of event time that have to find
-everything again.
+everything again, in the end on another number of shards.
 """
 
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.crash.files import written_lines
-from tests.crash.processes import start_program, wait_for_orphans
-from tests.crash.timed_program import OUTPUTS
+from tests.crash.processes import start_program, wait_for_end, wait_for_orphans
+from tests.crash.timed_program import ANSWERS, OUTPUTS, PARALLELISM, REQUESTS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -27,21 +28,38 @@ TIMEOUT_S = 240
 
 def run(folder: Path, crash: dict[str, Any] | None = None) -> int:
     process = start_program(folder, ROWS, PER_EPOCH, crash, program="timed_program")
-    output, _ = process.communicate(timeout=TIMEOUT_S)
+    output = wait_for_end(process, TIMEOUT_S)
     assert process.returncode == (0 if crash is None else -signal.SIGKILL), output
     if crash is not None:
         wait_for_orphans(process.pid)
     return process.returncode
 
 
+def requests(folder: Path) -> list[str]:
+    """Every request that was made and answered late, as often as it was made."""
+    return (folder / REQUESTS).read_text().splitlines()
+
+
 @pytest.mark.timeout(1200)
-def test_a_program_of_event_time_killed_again_and_again_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    run(tmp_path / "whole")
-    expected = written_lines(tmp_path / "whole", OUTPUTS)
+def test_a_program_of_event_time_killed_again_and_again_loses_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    whole.mkdir()
+    (whole / ANSWERS).touch()
+    run(whole)
+    expected = written_lines(whole, OUTPUTS)
     assert all(expected.values()), "every output must have rows, or nothing is proved"
-    folder = tmp_path / "killed"
     for number, point in enumerate(POINTS):
         run(folder, {"point": point, "epoch": 3 + 4 * number, "kill": "driver", "once": str(tmp_path / point)})
         assert (tmp_path / point).exists(), f"{point} was never reached"
+    assert written_lines(folder, ["held"]) == {"held": []}, "requests must be in flight when it is killed"
+    killed_with = set(requests(folder))
+    (folder / ANSWERS).touch()
+    monkeypatch.setenv(PARALLELISM, "3")
     run(folder)
     assert written_lines(folder, OUTPUTS) == expected
+    made = Counter(requests(folder))
+    assert set(made) == set(requests(whole))
+    assert killed_with, "some must have been in flight"
+    assert all(made[each] > 1 for each in killed_with), "what was in flight is asked for again"

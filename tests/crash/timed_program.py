@@ -1,10 +1,14 @@
 """A second program that is killed: windows, sessions, an interval join, broadcast rules, a loop and requests.
 
-Run as ``python -m tests.crash.timed_program FOLDER ROWS PER_EPOCH UNTIL``, like `tests.crash.program`.
+Run as ``python -m tests.crash.timed_program FOLDER ROWS PER_EPOCH UNTIL``, like `tests.crash.program`. Requests that
+are carried from epoch to epoch are answered once there is a file `ANSWERS` in the folder; each that is made is noted in
+`REQUESTS`, so that a test can see which were made again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import sys
 from collections.abc import Iterator
@@ -13,7 +17,11 @@ from pathlib import Path
 import headrace as hr
 from tests.crash.program import START, prepare
 
-OUTPUTS = ("per_page", "sessions", "pairs", "unanswered", "matched", "tired", "asked")
+OUTPUTS = ("per_page", "sessions", "pairs", "unanswered", "matched", "tired", "asked", "held")
+ANSWERS = "answers_may_come"
+REQUESTS = "requests.txt"
+PARALLELISM = "CRASH_PARALLELISM"
+"""Name of the environment variable that says how many shards there are; without it two."""
 
 
 class View(hr.Record):
@@ -56,6 +64,20 @@ class Match(hr.BroadcastProcess[View, Rule, View, str]):
 
 async def ask(view: View) -> View:
     return view.replace(page=view.page.upper())
+
+
+class AskForLong(hr.AsyncFunction[View, View]):
+    """Answers nothing until it is told to: until then its requests are in flight, and carried from epoch to epoch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    async def call(self, row: View) -> View:
+        with (self.folder / REQUESTS).open("a") as file:
+            file.write(f"{row.user} {row.page} {row.at}\n")
+        while not (self.folder / ANSWERS).exists():
+            await asyncio.sleep(0.05)
+        return row.replace(page=row.page.upper())
 
 
 def make_view(i: int, rng: random.Random) -> View:
@@ -105,6 +127,9 @@ def build(folder: Path, rows: int, per_epoch: int) -> hr.App:
     tired.where("n > 4").feed(again)
     write(tired.where("n <= 4"), "tired")
     write(views.where("n = 9").map_async(ask, output=View), "asked")
+    rare = views.where("n = 9 and page = 'page-1'")
+    held = rare.map_async(AskForLong(folder), output=View, ordered=False, wait="carry", capacity=1000, timeout="1h")
+    write(held.named("asked_for_long"), "held")
     return app
 
 
@@ -112,7 +137,8 @@ def main(folder: str, rows: str, per_epoch: str, until: str) -> None:
     prepare()
     app = build(Path(folder), int(rows), int(per_epoch))
     store = str(Path(folder) / "store")
-    app.run(until=until, store=store, parallelism=2, master="local[2]", plain=True)  # type: ignore[arg-type]
+    parallelism = int(os.environ.get(PARALLELISM, "2"))
+    app.run(until=until, store=store, parallelism=parallelism, master="local[2]", plain=True)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from headrace.operators.asynchronous import AsyncOperator
 from headrace.operators.requests import LoopFactory
 from headrace.testing.rig import Emitted, OperatorRig, values
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 """Longer than anything here takes, so that a mistake ends a test instead of the day."""
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.model.batch import Int64s, Rows
-from headrace.model.columns import as_int64
+from headrace.model.columns import Column, TimeColumn, as_int64
 from headrace.model.shapes import column_of
 from headrace.operators.aggregates import Agg, Declared, column_annotation
 from headrace.operators.expressions import compile_exprs, compile_predicate
@@ -106,6 +106,12 @@ class Values:
 
     def objects(self, array: pa.Array) -> list[Any]:
         return self._column.decode(array)
+
+    def of_numbers(self, numbers: npt.NDArray[Any]) -> list[Any]:
+        """The values that `numbers` stand for: a datetime is another than its microseconds."""
+        if type(self._column) in (Column, TimeColumn):
+            return numbers.tolist()  # type: ignore[no-any-return]
+        return self._column.decode(pa.array(numbers).cast(self._column.arrow))
 
 
 class _Taking:
@@ -219,7 +225,7 @@ class ExtremeFold(ValueFold):
 
     def reduce(self, array: pa.Array, found: Stretches, rows: Rows) -> list[Any]:
         if self.values.is_number:
-            return self._reduce.reduceat(self.values.numbers(array), found.starts).tolist()  # type: ignore[no-any-return]
+            return self.values.of_numbers(self._reduce.reduceat(self.values.numbers(array), found.starts))
         return [reduce(self.merge, part) for part in found.cut(self.values.objects(array))]
 
 

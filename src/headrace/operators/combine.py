@@ -129,7 +129,8 @@ class CombineOperator(Operator):
         merged = self._merge()
         self._combines = derive_share(taken, merged.count - before, MERGE_ROWS) <= WORTH
         self._left = MERGE_ROWS if self._combines else LOOK_AGAIN_ROWS
-        if merged.count >= HELD_ROWS:
+        # Rows that pass would overtake what is held, and would then count as the older ones where times are equal.
+        if not self._combines or merged.count >= HELD_ROWS:
             self._give(merged)
             self._held = None
 

@@ -56,6 +56,8 @@ class KeyedOperator(Operator):
     state: ShardState
     late_tag = LATE
     """Outlet of late rows."""
+    entries_per_row = 1
+    """How many entries of the state a row may touch: where they are many, fewer rows are handled at once."""
 
     def __init__(self, step: str, key_type: Any = None) -> None:
         super().__init__(step)
@@ -87,10 +89,11 @@ class KeyedOperator(Operator):
         """Takes the rows that are to be handled, piece by piece; a step may keep them back, and do so in `finish`."""
         start = 0
         while start < len(rows):
-            if start == 0 and len(rows) <= self._piece_rows:
+            most = max(self._piece_rows // self.entries_per_row, 1)
+            if start == 0 and len(rows) <= most:
                 self._handle_piece(port, rows, keys)
                 return
-            piece = np.arange(start, min(start + self._piece_rows, len(rows)))
+            piece = np.arange(start, min(start + most, len(rows)))
             start += len(piece)
             self._handle_piece(port, rows.take(piece), keys.take(piece))
 
@@ -101,7 +104,7 @@ class KeyedOperator(Operator):
     def _handle_piece(self, port: int, rows: Rows, keys: Keys) -> None:
         self.handle(port, self._in_key_order(rows, keys))
         self.give_failed()
-        self.state.relieve(len(rows))
+        self.state.relieve(len(rows) * self.entries_per_row)
         self._piece_rows = min(max(self.state.room_rows, _MIN_PIECE_ROWS), MAX_PIECE_ROWS)
 
     def _in_key_order(self, rows: Rows, keys: Keys) -> KeyedBatch:
@@ -150,6 +153,13 @@ class KeyedOperator(Operator):
             rows, times = self._failed, self._failed_times
             self._failed, self._failed_times = [], []
             self.outlets[ERRORS](Rows.of_objects(codec_of(Failed), rows, times))
+
+
+def stamps_of(times: Sequence[int | None]) -> Int64s | None:
+    """Times of rows; None where no row has one. A row without among others belongs to the beginning of time."""
+    if all(time is None for time in times):
+        return None
+    return np.array([MIN_TIME if time is None else time for time in times], dtype=np.int64)
 
 
 def starts_of(slots: Int64s) -> Int64s:

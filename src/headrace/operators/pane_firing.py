@@ -1,7 +1,8 @@
 """Windows put together from slices: which rows count, merged per window and key, a chunk of keys at a time.
 
 All windows that fire for one reason are merged together, so the work per window does not count, only that per row. Keys
-are taken by ranges of their hashes, so memory is bounded however many there are.
+are taken by ranges of their hashes, and windows by ranges of their ends where those of one key are too many, so memory
+is bounded however many there are. How windows are put together is told in `headrace.operators.pane_windows`.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.errors import FunctionFailed
 from headrace.model.batch import UInt64s
 from headrace.operators.pane_plan import MARK, PanePlan
-from headrace.state.pane_lookup import Piece, piece_of
+from headrace.operators.pane_windows import Ends, Survey, double_up, write_out
+from headrace.state.pane_lookup import PaneRange, Piece, cut_piece, piece_of
 from headrace.state.pane_rules import MAX, merge_field
-from headrace.state.panes import concat_rows, fit_rows, merge_rows
+from headrace.state.panes import fit_rows
 
 if TYPE_CHECKING:
     from headrace.state.pane_column import PaneColumn
 
 CHUNK_ROWS: Final = 1 << 17
-"""About how many rows are merged at once."""
+"""About how many rows are merged at once, each counted once for every window it is written out for."""
 _ASKED: Final = merge_field("!asked.max", pa.int8(), MAX)
 
 Part = Literal["all", "added", "waiting"]
@@ -43,6 +46,10 @@ class Firing:
     """Which rows results are made of."""
     asked: Part = "all"
     """For which keys of a window there is a result: those that have such a row."""
+
+    @property
+    def ends(self) -> Ends:
+        return Ends(self.first_end, self.last_end)
 
 
 class WindowMerger:
@@ -66,34 +73,73 @@ class WindowMerger:
         held = [] if firing.rows == "added" else self._column.held(span)
         if firing.rows == "waiting":
             held, added = self._waiting(held), self._waiting(added)
-        for older, newer in self._chunks(held, added):
-            merged = self._merge_chunk(firing, older, newer)
-            if merged.num_rows:
-                yield merged
+        for older, newer in self._chunks(firing, held, added):
+            for ends, doubles in self._parts(firing, older, newer):
+                merged = self._merge_part(firing, ends, older, newer, doubles)
+                if merged.num_rows:
+                    yield merged
 
     def has_waiting(self, firing: Firing) -> bool:
         """Whether some row of these windows came since the last firing."""
         span = self._plan.slices.range(firing.first_end, firing.last_end)
         return bool(self._waiting(self._column.added(span)) or self._waiting(self._column.held(span)))
 
-    def _chunks(self, held: Sequence[Piece], added: Sequence[Piece]) -> Iterator[tuple[list[Piece], list[Piece]]]:
-        """The same pieces, cut into ranges of hashes."""
-        count = -(-sum(len(piece.hashes) for piece in (*held, *added)) // CHUNK_ROWS)
+    def _chunks(
+        self, firing: Firing, held: Sequence[Piece], added: Sequence[Piece]
+    ) -> Iterator[tuple[list[Piece], list[Piece]]]:
+        """The same pieces, cut into ranges of hashes, so that what is in memory at once is not too much."""
+        if self._plan.slices.one_window:
+            weight = sum(len(piece.hashes) for piece in (*held, *added))
+        else:
+            survey = self._survey(held, added)
+            weight = survey.cost(survey.ends(firing.ends)).rows
+        count = -(-weight // CHUNK_ROWS)
         if count <= 1:
             yield list(held), list(added)
             return
+        # More ranges than there are keys would find nothing.
+        count = min(count, sum(len(piece.hashes) for piece in (*held, *added)))
         width = -(-(self._high - self._low + 1) // count)
         for low in range(self._low, self._high + 1, width):
             high = min(low + width - 1, self._high)
-            yield _cut(held, low, high), _cut(added, low, high)
+            older, newer = _cut(held, low, high), _cut(added, low, high)
+            if older or newer:
+                yield older, newer
 
-    def _merge_chunk(self, firing: Firing, older: list[Piece], newer: list[Piece]) -> pa.RecordBatch:
+    def _parts(self, firing: Firing, older: list[Piece], newer: list[Piece]) -> Iterator[tuple[Ends, bool]]:
+        """The windows that fire, cut where those of a few keys are too many already; and whether to double them up."""
+        if self._plan.slices.one_window:
+            yield firing.ends, False
+            return
+        survey = self._survey(older, newer)
+        step_us = self._plan.slices.step_us
+        waiting = [survey.ends(firing.ends)]
+        while waiting:
+            ends = waiting.pop()
+            cost = survey.cost(ends)
+            steps = (ends.last - ends.first) // step_us + 1
+            # Windows that are doubled up are put together from slices before them too, so few of them cost as much.
+            fewest = self._plan.slices.windows_each if cost.doubles else 1
+            if cost.rows <= 2 * CHUNK_ROWS or steps <= fewest:
+                yield ends, cost.doubles
+                continue
+            middle = ends.first + steps // 2 * step_us
+            waiting += [Ends(middle, ends.last), Ends(ends.first, middle - step_us)]
+
+    def _survey(self, older: Sequence[Piece], newer: Sequence[Piece]) -> Survey:
+        return Survey(self._plan.slices, (*older, *newer), may_double=self._plan.merges_in_any_order)
+
+    def _merge_part(
+        self, firing: Firing, ends: Ends, older: list[Piece], newer: list[Piece], doubles: bool
+    ) -> pa.RecordBatch:
         schema = self._plan.schema
+        span = self._plan.slices.range(*ends)
+        older, newer = _cut_span(older, span), _cut_span(newer, span)
         if firing.asked == "added" and firing.rows != "added":
             older = _only(older, [piece.hashes for piece in newer])
             flagged = [(piece, 0) for piece in older] + [(piece, 1) for piece in newer]
-            parts = [_flag(self._windows_of(piece, firing), flag) for piece, flag in flagged]
-            merged = merge_rows(concat_rows(parts, schema.append(_ASKED)))
+            parts = [_flag(fit_rows(piece.rows, schema), flag) for piece, flag in flagged]
+            merged = self._into_windows(parts, ends, doubles, schema.append(_ASKED))
             asked = merged.column(_ASKED.name).to_numpy(zero_copy_only=False) == 1
             return fit_rows(merged.filter(pa.array(asked)), schema)
         if firing.asked == "waiting":
@@ -101,23 +147,20 @@ class WindowMerger:
             # Where most rows wait, merging the others in vain costs less than finding out which they are.
             if 2 * sum(map(len, waiting)) < sum(len(piece.hashes) for piece in (*older, *newer)):
                 older = _only(older, waiting)
-        merged = merge_rows(concat_rows([self._windows_of(piece, firing) for piece in (*older, *newer)], schema))
+        parts = [fit_rows(piece.rows, schema) for piece in (*older, *newer)]
+        merged = self._into_windows(parts, ends, doubles, schema)
         return self._waiting_rows(merged) if firing.asked == "waiting" else merged
 
-    def _windows_of(self, piece: Piece, firing: Firing) -> pa.RecordBatch:
-        """A piece's rows for each firing window that holds them."""
-        rows = fit_rows(piece.rows, self._plan.schema)
-        if self._plan.slices.one_window:
-            return _with_ends(rows, piece.panes + self._plan.slices.size_us)
-        starts = np.append(0, np.flatnonzero(np.diff(piece.panes)) + 1)
-        lengths = np.diff(np.append(starts, len(piece.panes)))
-        found = self._plan.slices.windows(piece.panes[starts])
-        firing_now = (found.ends >= firing.first_end) & (found.ends <= firing.last_end)
-        which = np.flatnonzero(firing_now) if found.rows is None else found.rows[firing_now]
-        counts = lengths[which]
-        before = np.cumsum(counts) - counts
-        places = np.arange(int(counts.sum())) + np.repeat(starts[which] - before, counts)
-        return _with_ends(rows.take(pa.array(places)), np.repeat(found.ends[firing_now], counts))
+    def _into_windows(
+        self, parts: list[pa.RecordBatch], ends: Ends, doubles: bool, schema: pa.Schema
+    ) -> pa.RecordBatch:
+        if doubles:
+            try:
+                return double_up(self._plan.slices, parts, ends, schema)
+            except FunctionFailed:
+                # A part of a window may leave 64 bits where the whole does not; if that does too, it is told now.
+                pass
+        return write_out(self._plan.slices, parts, ends, schema)
 
     # --- rows that came since the last firing
 
@@ -145,6 +188,11 @@ def _cut(pieces: Sequence[Piece], low: int, high: int) -> list[Piece]:
     return [piece for piece in cut if len(piece.hashes)]
 
 
+def _cut_span(pieces: Sequence[Piece], span: PaneRange) -> list[Piece]:
+    cut = [cut_piece(piece, span) for piece in pieces]
+    return [piece for piece in cut if len(piece.hashes)]
+
+
 def _only(pieces: Sequence[Piece], hashes: Sequence[UInt64s]) -> list[Piece]:
     """Rows of keys that have one of these hashes."""
     if not hashes:
@@ -157,7 +205,3 @@ def _only(pieces: Sequence[Piece], hashes: Sequence[UInt64s]) -> list[Piece]:
 def _flag(rows: pa.RecordBatch, flag: int) -> pa.RecordBatch:
     flags = pa.array(np.full(rows.num_rows, flag, np.int8))
     return pa.RecordBatch.from_arrays([*rows.columns, flags], schema=rows.schema.append(_ASKED))
-
-
-def _with_ends(rows: pa.RecordBatch, ends: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(ends), *rows.columns[1:]], schema=rows.schema)

@@ -260,25 +260,34 @@ class PaneOperator(Operator):
         return self.plan.marked and self._bucket(ended=True) > self._stamp.mark
 
     def end(self) -> StepReport:
-        dues = [due for due in (self._next_window_us(), self._next_early_us()) if due is not None]
-        self.report.next_due_us = min(dues, default=None)
+        ends_us, early_us = self._next_window_us(), self._next_early_us()
+        early_by_wall = isinstance(self.spec.fire, Periodic) and self.spec.fire.clock == "wall"
+        dues = [(ends_us, self._by_wall), (early_us, early_by_wall)]
+        self.report.next_due_us = min([us for us, by_wall in dues if us is not None and by_wall], default=None)
+        self.report.waits_for_us = min([us for us, by_wall in dues if us is not None and not by_wall], default=None)
         return super().end()
 
     def _next_window_us(self) -> int | None:
-        """When the next window ends, where the wall clock ends it."""
-        if not self._by_wall:
+        """When the first of the open windows that hold something ends, on their clock."""
+        reached = self._reached()
+        if reached == MAX_TIME:
             return None
-        now = self._now()
-        panes = self.column.panes(self.slices.range(now + 2, MAX_TIME))
-        ends = self.slices.windows(panes).ends
-        ends = ends[ends - 1 > now]
-        return int(ends.min()) - 1 if len(ends) else None
+        # Of two slices the later one is in no window that ends earlier.
+        pane = self.column.first_pane(self.slices.first_open(reached))
+        return None if pane is None else self.slices.next_end(pane, reached) - 1
 
     def _next_early_us(self) -> int | None:
-        """When results come early next, where the wall clock says so and something waits for it."""
+        """When results come early next, on the trigger's clock, where something waits for it."""
         fire = self.spec.fire
-        if not isinstance(fire, Periodic) or fire.clock != "wall" or self._fires_early():
+        if not isinstance(fire, Periodic) or self._fires_early():
             return None
-        if not self._merger().has_waiting(Firing(self._reached() + 2, MAX_TIME, EARLY)):
+        now = self._now() if fire.clock == "wall" else self.task.ends_at(self.step)
+        if now in (MIN_TIME, MAX_TIME):
             return None
-        return (self._now() // fire.every_us + 1) * fire.every_us
+        still_open = Firing(self._reached() + 2, MAX_TIME, EARLY)
+        if fire.clock == "wall":
+            waits = self._merger().has_waiting(still_open)
+        else:
+            # Only people are told of this one, which is not worth reading what earlier epochs have left.
+            waits = bool(self.column.added(self.slices.range(still_open.first_end, still_open.last_end)))
+        return (now // fire.every_us + 1) * fire.every_us if waits else None

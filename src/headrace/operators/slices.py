@@ -9,16 +9,27 @@ A slice is named by its start, a window by its end, which says it all: no two wi
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from headrace.model.batch import Int64s
 from headrace.model.ids import MIN_TIME
-from headrace.operators.windows.assigners import Assigned, Cumulating, Sliding, Tumbling, aligned, has_window
+from headrace.operators.windows.assigners import (
+    Assigned,
+    Cumulating,
+    Sliding,
+    Tumbling,
+    aligned,
+    aligned_us,
+    has_window,
+)
 from headrace.state.pane_lookup import PaneRange
 
 Sliced: TypeAlias = Tumbling | Sliding | Cumulating
+
+_BEYOND: Final = 1 << 62
+"""Later than the end of any window, and early enough to compute with."""
 
 
 class Slices:
@@ -31,11 +42,23 @@ class Slices:
         self._step_us = assigner.size_us if isinstance(assigner, Tumbling) else assigner.every_us
         self._rest_us = assigner.size_us % assigner.every_us if isinstance(assigner, Sliding) else 0
         self._offset_us = assigner.offset_us
+        self._phase_us = assigner.offset_us + (assigner.size_us if isinstance(assigner, Sliding) else 0)
+        """Windows end at multiples of the step from here."""
 
     @property
     def one_window(self) -> bool:
         """Whether every slice is a window of its own."""
         return isinstance(self.assigner, Tumbling)
+
+    @property
+    def step_us(self) -> int:
+        """From the end of a window to that of the next."""
+        return self._step_us
+
+    @property
+    def windows_each(self) -> int:
+        """How many windows a slice may be in at most."""
+        return self.assigner.per_row
 
     @property
     def has_gaps(self) -> bool:
@@ -56,13 +79,34 @@ class Slices:
 
     def last_ends(self, slices: Int64s) -> Int64s:
         """For each slice the end of the last window that holds it."""
-        if isinstance(self.assigner, Sliding):
-            return aligned(slices, self._step_us, self._offset_us) + self.size_us
-        return aligned(slices, self.size_us, self._offset_us) + self.size_us
+        return self.assigner.last_ends(slices)
 
     def windows(self, slices: Int64s) -> Assigned:
         """Pairs of a slice and a window that holds it."""
         return self.assigner.assign(slices)
+
+    def first_ends(self, slices: Int64s) -> Int64s:
+        """The end of the first window that holds it."""
+        return aligned(slices, self._step_us, self._phase_us) + self._step_us
+
+    def count_windows(self, slices: Int64s, first_end: int, last_end: int) -> Int64s:
+        """In how many windows that end from ``first_end`` to ``last_end`` each slice is; none of them lies in a gap."""
+        first = np.maximum(self.first_ends(slices), min(self.end_from(first_end), _BEYOND))
+        counts: Int64s = np.maximum((np.minimum(self.last_ends(slices), last_end) - first) // self._step_us + 1, 0)
+        return counts
+
+    def end_from(self, time_us: int) -> int:
+        """The first time from this on at which a window may end."""
+        return _clamp(aligned_us(time_us - 1, self._step_us, self._phase_us) + self._step_us)
+
+    def first_open(self, reached_us: int) -> int:
+        """Slices from here on are held by windows that are not over when time has come this far, others by none."""
+        step_us = self._step_us if isinstance(self.assigner, Sliding) else self.size_us
+        return _clamp(aligned_us(reached_us + 1 - self.size_us, step_us, self._offset_us) + step_us)
+
+    def next_end(self, slice_us: int, reached_us: int) -> int:
+        """Of the windows that hold a slice and are not over then, the end of the first; there must be one."""
+        return self.end_from(max(slice_us, reached_us + 1) + 1)
 
     def starts(self, ends: Int64s) -> Int64s:
         """Where the windows that end there begin."""

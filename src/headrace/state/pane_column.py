@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.model.batch import Int64s
+from headrace.model.ids import MAX_TIME
 from headrace.state.format import PANES, TableData
-from headrace.state.pane_lookup import PaneRange, Piece, cut_piece, distinct_panes, find_pieces, piece_of
+from headrace.state.pane_lookup import PaneRange, Piece, cut_piece, distinct_panes, find_pieces, first_pane, piece_of
 from headrace.state.pane_results import spans_of
 from headrace.state.panes import concat_rows, merge_rows
 
@@ -112,6 +113,12 @@ class PaneColumn:
         views = self._views()[: self._spilled] if added else self._views()
         fresh = [np.unique(piece.panes) for piece in self._fresh(panes)]
         return np.unique(np.concatenate([distinct_panes(views, panes), *fresh]))
+
+    def first_pane(self, first: int) -> int | None:
+        """The earliest slice from ``first`` on that has rows."""
+        fresh = [int(piece.panes[0]) for piece in self._fresh(PaneRange(first, MAX_TIME))]
+        stored = first_pane(self._views(), first)
+        return min(fresh if stored is None else [*fresh, stored], default=None)
 
     def _views(self) -> Sequence[TableView]:
         """Runs of the same windows: what was cut otherwise is over, and would be taken for slices of these."""

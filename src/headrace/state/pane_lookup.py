@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.model.batch import Int64s, UInt64s
+from headrace.model.ids import MAX_TIME
 from headrace.state.block import Block
 from headrace.state.view import TableView
 
@@ -113,6 +114,22 @@ def distinct_panes(views: Sequence[TableView], panes: PaneRange) -> Int64s:
             start, end = _bounds(block, panes)
             found.append(np.unique(block.sort[start:end]))
     return np.unique(np.concatenate(found))
+
+
+def first_pane(views: Sequence[TableView], first: int) -> int | None:
+    """The earliest slice from ``first`` on that has rows in these runs."""
+    found: list[int] = []
+    for view in views:
+        for index in _batches_in(view, PaneRange(first, MAX_TIME)):
+            if (starts := view.table.entries[index].first) < first:
+                sort = view.table.block(index).sort
+                place = int(np.searchsorted(sort, first, "left"))
+                if place == len(sort):
+                    continue
+                starts = int(sort[place])
+            found.append(starts)
+            break
+    return min(found, default=None)
 
 
 def _pieces_of(view: TableView, panes: PaneRange) -> Iterator[Piece]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from headrace.operators.windows.operator import WindowOperator
 from headrace.operators.windows.triggers import EveryRows, PerEpoch, Periodic
 from headrace.testing.operators import EpochInput, verify_operator
 from headrace.testing.rig import OperatorRig, row_time
-from tests.operators.panes.steps import AGGS, Sale, info_of, naive, results, spec_of, told
+from tests.operators.panes.steps import AGGS, Sale, builtin_sum, info_of, naive, results, spec_of, told
 
 ASSIGNERS = [
     Tumbling(10),
@@ -222,6 +223,32 @@ def test_windows_cannot_change_while_some_are_open() -> None:
     assert results(rig, "window_start", "rows") == [(0, 2)]
 
 
+EMPTIED = [Periodic(60, "wall"), Periodic(10, "wall"), Periodic(60, "event"), PerEpoch(), None]
+
+
+@pytest.mark.parametrize(("before", "after"), [pair for pair in product(EMPTIED, EMPTIED) if pair[0] != pair[1]])
+def test_when_windows_are_emptied_cannot_change_while_some_are_open(before: Any, after: Any) -> None:
+    aggs = {"total": sum("cents")}
+    old, new = (spec_of(Tumbling(1000), aggs, fire=fire, discard=True) for fire in (before, after))
+    rig = rig_of(old)
+    rig.epoch([Sale("a", 1, 1)], watermark=1, clock=10_001)
+    given = results(rig, "total")
+    rig.epoch([], watermark=70, clock=10_070)
+    given += results(rig, "total")
+    rig.epoch([Sale("a", 2, 10)], watermark=71, clock=10_071)
+    given += results(rig, "total")
+    rig.take_over(PaneOperator(new, info_of(aggs)))
+    with pytest.raises(StoreError, match="some are still open"):
+        rig.epoch([Sale("a", 3, 100)], watermark=72, clock=10_072)
+    rig.take_over(PaneOperator(old, info_of(aggs)))
+    rig.epoch([Sale("a", 3, 100)], watermark=999, clock=10_073)
+    given += results(rig, "total")
+    assert builtin_sum(total for (total,) in given) == 111
+    rig.take_over(PaneOperator(new, info_of(aggs)))
+    rig.epoch([Sale("a", 1001, 7)], watermark=2**40, clock=10_074)
+    assert results(rig, "total") == [(7,)]
+
+
 def test_what_has_no_slices_or_does_not_merge_in_columns_is_left_to_others() -> None:
     aggs = {"rows": count()}
     assert fits_panes(spec_of(Tumbling(10), aggs), info_of(aggs))
@@ -246,7 +273,7 @@ def test_folds_drop_windows_that_are_over_and_nothing_else(assigner: Any) -> Non
 # --- against the general operator, and against all rows
 
 
-FIRES = st.sampled_from([None, PerEpoch()])
+FIRES = st.sampled_from([None, PerEpoch(), Periodic(7, "event"), Periodic(7, "wall")])
 
 
 @given(st.sampled_from(ASSIGNERS), EPOCHS, st.sampled_from([0, 4, 25]), st.booleans(), st.data())
@@ -257,15 +284,15 @@ def test_the_columnar_windows_give_what_the_general_ones_give(
     wanted = OperatorRig(WindowOperator(spec, info_of(AGGS)), Sale, lambda s: s.shop, outlets=("late", "finals"))
     limit = data.draw(st.sampled_from([1, 2000, 1 << 40]))
     rig = rig_of(spec, overlay_limit_bytes=limit)
-    reached = -40
+    reached, clock = -40, 1000
     for rows, moved, cuts in epochs:
-        reached = max(reached, moved)
+        reached, clock = max(reached, moved), clock + data.draw(st.integers(0, 12))
         batches = [rows[i :: cuts + 1] for i in range(cuts + 1)] if cuts else [rows]
         rig.parallelism = data.draw(st.integers(1, 4))
         if data.draw(st.booleans()):
-            rig.attempt(*batches, watermark=reached, finish=data.draw(st.booleans()))
-        wanted.epoch(*batches, watermark=reached)
-        rig.epoch(*batches, watermark=reached)
+            rig.attempt(*batches, watermark=reached, clock=clock, finish=data.draw(st.booleans()))
+        wanted.epoch(*batches, watermark=reached, clock=clock)
+        rig.epoch(*batches, watermark=reached, clock=clock)
         # Windows that are emptied have no last result, so nobody can ask for it.
         for outlet in ("main", "late") if discard else ("main", "late", "finals"):
             assert told(rig, outlet) == told(wanted, outlet), outlet

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headrace as hr
 from headrace.model.batch import Keys, Rows
 from headrace.model.keys import encode_key, hash_encoded
 from headrace.operators import combine
@@ -21,7 +22,7 @@ from headrace.operators.spec import COMBINED_PORT
 from headrace.operators.windows.assigners import Cumulating, Session, Sliding, Tumbling
 from headrace.operators.windows.triggers import Periodic
 from headrace.testing.rig import OperatorRig
-from tests.operators.panes.steps import AGGS, Sale, info_of, spec_of, told
+from tests.operators.panes.steps import AGGS, Sale, info_of, results, spec_of, told
 
 
 class _Combined(PaneOperator):
@@ -104,6 +105,17 @@ def test_few_keys_are_combined_and_single_rows_pass(keys: int, sent: int) -> Non
     rig.epoch(rows[:20_000], rows[20_000:], watermark=20)
     assert operator.sent == pytest.approx(sent, rel=0.01)
     assert len(rig.out["main"]) == len({row.shop for row in rows})
+
+
+def test_rows_held_back_are_not_overtaken_by_rows_that_pass() -> None:
+    aggs = {"oldest": hr.first("cents"), "newest": hr.last("cents"), "best": hr.max("cents", by="at")}
+    operator = _Combined(spec_of(Tumbling(10), aggs))
+    rig = rig_of(operator)
+    count = combine.SAMPLE_ROWS + 10
+    rows = [Sale("often" if i in (0, count // 2, count - 1) else f"shop {i}", 1, i) for i in range(count)]
+    rig.epoch(rows, watermark=20)
+    assert operator.sent > combine.SAMPLE_ROWS
+    assert ("often", 0, count - 1, 0) in results(rig, "shop", "oldest", "newest", "best")
 
 
 def test_keys_need_no_hash_before_the_exchange() -> None:

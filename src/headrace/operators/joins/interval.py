@@ -11,6 +11,9 @@ a left row at ``time + high + max(0, −low)``, a right row at ``time − low + 
 Which rows had a partner is remembered where somebody wants to know of the others: a column ``open`` says that a row had
 none when its epoch ended, an index by time says when to look at it again, and the tables ``!paired_left`` and
 ``!paired_right`` name the open rows that found one since.
+
+A program may come back with other bounds. Rows that are kept stay as long as they were promised to, by the ``expires``
+they were written with; the tables say between which spans those lie, so that only then has anybody to look for them.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 
 PAIRED: Final = ("!paired_left", "!paired_right")
 _OPEN: Final = "open"
+_LASTS: Final = b"lasts_us"
+"""In the metadata of a table: the least and the greatest span for which some of its rows are kept."""
 
 
 class IntervalJoinOperator(PairingOperator):
@@ -53,6 +58,8 @@ class IntervalJoinOperator(PairingOperator):
         """By port: where partners lie, from a row's own time."""
         self._lasts_us = (high_us, -low_us)
         """By port: how long after its time a row may still meet one that is in time."""
+        self._kept_us = [(high_us, high_us), (-low_us, -low_us)]
+        """By port: the least and the greatest span for which rows are kept, those of earlier programs too."""
         self._hopes_us = (high_us + max(0, -low_us), -low_us + max(0, high_us))
         """By port: how long after its time there may be anything left to meet."""
 
@@ -66,7 +73,13 @@ class IntervalJoinOperator(PairingOperator):
 
     def _open(self, port: int) -> RowTable:
         extra = [pa.field(_OPEN, pa.bool_())]
-        return self.state.rows(TABLES[port], self.codecs[port], extra, epoch=self.task.epoch, clock=EVENT_DUE)
+        table = self.state.rows(TABLES[port], self.codecs[port], extra, epoch=self.task.epoch, clock=EVENT_DUE)
+        spans = [self._lasts_us[port]]
+        for view in self.state.layers.views(TABLES[port]):
+            spans += map(int, (view.table.schema.metadata or {}).get(_LASTS, b"").split())
+        least, most = self._kept_us[port] = min(spans), max(spans)
+        table.schema = table.schema.with_metadata({**table.schema.metadata, _LASTS: b"%d %d" % (least, most)})
+        return table
 
     def _open_paired(self, port: int) -> RowTable:
         return self.state.rows(PAIRED[port], None, epoch=self.task.epoch, clock=EVENT_DUE)
@@ -96,12 +109,20 @@ class IntervalJoinOperator(PairingOperator):
         """The earliest time of a row that was not forgotten when the epoch began, wherever it may still lie."""
         if self.watermark <= MIN_TIME:
             return MIN_TIME
-        return shifted_us(self.watermark, -self._lasts_us[port]) + 1
+        return shifted_us(self.watermark, -self._kept_us[port][1]) + 1
+
+    def _bounds_changed(self, port: int) -> bool:
+        """Whether rows are kept that another program promised to keep shorter or longer."""
+        least, most = self._kept_us[port]
+        return least < most
 
     def kept(self, port: int, fresh: Fresh) -> Gathered:
         low, high = self.reach(1 - port, fresh.sides[1 - port].at)
         wanted = fresh.wanted(1 - port, np.maximum(low, self.since(port)), high)
-        return self.tables[port].find(wanted).recoded(fresh.present(1 - port))
+        found = self.tables[port].find(wanted)
+        if self._bounds_changed(port):
+            found = found.only(found.expires() > self.watermark)
+        return found.recoded(fresh.present(1 - port))
 
     # --- what becomes of new rows
 
@@ -113,7 +134,8 @@ class IntervalJoinOperator(PairingOperator):
         if tells:
             self._tell(port, fresh, stays, met.new_met)
             found = np.flatnonzero(met.old_met & met.old.flags(_OPEN))
-            self._mark_paired(port, fresh, met.old.codes[found], met.old.at[found], met.old.seq[found])
+            expires = self._expires_of(port, met.old)[found]
+            self._mark_paired(port, fresh, met.old.codes[found], met.old.at[found], met.old.seq[found], expires)
         if not self.spilled:
             kept = np.flatnonzero(stays)
             batch = new.batch if len(kept) == len(new) else new.batch.take(pa.array(kept))
@@ -130,12 +152,16 @@ class IntervalJoinOperator(PairingOperator):
         if self.spilled:
             found = np.flatnonzero(stays & met)
             seq = new.batch.column("seq").to_numpy()
-            self._mark_paired(port, fresh, new.codes[found], new.at[found], seq[found])
+            expires = self.expires(port, new.at[found])
+            self._mark_paired(port, fresh, new.codes[found], new.at[found], seq[found], expires)
 
-    def _mark_paired(self, port: int, fresh: Fresh, codes: Int64s, at: Int64s, seq: Int64s) -> None:
+    def _expires_of(self, port: int, rows: Gathered) -> Int64s:
+        """Until when rows of earlier epochs are kept."""
+        return rows.expires() if self._bounds_changed(port) else self.expires(port, rows.at)
+
+    def _mark_paired(self, port: int, fresh: Fresh, codes: Int64s, at: Int64s, seq: Int64s, expires: Int64s) -> None:
         if len(codes):
             keys = fresh.keys.take(pa.array(codes))
-            expires = self.expires(port, at)
             self.paired[port].add(fresh.hashes[codes], keys, at, (), expires=expires, seq=seq)
 
     # --- rows whose time is over
@@ -153,7 +179,7 @@ class IntervalJoinOperator(PairingOperator):
 
     def _expire_keys(self, port: int, hashes: UInt64s, keys: pa.BinaryArray) -> Iterator[None]:
         distinct = distinct_keys(hashes, keys)
-        low, high = self.since(port), shifted_us(self.reached, -self._lasts_us[port])
+        low, high = self.since(port), shifted_us(self.reached, -self._kept_us[port][0])
         for start in range(0, len(distinct.keys), CHUNK_KEYS):
             some = distinct.hashes[start : start + CHUNK_KEYS]
             wanted = Wanted(
@@ -162,7 +188,13 @@ class IntervalJoinOperator(PairingOperator):
             rows = self.tables[port].find(wanted)
             paired = self.paired[port].find(wanted, buffered=True)
             unpaired = without(rows.codes, rows.seq, paired.codes, paired.seq, len(some))
-            alone = np.flatnonzero(rows.flags(_OPEN) & unpaired)
+            expires = self._expires_of(port, rows)
+            due = (expires > self.watermark) & (expires <= self.reached)
+            alone = np.flatnonzero(rows.flags(_OPEN) & unpaired & due)
             alone = alone[np.lexsort((rows.seq[alone], rows.at[alone], rows.codes[alone]))]
-            self.give_alone(port, self.side(port, rows), alone, rows.at[alone])
+            at = rows.at[alone]
+            if self._bounds_changed(port):
+                # What `alone_at` takes for their time, so that they carry the one that they were promised to come with.
+                at = shifted(np.maximum(at, expires[alone]), -max(self._lasts_us[port], 0))
+            self.give_alone(port, self.side(port, rows), alone, at)
             yield

@@ -47,9 +47,22 @@ class Assigner:
         """Whether a row may belong to several windows."""
         return False
 
+    @property
+    def per_row(self) -> int:
+        """How many windows a row may belong to at most."""
+        return 1
+
     def assign(self, times: Int64s) -> Assigned:
         """The windows of rows with these times; only for kinds whose windows depend on nothing else."""
         raise NotImplementedError
+
+    def last_ends(self, times: Int64s) -> Int64s:
+        """For each time the end of the last window that holds it, and of one that none holds the last before it."""
+        raise NotImplementedError
+
+    def makes(self, start: int, end: int) -> bool:
+        """Whether such a window is one of these: an open one may be left from a program that had others."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -63,6 +76,12 @@ class Tumbling(Assigner):
     def assign(self, times: Int64s) -> Assigned:
         starts = aligned(times, self.size_us, self.offset_us)
         return Assigned(None, starts, starts + self.size_us)
+
+    def last_ends(self, times: Int64s) -> Int64s:
+        return aligned(times, self.size_us, self.offset_us) + self.size_us
+
+    def makes(self, start: int, end: int) -> bool:
+        return end - start == self.size_us and (start - self.offset_us) % self.size_us == 0
 
 
 @dataclass(frozen=True)
@@ -79,6 +98,10 @@ class Sliding(Assigner):
     def overlaps(self) -> bool:
         return self.every_us < self.size_us
 
+    @property
+    def per_row(self) -> int:
+        return -(-self.size_us // self.every_us)
+
     def assign(self, times: Int64s) -> Assigned:
         last = aligned(times, self.every_us, self.offset_us)
         # Windows that begin at last, last - every, … as long as they reach beyond the time.
@@ -86,6 +109,12 @@ class Sliding(Assigner):
         rows, back = _spread(counts)
         starts = last[rows] - back * self.every_us
         return Assigned(rows, starts, starts + self.size_us)
+
+    def last_ends(self, times: Int64s) -> Int64s:
+        return aligned(times, self.every_us, self.offset_us) + self.size_us
+
+    def makes(self, start: int, end: int) -> bool:
+        return end - start == self.size_us and (start - self.offset_us) % self.every_us == 0
 
 
 @dataclass(frozen=True)
@@ -101,12 +130,23 @@ class Cumulating(Assigner):
     def overlaps(self) -> bool:
         return self.every_us < self.size_us
 
+    @property
+    def per_row(self) -> int:
+        return self.size_us // self.every_us
+
     def assign(self, times: Int64s) -> Assigned:
         base = aligned(times, self.size_us, self.offset_us)
         first = (times - base) // self.every_us + 1
         rows, back = _spread(self.size_us // self.every_us - first + 1)
         ends = base[rows] + self.size_us - back * self.every_us
         return Assigned(rows, base[rows], ends)
+
+    def last_ends(self, times: Int64s) -> Int64s:
+        return aligned(times, self.size_us, self.offset_us) + self.size_us
+
+    def makes(self, start: int, end: int) -> bool:
+        whole = (start - self.offset_us) % self.size_us == 0 and (end - start) % self.every_us == 0
+        return whole and end - start <= self.size_us
 
 
 @dataclass(frozen=True)

@@ -87,10 +87,14 @@ class Firing:
         if found is None:
             return False
         at, names = found
-        windows = self._operator.windows
+        windows, endless = self._operator.windows, not self._operator.assigner.timed
         for name in names:
             held = windows.find(slot, name)
-            if held is not None and not self._look_at(slot, name, held, at, table.due_table == EVENT_DUE):
+            if held is None or self._look_at(slot, name, held, at, table.due_table == EVENT_DUE):
+                continue
+            if endless and held.is_bare:
+                windows.remove(slot, name)
+            else:
                 windows.put(slot, name, held)
         return True
 

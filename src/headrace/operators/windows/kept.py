@@ -3,11 +3,15 @@
 A row is stored once, under its time and the place at which it came, however many windows it belongs to; a window's rows
 are those within its bounds. Appending reads nothing. What a window alone throws away, by purging or evicting, is
 deleted where no other window can want it, and otherwise noted in the window. A row goes with the last of its windows.
+
+Windows of one kind overlap or they do not. But a program may come back with windows of another size while some are
+open; those are strangers here, and as long as a key has one, none of its rows goes that another window holds.
 """
 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,7 +33,7 @@ from headrace.operators.windows.contents import (
     join_counts,
 )
 from headrace.operators.windows.evictors import Evictor
-from headrace.operators.windows.held import Held, WindowName
+from headrace.operators.windows.held import Held, OpenWindows, WindowName
 from headrace.state.subs import SubCodec, first_place
 
 if TYPE_CHECKING:
@@ -69,7 +73,7 @@ ROW_SUB: Final = SubCodec(_encode_row_name, _decode_row_name)
 
 
 class KeptRows:
-    """The rows of all keys during one task; remembers those of the key it was asked about last."""
+    """The rows of all keys during one task; remembers those of the key it was asked about last, by time."""
 
     def __init__(self, state: ShardState, codec: RowCodec, epoch: int) -> None:
         self._column = state.entries(ROWS_TABLE, value_codec(codec.type), ROW_SUB)
@@ -86,21 +90,34 @@ class KeptRows:
         self.next_place = first + len(rows)
         return first
 
-    def of_key(self, slot: int) -> list[KeptRow]:
-        """All rows of a key in the order they came."""
+    def within(self, slot: int, start: int, end: int) -> list[KeptRow]:
+        """Rows of a key from ``start`` up to but not including ``end``, in the order of their times."""
+        rows = self._of_key(slot)
+        return rows[bisect_left(rows, start, key=_time) : bisect_left(rows, end, key=_time)]
+
+    def until(self, slot: int, end: int) -> list[KeptRow]:
+        """Rows of a key before ``end``, in the order of their times."""
+        rows = self._of_key(slot)
+        return rows[: bisect_left(rows, end, key=_time)]
+
+    def _of_key(self, slot: int) -> list[KeptRow]:
         if slot != self._slot:
             found = [KeptRow(place, time, row) for (time, place), row in self._column.entries(slot)]
-            found.sort(key=_place)
+            found.sort(key=_moment)
             self._slot, self._rows = slot, found
         return self._rows
 
     def remove(self, slot: int, rows: Sequence[KeptRow]) -> None:
+        """Removes rows that `within` or `until` gave."""
         if not rows:
             return
+        kept = self._of_key(slot)
+        first = bisect_left(kept, min(map(_time, rows)), key=_time)
+        last = bisect_right(kept, max(map(_time, rows)), key=_time)
         gone = {row.place for row in rows}
-        rest = [row for row in self.of_key(slot) if row.place not in gone]
-        self._rows = rest
-        if not rest:
+        # Only among rows of those times; a window's rows stand together, so that what is behind them moves up once.
+        kept[first:last] = [row for row in kept[first:last] if row.place not in gone]
+        if not kept:
             # One marker instead of a tombstone for each.
             self._column.clear_key(slot)
             return
@@ -127,11 +144,15 @@ class RowContents(Contents):
         self._assigner = assigner
         self._evict = evict
         self._inner = inner
+        self._looked_at = -1
+        self._strangers: list[WindowName] = []
 
-    def begin(self, state: ShardState, epoch: int, tell_failure: TellFailure) -> None:
+    def begin(self, state: ShardState, windows: OpenWindows, epoch: int, tell_failure: TellFailure) -> None:
         """A task begins."""
         self.kept = KeptRows(state, self.taken, epoch)
+        self._windows = windows
         self.tell_failure = tell_failure
+        self._looked_at = -1
 
     def add(self, pairs: Pairs, helds: Sequence[Held], verdicts: Verdicts | None) -> list[Fired]:
         pieces = Pieces.of(pairs, verdicts, self.stamps)
@@ -175,23 +196,44 @@ class RowContents(Contents):
     def drop(self, slot: int, name: WindowName, held: Held) -> None:
         """Rows go with the last of their windows, and windows go in the order of their ends."""
         if self._assigner.overlaps:
-            rows = [row for row in self.kept.of_key(slot) if _last_end(self._assigner, row.time) <= name[1]]
+            rows = self.kept.until(slot, _kept_from(self._assigner, name[1]))
         else:
             rows = self._within(slot, name, held, self.kept.next_place - 1)
+        strangers = self._strangers_of(slot)
+        if strangers:
+            others = strangers
+            if name in strangers:
+                others = [each for each, _ in self._windows.of_key(slot)]
+                strangers.remove(name)
+            others = [each for each in others if each != name]
+            rows = [row for row in rows if not any(start <= row.time < end for start, end in others)]
         self.kept.remove(slot, rows)
 
     def forget(self) -> None:
         self.kept.forget()
+        self._looked_at = -1
+
+    def _strangers_of(self, slot: int) -> list[WindowName]:
+        """Open windows of a key that are not of the kind that is asked for now."""
+        if slot != self._looked_at:
+            makes = self._assigner.makes
+            self._strangers = [name for name, _ in self._windows.of_key(slot) if not makes(*name)]
+            self._looked_at = slot
+        return self._strangers
+
+    def _shares_rows(self, slot: int) -> bool:
+        """Whether rows of this key may be in several windows, so that none of them may throw one away for all."""
+        return self._assigner.overlaps or bool(self._strangers_of(slot))
 
     # --- what a window alone sees and throws away
 
     def _within(self, slot: int, name: WindowName, held: Held, upto: int) -> list[KeptRow]:
-        start, end = name
+        """A window's rows in the order they came."""
         since, gone = held.since, set(held.gone)
-        return [
-            row for row in self.kept.of_key(slot)
-            if start <= row.time < end and since <= row.place <= upto and row.place not in gone
-        ]  # fmt: skip
+        within = self.kept.within(slot, *name)
+        found = [row for row in within if since <= row.place <= upto and row.place not in gone]
+        found.sort(key=_place)
+        return found
 
     def _read(self, slot: int, name: WindowName, held: Held, upto: int) -> Any:
         rows = self._within(slot, name, held, upto)
@@ -223,18 +265,18 @@ class RowContents(Contents):
         stays = {row.place for row in kept}
         gone = [row for row in rows if row.place not in stays]
         held.size -= len(gone)
-        if self._assigner.overlaps:
+        if self._shares_rows(slot):
             held.gone = [*held.gone, *(row.place for row in gone)]
         else:
             self.kept.remove(slot, gone)
 
     def _purge(self, slot: int, name: WindowName, held: Held, upto: int) -> None:
         rows = self._within(slot, name, held, upto)
-        if self._assigner.overlaps:
+        if self._shares_rows(slot):
             held.since, held.gone = upto + 1, []
         else:
             self.kept.remove(slot, rows)
-        held.size -= len(rows)
+        held.size = max(held.size - len(rows), 0)
 
 
 def _kept_by(evict: Evictor, rows: list[KeptRow]) -> list[KeptRow]:
@@ -242,13 +284,22 @@ def _kept_by(evict: Evictor, rows: list[KeptRow]) -> list[KeptRow]:
     return [row for row, stay in zip(rows, stays, strict=True) if stay]
 
 
-def _last_end(assigner: Assigner, time_us: int) -> int:
-    """The end of the last window that a row of this time belongs to."""
+def _kept_from(assigner: Assigner, end: int) -> int:
+    """Rows before this belong to no window that ends later."""
     if isinstance(assigner, Sliding):
-        return aligned_us(time_us, assigner.every_us, assigner.offset_us) + assigner.size_us
+        # Where the next window begins.
+        return end - assigner.size_us + assigner.every_us
     assert isinstance(assigner, Cumulating)
-    return aligned_us(time_us, assigner.size_us, assigner.offset_us) + assigner.size_us
+    return aligned_us(end, assigner.size_us, assigner.offset_us)
 
 
 def _place(row: KeptRow) -> int:
     return row.place
+
+
+def _time(row: KeptRow) -> int:
+    return row.time
+
+
+def _moment(row: KeptRow) -> tuple[int, int]:
+    return row.time, row.place

@@ -26,7 +26,7 @@ from headrace.operators.contract import LATE, TaskInfo
 from headrace.operators.failures import READ_ERRORS, function_failed
 from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys
 from headrace.operators.windows import building
-from headrace.operators.windows.assigners import Assigned, Session, has_window
+from headrace.operators.windows.assigners import Session, has_window
 from headrace.operators.windows.contents import FIRE, PURGE, Fired, Pairs, Refusal, StopAdding, Verdicts
 from headrace.operators.windows.firing import Firing
 from headrace.operators.windows.held import EVER, Held, OpenWindows, WindowName
@@ -55,6 +55,7 @@ class WindowOperator(KeyedOperator):
         self.said = spec
         self.spec = plain_spec(spec)
         self.assigner = self.spec.assigner
+        self.entries_per_row = self.assigner.per_row
         parts = building.build_parts(self, self.spec, info)
         self.plan, self.schedule, self.contents = parts.plan, parts.schedule, parts.contents
         self.decider, self.function, self.outcome = parts.decider, parts.function, parts.outcome
@@ -76,7 +77,7 @@ class WindowOperator(KeyedOperator):
         self.windows = OpenWindows(self.state, self._stored, len(self.contents.kinds))
         self.schedule.begin(self.state, self.watermark, task)
         if isinstance(self.contents, RowContents):
-            self.contents.begin(self.state, task.epoch, self._tell_failure)
+            self.contents.begin(self.state, self.windows, task.epoch, self._tell_failure)
         if self.own_trigger is not None:
             self.own_trigger.begin(task, self.state, self.watermark)
         if self.function is not None:
@@ -120,17 +121,9 @@ class WindowOperator(KeyedOperator):
 
     def _has_open(self, times: Int64s) -> Bools:
         """Which times lie in a window that is not gone."""
-        assigned = self.assigner.assign(times)
-        alive = self._alive(assigned)
-        if assigned.rows is None:
-            return alive
-        found = np.zeros(len(times), np.bool_)
-        found[assigned.rows[alive]] = True
+        ends = self.assigner.last_ends(times)
+        found: Bools = (ends - 1 > self.gone_upto) & (ends > times)
         return found
-
-    def _alive(self, assigned: Assigned) -> Bools:
-        alive: Bools = assigned.ends - 1 > self.gone_upto
-        return alive
 
     def give_late(self, rows: Rows, positions: Int64s) -> None:
         if len(positions):
@@ -168,7 +161,7 @@ class WindowOperator(KeyedOperator):
             return
         assert rows.times is not None, f"step {self.step} has windows in time, and rows without"
         assigned = self.assigner.assign(rows.times)
-        alive = self._alive(assigned)
+        alive = assigned.ends - 1 > self.gone_upto
         positions = np.arange(count) if assigned.rows is None else assigned.rows
         starts, ends = assigned.starts, assigned.ends
         if not alive.all():
@@ -211,6 +204,14 @@ class WindowOperator(KeyedOperator):
             raise self._failure(stop.refusal, pairs) from stop.refusal.error
         if fired:
             self._fire_rows(fired)
+            self._forget_bare(pairs, helds)
+
+    def _forget_bare(self, pairs: Pairs, helds: Sequence[Held]) -> None:
+        """Windows without an end never go: what is left of one that was emptied would stay for every key there was."""
+        if not self.assigner.timed:
+            for slot, name, held in zip(pairs.slots, pairs.names, helds):
+                if held.is_bare:
+                    self.windows.remove(slot, name)
 
     def _decide(self, pairs: Pairs, helds: Sequence[Held]) -> Verdicts:
         assert self.decider is not None

@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.model.batch import Rows
 from headrace.operators.aggregates import Aggregator
 from headrace.operators.failures import function_failed
-from headrace.operators.keyed import decode_keys
+from headrace.operators.keyed import decode_keys, stamps_of
 from headrace.operators.windows.contents import Accumulated
 from headrace.operators.windows.context import Pane
 from headrace.operators.windows.function import KeepFailed, WindowFunction
@@ -78,8 +78,7 @@ class Outcome(ABC):
         """Gives out what has been made. Slots must still mean the same keys."""
         if not self._main:
             return
-        none = all(time is None for time in self._times)
-        rows = self._rows(None if none else np.array(self._times, dtype=np.int64))
+        rows = self._rows(stamps_of(self._times))
         main, finals = np.array(self._main), np.array(self._finals)
         self._clear()
         self._operator.emit(rows if main.all() else rows.take(np.flatnonzero(main)))

@@ -1,0 +1,83 @@
+"""Declared aggregates over every type whose values have an order, in every kind of step that computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import IntEnum
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+import headrace as hr
+from headrace.model.record import row_type
+
+
+class Level(IntEnum):
+    LOW = 1
+    HIGH = 2
+    HIGHEST = 3
+
+
+VALUES: Final[Mapping[Any, tuple[Any, Any, Any]]] = {
+    int: (1, 2, 3),
+    float: (0.5, 2.0, 3.5),
+    bool: (False, True, True),
+    str: ("a", "b", "c"),
+    bytes: (b"a", b"b", b"c"),
+    Decimal: (Decimal("1.5"), Decimal(2), Decimal("3.25")),
+    UUID: (UUID(int=1), UUID(int=2), UUID(int=3)),
+    Level: (Level.LOW, Level.HIGH, Level.HIGHEST),
+    date: (date(2020, 1, 1), date(2021, 1, 1), date(2022, 1, 1)),
+    time: (time(1), time(2), time(3)),
+    datetime: (datetime(1960, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC), datetime(2022, 1, 1, tzinfo=UTC)),
+    timedelta: (timedelta(-1), timedelta(1), timedelta(2, 3, 4)),
+    hr.Timestamp: (hr.Timestamp(-1), hr.Timestamp(1), hr.Timestamp(2)),
+    hr.Duration: (hr.seconds(1), hr.seconds(2), hr.seconds(3)),
+}
+"""Three values of each type that rise."""
+STEPS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "rolling": lambda keyed: keyed,
+    "tumbling": lambda keyed: keyed.window(hr.tumbling("1h")),
+    "tumbling, counting rows": lambda keyed: keyed.window(hr.tumbling("1h"), fire=hr.every(rows=4)),
+    "session": lambda keyed: keyed.window(hr.session("1h")),
+    "unbounded": lambda keyed: keyed.window(hr.unbounded(), fire=hr.per_epoch()),
+}
+
+
+def aggregates(**options: Any) -> dict[str, Any]:
+    return {
+        "least": hr.min("x", **options),
+        "most": hr.max("x", **options),
+        "oldest": hr.first("x", **options),
+        "newest": hr.last("x", **options),
+        "where_least": hr.min("n", by="x", **options),
+        "where_most": hr.max("n", by="x", **options),
+    }
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=lambda kind: kind.__name__)
+def test_every_type_with_an_order_has_a_least_and_a_greatest_in_every_step(kind: Any) -> None:
+    low, middle, high = VALUES[kind]
+    row = row_type("Reading", {"k": str, "at": hr.Timestamp, "n": int, "x": kind | None})
+    app = hr.App("types")
+    readings = app.read("readings", hr.source.items([]), row, time="at")
+    keyed = readings.key_by("k")
+    made = {name: step(keyed).aggregate(**aggregates()) for name, step in STEPS.items()}
+    made["over an hour"] = keyed.aggregate(**aggregates(over="1h"))
+    for number, stream in enumerate(made.values()):
+        stream.named(f"step_{number}").show()
+    with hr.testing.Harness(app, start="2024-01-01T12:00", parallelism=1) as harness:
+        # In two epochs, so that values are stored and read again before they are compared.
+        for minutes, values in ((0, (middle, high)), (2, (low, None))):
+            rows = [row("a", harness.at(f"12:0{minutes + i}"), minutes + i, x) for i, x in enumerate(values)]
+            harness.push(readings, *rows)
+            harness.epoch()
+        harness.drain()
+        for name, stream in made.items():
+            last = harness.take(stream)[-1]
+            found = [(type(value), value) for value in (last.least, last.most, last.oldest, last.newest)]
+            assert found == [(type(value), value) for value in (low, high, middle, low)], name
+            assert (last.where_least, last.where_most) == (2, 0 if middle == high else 1), name
