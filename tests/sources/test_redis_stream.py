@@ -43,9 +43,7 @@ CODEC = codec_of(Order)
 
 @pytest.fixture
 def client(redis_server: Redis) -> Iterator[Any]:
-    import redis
-
-    with redis.Redis(port=redis_server.port) as client:
+    with redis_server.client() as client:
         yield client
 
 

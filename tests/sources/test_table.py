@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -18,7 +19,7 @@ from psycopg.conninfo import make_conninfo
 import headrace as hr
 from headrace.errors import BadRow, EnvironmentMissing, InputLost, ProgramError
 from headrace.model.rows import codec_of
-from headrace.sources.contract import SplitReader
+from headrace.sources.contract import BadRows, SplitReader
 from headrace.sources.table_lookup import TableLookup
 from headrace.testing.sources import verify_source
 from headrace.testing.staging import Staging, stage_rows
@@ -112,17 +113,70 @@ def test_a_job_stays_with_the_copy_it_began_with(shops: str, tmp_path: Path) -> 
 
 
 def test_a_copy_that_was_not_finished_is_made_anew(shops: str, tmp_path: Path) -> None:
-    query(shops, "ALTER TABLE shops ADD n numeric DEFAULT 1; UPDATE shops SET n = 'NaN' WHERE id = 40")
-
-    class Priced(hr.Record):
-        id: int
-        n: Decimal
-
-    with pytest.raises(BadRow, match="the column n holds what its type cannot"):
-        open_table(tmp_path, "shops", shops, Priced)
+    query(shops, "INSERT INTO shops SELECT i, 'more' FROM generate_series(100, 60000) i")
+    text = "SELECT id, name, (1 / (id - 60000))::text AS city FROM shops"
+    with pytest.raises(ProgramError, match="refused the query") as raised:
+        open_table(tmp_path, text, shops, Shop)
+    assert "division by zero" in raised.value.found
     assert list(tmp_path.iterdir()) == []
-    query(shops, "UPDATE shops SET n = 2 WHERE id = 40")
-    assert rows(open_table(tmp_path, "shops", shops, Priced), Priced)[-1] == Priced(40, Decimal(2))
+    query(shops, "DELETE FROM shops WHERE id = 60000")
+    assert len(rows(open_table(tmp_path, text, shops, Shop), Shop)) == 40 + 59900
+
+
+class Size(hr.Record):
+    wide: int
+
+
+class Box(hr.Record):
+    id: int
+    name: str
+    size: Size | None = None
+    price: Decimal = Decimal(0)
+    at: hr.Timestamp | None = None
+
+
+@pytest.fixture
+def boxes(dsn: str) -> str:
+    query(dsn, "CREATE TABLE boxes (id int PRIMARY KEY, name text, size jsonb, price numeric, at timestamptz)")
+    query(dsn, """INSERT INTO boxes SELECT i, 'box ' || i, '{"wide": 1}', i, NULL FROM generate_series(1, 1000) i""")
+    query(dsn, """UPDATE boxes SET size = '{"wide": "very"}', at = '2024-01-01T12:00Z' WHERE id = 7""")
+    query(dsn, "UPDATE boxes SET name = NULL WHERE id = 100")
+    query(dsn, "UPDATE boxes SET price = 'NaN' WHERE id = 101; UPDATE boxes SET price = 1e30 WHERE id = 102")
+    query(dsn, "UPDATE boxes SET at = 'infinity', size = '3' WHERE id = 1000")
+    return dsn
+
+
+BAD_BOXES = {
+    7: "the column size holds what its type cannot: Expected `int`, got `str`",
+    100: "a row has no value for 'name' of Box",
+    101: "the column price holds what its type cannot",
+    102: "the column price holds what its type cannot",
+    1000: "the column size holds what its type cannot",
+}
+
+
+@pytest.mark.parametrize("how", [{}, {"partitions": 3, "split_by": Box.id}], ids=str)
+def test_rows_that_do_not_decode_are_bad_rows_among_the_others(boxes: str, tmp_path: Path, how: dict[str, Any]) -> None:
+    reader = open_table(tmp_path, "boxes", boxes, Box, **how)
+    end = reader.latest(reader.initial(), None)
+    batches = [batch for split in reader.splits(reader.initial(), end) for batch in reader.read(split)]
+    texts = [text for each in batches if isinstance(each, BadRows) for text in each.texts]
+    assert isinstance(batches[0], BadRows), "a job that reads no errors stops at once, not after hours"
+    found = {msgspec.json.decode(each["text"])["id"]: each for each in map(msgspec.json.decode, texts)}
+    assert {id: each["reason"][: len(BAD_BOXES[id])] for id, each in found.items()} == BAD_BOXES
+    assert {each["where"] for each in found.values()} == {"the copy of source.table('boxes')"}
+    assert msgspec.json.decode(found[7]["text"]) == {
+        "id": 7,
+        "name": "box 7",
+        "size": {"wide": "very"},
+        "price": "7",
+        "at": "2024-01-01T12:00:00Z",
+    }
+    assert '"at":"infinity"' in found[1000]["text"]
+    good = [id for each in batches if not isinstance(each, BadRows) for id in each.column(0).to_pylist()]
+    assert sorted(good) == [id for id in range(1, 1001) if id not in BAD_BOXES]
+    again = verify_source(lambda: open_table(tmp_path, "boxes", boxes, Box, **how), codec_of(Box).schema, limit=300)
+    assert again == 1000, "bad rows count"
 
 
 def test_a_copy_that_is_lost_is_told(shops: str, tmp_path: Path) -> None:
@@ -312,6 +366,60 @@ def test_many_values_are_asked_for_by_few_queries(shops: str) -> None:
     assert queries == [1000, 500]
 
 
+def test_a_value_that_fails_fails_alone(boxes: str) -> None:
+    async def work(lookup: TableLookup) -> Any:
+        values = [1, 5_000_000_000, *BAD_BOXES, 10**30, 999, 4000]
+        return dict(zip(values, await asyncio.gather(*map(lookup.call, values), return_exceptions=True), strict=True))
+
+    found = asked(hr.source.table("boxes", dsn=boxes).lookup(Box, key=Box.id), work)
+    assert [found[id].name for id in (1, 999)] == ["box 1", "box 999"]
+    assert [found[id] for id in (4000, 5_000_000_000, 10**30)] == [None] * 3, "there is no such row"
+    assert {id: type(found[id]) for id in BAD_BOXES} == dict.fromkeys(BAD_BOXES, BadRow)
+    assert all(found[id].what == said.partition(":")[0] for id, said in BAD_BOXES.items())
+
+
+def test_a_value_that_its_column_cannot_hold_has_no_row(boxes: str) -> None:
+    beyond = hr.Timestamp(2**62)
+
+    async def work(lookup: TableLookup) -> Any:
+        values: dict[str, list[Any]] = {
+            "name": ["box 1", "x\0y", "box 2"],
+            "at": [hr.timestamp("2024-01-01T12:00Z"), beyond],
+        }
+        return await asyncio.gather(*map(lookup.call, values[lookup.key]), return_exceptions=True)
+
+    first, none, second = asked(hr.source.table("boxes", dsn=boxes).lookup(Box, key=Box.name), work)
+    assert (first.id, none, second.id) == (1, None, 2)
+    text = "SELECT id, name, at FROM boxes"
+    noon, outside = asked(hr.source.table(text, dsn=boxes).lookup(Box, key=Box.at), work)
+    assert noon.id == 7 and isinstance(outside, LookupError), "Postgres goes beyond the year 9999, Python does not"
+
+
+def test_what_the_query_cannot_compute_for_a_row_fails_for_that_row(boxes: str) -> None:
+    async def work(lookup: TableLookup) -> Any:
+        return await asyncio.gather(*map(lookup.call, range(1, 6)), return_exceptions=True)
+
+    text = "SELECT id, (10 / (id - 3))::text AS name FROM boxes"
+    found = asked(hr.source.table(text, dsn=boxes).lookup(Box, key=Box.id), work)
+    assert [each.name for each in found if isinstance(each, Box)] == ["-5", "-10", "10", "5"]
+    assert isinstance(found[2], ProgramError) and "division by zero" in found[2].found
+
+
+class Painted(hr.Record):
+    id: int
+    name: Color
+
+
+def test_a_word_that_is_in_no_enum_fails_alone(boxes: str) -> None:
+    query(boxes, "UPDATE boxes SET name = 'red' WHERE id <> 2")
+
+    async def work(lookup: TableLookup) -> Any:
+        return await asyncio.gather(*map(lookup.call, (1, 2, 3)), return_exceptions=True)
+
+    one, two, three = asked(hr.source.table("boxes", dsn=boxes).lookup(Painted, key="id"), work)
+    assert (one, three) == (Painted(1, Color.RED), Painted(3, Color.RED)) and isinstance(two, ValueError)
+
+
 def test_values_of_any_type_are_looked_up(dsn: str, tmp_path: Path) -> None:
     write(dsn, tmp_path, "all_of_it", [ROW])
     columns = ("n", "x", "yes", "text", "at", "when", "day", "money", "who", "color", "raw")
@@ -322,6 +430,20 @@ def test_values_of_any_type_are_looked_up(dsn: str, tmp_path: Path) -> None:
     for name in columns:
         lookup = hr.source.table("all_of_it", dsn=dsn).lookup(Everything, key=name)
         assert asked(lookup, work) == ROW, name
+
+
+class Opening(hr.Record):
+    id: int
+    at: hr.Timestamp
+
+
+def test_a_time_without_a_zone_is_looked_up_as_utc_wherever_the_server_is(dsn: str) -> None:
+    query(dsn, f"ALTER DATABASE {dsn.rpartition('/')[2]} SET timezone = 'Asia/Tokyo'")
+    query(dsn, "CREATE TABLE openings (id int, at timestamp); INSERT INTO openings VALUES (1, '2024-01-01 12:00')")
+    noon = Opening(1, hr.timestamp("2024-01-01T12:00Z"))
+    lookup = hr.source.table("openings", dsn=dsn).lookup(Opening, key=Opening.at)
+    assert asked(lookup, lambda each: each.call(noon.at)) == noon
+    assert asked(lookup, lambda each: each.call(datetime(2024, 1, 1, 13, tzinfo=timezone(timedelta(hours=1))))) == noon
 
 
 def test_a_lookup_survives_a_restart_of_the_server(postgres: Postgres, shops: str) -> None:

@@ -37,6 +37,7 @@ def shop_app(dsn: str) -> hr.App:
     app = hr.App("shop")
     sales = app.read("sales", hr.source.table("sales", dsn=dsn, per_epoch=PER_EPOCH, partitions=2), Sale)
     sales.write(hr.sink.postgres("log", dsn=dsn))
+    sales.errors.write(hr.sink.postgres("lost", dsn=dsn))
     totals = sales.key_by(Sale.shop).aggregate(n=hr.count(), cents=hr.sum("cents")).named("totals")
     totals.write(hr.sink.postgres("totals", dsn=dsn, key="shop"))
     return app
@@ -60,8 +61,11 @@ def test_tables_are_right_whatever_the_job_died_of(
     monkeypatch.setenv("PG_DSN", dsn)
     query(dsn, "CREATE TABLE sales (id int PRIMARY KEY, shop text, cents int)")
     query(dsn, f"INSERT INTO sales SELECT i, 'shop ' || i % 7, i * i FROM generate_series(1, {ROWS}) i")
-    wanted_log = query(dsn, "SELECT * FROM sales ORDER BY id")
-    wanted_totals = query(dsn, "SELECT shop, count(*), sum(cents) FROM sales GROUP BY shop ORDER BY shop")
+    query(dsn, f"UPDATE sales SET shop = NULL WHERE id = {ROWS}")
+    wanted_log = query(dsn, "SELECT * FROM sales WHERE shop IS NOT NULL ORDER BY id")
+    wanted_totals = query(
+        dsn, "SELECT shop, count(*), sum(cents) FROM sales WHERE shop IS NOT NULL GROUP BY shop ORDER BY shop"
+    )
     due = list(STRIKES)
 
     def strike(point: str, epoch: int) -> None:
@@ -77,6 +81,14 @@ def test_tables_are_right_whatever_the_job_died_of(
     assert due == []
     assert query(dsn, "SELECT * FROM log ORDER BY id") == wanted_log
     assert query(dsn, "SELECT shop, n, cents FROM totals ORDER BY shop") == wanted_totals
-    assert query(dsn, "SELECT DISTINCT epoch FROM headrace_epochs") == [(ROWS // PER_EPOCH - 1,)]
+    assert query(dsn, "SELECT step, error, convert_from(row, 'UTF8') FROM lost") == [
+        (
+            "sales",
+            "the copy of source.table('sales'): a row has no value for 'shop' of Sale",
+            f'{{"id":{ROWS},"shop":null,"cents":{ROWS**2}}}',
+        )
+    ]
+    ends = query(dsn, "SELECT epoch, count(*) FROM headrace_epochs GROUP BY epoch ORDER BY epoch")
+    assert ends == [(0, 1), (ROWS // PER_EPOCH - 1, 2)], "bad rows come in the first epoch, the others in all"
     found = b"".join(path.read_bytes() for path in store_path.rglob("*") if path.is_file())
     assert dsn.encode() not in found, "a secret is never stored"

@@ -170,6 +170,9 @@ def _take_part(fields: FieldReads, field: pa.Field, part: str) -> None:
         _take_bytes(fields, field, f"`{part}`")
     elif part == "headers":
         fields.take(field, _all_headers(field.type.item_type))
+        if pa.types.is_string(field.type.item_type):
+            condition, reason = _bad_header(field.name)
+            fields.reasons[condition] = reason
     elif part.startswith("header "):
         named = text(part.removeprefix("header "))
         # Of headers with the same name the last one counts, as everywhere in Kafka.
@@ -189,13 +192,26 @@ def _take_bytes(fields: FieldReads, field: pa.Field, given: str) -> None:
         fields.cast(field, given, f"try_cast({as_text} AS {spark_type(field.type)})")
 
 
+_HEADER_NAMES: Final = "array_distinct(transform(headers, h -> h.key))"
+_HEADER_VALUE: Final = "coalesce(try_element_at(filter(headers, h -> h.key = k), -1).value, CAST('' AS BINARY))"
+
+
 def _all_headers(kind: pa.DataType) -> str:
-    value = "coalesce(try_element_at(filter(headers, h -> h.key = k), -1).value, CAST('' AS BINARY))"
+    """All of them by name. What is no text is empty here, and makes the row a bad one (`_bad_header`)."""
+    value = _HEADER_VALUE
     if pa.types.is_string(kind):
         value = f"coalesce(try_validate_utf8(CAST({value} AS STRING)), '')"
-    names = "array_distinct(transform(headers, h -> h.key))"
     empty = f"CAST(map() AS MAP<STRING, {spark_type(kind)}>)"
-    return f"coalesce(map_from_entries(transform({names}, k -> struct(k, {value}))), {empty})"
+    return f"coalesce(map_from_entries(transform({_HEADER_NAMES}, k -> struct(k, {value}))), {empty})"
+
+
+def _bad_header(field: str) -> tuple[str, str]:
+    """When a message has a header that is no text, and the reason. Of the same name again only the last one counts."""
+    some = "exists(headers, h -> NOT is_valid_utf8(CAST(coalesce(h.value, CAST('' AS BINARY)) AS STRING)))"
+    wrong = f"filter({_HEADER_NAMES}, k -> NOT is_valid_utf8(CAST({_HEADER_VALUE} AS STRING)))"
+    # Nearly no message has one: all of them are looked at once, and only where one is found name by name.
+    condition = f"headers IS NOT NULL AND {some} AND size({wrong}) > 0"
+    return condition, f"concat({text(f'{field} is not UTF-8 text: header ')}, {wrong}[0])"
 
 
 class _Raw(msgspec.Struct):

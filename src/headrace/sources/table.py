@@ -17,7 +17,7 @@ from headrace.errors import EnvironmentMissing, ProgramError
 from headrace.model.field_names import field_name
 from headrace.model.postgres import psycopg_module
 from headrace.model.rows import codec_of
-from headrace.sources.contract import Offset, Source, Split, SplitReader
+from headrace.sources.contract import BadRows, Offset, Source, Split, SplitReader
 from headrace.sources.ranges import check_positive, position, slice_range
 from headrace.sources.table_copy import copy_table
 from headrace.sources.table_lookup import TableLookup
@@ -114,8 +114,6 @@ class TableSource(Source):
 
 
 class TableReader(SplitReader):
-    never_bad: ClassVar[bool] = True
-
     def __init__(self, spool: Spool, chosen: str, per_epoch: int | None, partitions: int) -> None:
         self.spool = spool
         self.chosen = chosen
@@ -135,7 +133,7 @@ class TableReader(SplitReader):
         cut = slice_range(position(start), position(end), self.partitions)
         return [Split(each.id, each.start, {**each.end, COPY: end[COPY]}) for each in cut]
 
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def read(self, split: Split) -> Iterator[pa.RecordBatch | BadRows]:
         yield from self.spool.read(split.end[COPY], position(split.start), position(split.end))
 
     def remaining(self, start: Offset) -> int:

@@ -2,6 +2,9 @@
 
 All of it is one snapshot of the database (REPEATABLE READ, handed to further connections where several copy ranges of
 a column side by side), so the copy is what one transaction would have seen.
+
+Rows that cannot be decoded are part of it, as text with the reason. They come first: where nobody reads the errors of
+the stream, the job stops in its first epoch, not in its last.
 """
 
 from __future__ import annotations
@@ -19,18 +22,21 @@ from pyarrow import csv
 
 from headrace.errors import HeadraceError
 from headrace.model.postgres import open_connection, quoted, text_literal
+from headrace.sources.contract import BadRows
 from headrace.sources.table_select import SESSION, Selection
-from headrace.sources.table_spool import BATCH_ROWS, Copy, Spool, SpoolFile
+from headrace.sources.table_spool import BAD, BATCH_ROWS, Copy, Spool, SpoolFile
 
 if TYPE_CHECKING:
     import psycopg
+
+    from headrace.errors import BadRow
 
 log = logging.getLogger("headrace.table")
 
 FILE_BYTES: Final = 64 * 2**20
 """Of Arrow columns in one file: what a task that reads from an object store holds in memory."""
 _TEXT_BYTES: Final = 16 * 2**20
-"""Of text that is parsed at once; a batch may have fewer rows for it only at the end of a file."""
+"""Of text that is parsed at once; a batch of long rows has fewer of them for it."""
 
 _NULLS: Final = {"strings_can_be_null": True, "quoted_strings_can_be_null": False, "null_values": [""]}
 _LINES: Final = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
@@ -47,7 +53,7 @@ def copy_table(
         exported = connection.execute("SELECT pg_export_snapshot()").fetchone() if len(ranges) > 1 else None
         select = f"SELECT {selection.select(types)} FROM {selection.from_sql} AS t"
         statements = [f"COPY ({select}{where}) TO STDOUT (FORMAT csv)" for where in ranges]
-        writers = [_Writer(spool, f"{id}-{number:04d}") for number in range(len(statements))]
+        writers = [_Writers(spool, f"{id}-{number:04d}") for number in range(len(statements))]
         try:
             if exported is None:
                 _copy(connection, statements[0], selection, writers[0])
@@ -57,10 +63,12 @@ def copy_table(
             for writer in writers:
                 writer.give_up()
             raise
-    files = [file for writer in writers for file in writer.files]
-    copy = Copy(id, taken_from, str(selection.codec.schema), files)
+    bad = [file for writer in writers for file in writer.bad.files]
+    copy = Copy(
+        id, taken_from, str(selection.codec.schema), [*bad, *(file for each in writers for file in each.rows.files)]
+    )
     spool.finish(copy)
-    log.info("%s: copied %s rows", selection.where, copy.rows)
+    log.info("%s: copied %s rows; %s more are bad", selection.where, copy.rows - copy.bad, copy.bad)
     return copy
 
 
@@ -104,9 +112,9 @@ def _ranges(
 
 
 def _copy_side_by_side(
-    dsn: str, snapshot: str, statements: list[str], selection: Selection, writers: list[_Writer]
+    dsn: str, snapshot: str, statements: list[str], selection: Selection, writers: list[_Writers]
 ) -> None:
-    def work(statement: str, writer: _Writer) -> None:
+    def work(statement: str, writer: _Writers) -> None:
         with _snapshot(dsn, snapshot) as connection:
             _copy(connection, statement, selection, writer)
 
@@ -115,25 +123,22 @@ def _copy_side_by_side(
             done.result()
 
 
-def _copy(connection: psycopg.Connection[Any], statement: str, selection: Selection, writer: _Writer) -> None:
+def _copy(connection: psycopg.Connection[Any], statement: str, selection: Selection, writers: _Writers) -> None:
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         lines: list[Any] = []
         size_bytes = 0
         for line in copy:
             lines.append(line)
             size_bytes += len(line)
-            if len(lines) == BATCH_ROWS:
-                writer.add(_batch(lines, size_bytes, selection), whole=True)
-                lines, size_bytes = [], 0
-            elif size_bytes >= _TEXT_BYTES:
-                writer.add(_batch(lines, size_bytes, selection), whole=False)
+            if len(lines) == BATCH_ROWS or size_bytes >= _TEXT_BYTES:
+                _add(lines, size_bytes, selection, writers)
                 lines, size_bytes = [], 0
         if lines:
-            writer.add(_batch(lines, size_bytes, selection), whole=False)
-        writer.put()
+            _add(lines, size_bytes, selection, writers)
+        writers.put()
 
 
-def _batch(lines: list[Any], size_bytes: int, selection: Selection) -> pa.RecordBatch:
+def _add(lines: list[Any], size_bytes: int, selection: Selection, writers: _Writers) -> None:
     names = selection.codec.names
     table = csv.read_csv(
         pa.BufferReader(b"".join(lines)),
@@ -141,26 +146,59 @@ def _batch(lines: list[Any], size_bytes: int, selection: Selection) -> pa.Record
         _LINES,
         csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), **_NULLS),
     )
-    arrays = selection.arrays([column.combine_chunks() for column in table.columns])
-    return pa.RecordBatch.from_arrays(arrays, schema=selection.codec.schema)
+    texts = [column.combine_chunks() for column in table.columns]
+    arrays, bad = selection.arrays(texts)
+    writers.rows.add(pa.RecordBatch.from_arrays(arrays, schema=selection.codec.schema))
+    if bad:
+        rows = sorted(bad)
+        shown = zip(rows, selection.shown(texts, rows), strict=True)
+        # Whoever mends the table does not mend the copy, so that is what is named.
+        where = f"the copy of {selection.where}"
+        told = [BadRows.text(where, text, _reason(bad[row])) for row, text in shown]
+        writers.bad.add(pa.RecordBatch.from_arrays([pa.array(told, pa.string())], schema=BAD))
+
+
+def _reason(error: BadRow) -> str:
+    return error.what if error.__cause__ is None else f"{error.what}: {error.found}"
+
+
+class _Writers:
+    """Where the rows of one connection go."""
+
+    def __init__(self, spool: Spool, stem: str) -> None:
+        self.rows = _Writer(spool, stem)
+        self.bad = _Writer(spool, f"{stem}-bad", bad=True)
+
+    def put(self) -> None:
+        self.rows.put()
+        self.bad.put()
+
+    def give_up(self) -> None:
+        self.rows.give_up()
+        self.bad.give_up()
 
 
 class _Writer:
-    """Gathers batches into files. A batch that is not whole ends its file: in a file only the last one may be short."""
+    """Gathers batches into files."""
 
-    def __init__(self, spool: Spool, stem: str) -> None:
+    def __init__(self, spool: Spool, stem: str, *, bad: bool = False) -> None:
         self._spool = spool
         self._stem = stem
+        self._is_bad = bad
         self._batches: list[pa.RecordBatch] = []
+        self._size_bytes = 0
         self.files: list[SpoolFile] = []
 
-    def add(self, batch: pa.RecordBatch, *, whole: bool) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
         self._batches.append(batch)
-        if not whole or sum(each.nbytes for each in self._batches) >= FILE_BYTES:
+        self._size_bytes += batch.nbytes
+        if self._size_bytes >= FILE_BYTES:
             self.put()
 
     def put(self) -> None:
-        batches, self._batches = self._batches, []
+        batches, self._batches, self._size_bytes = self._batches, [], 0
         if not batches:
             return
         out = pa.BufferOutputStream()
@@ -169,7 +207,7 @@ class _Writer:
                 file.write_batch(batch)
         name = f"{self._stem}-{len(self.files):05d}.arrow"
         self._spool.put(name, out.getvalue())
-        self.files.append(SpoolFile(name, sum(batch.num_rows for batch in batches)))
+        self.files.append(SpoolFile(name, sum(batch.num_rows for batch in batches), self._is_bad))
 
     def give_up(self) -> None:
         for file in self.files:

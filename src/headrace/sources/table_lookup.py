@@ -2,6 +2,9 @@
 
 While a query is under way, the values that come meanwhile wait for the next one, so the batches are as large as the
 server is slow. One connection per worker. A connection that was lost is opened again once; a SELECT may be repeated.
+
+Which values share a query is chance, so none may fail for another: where Postgres refuses one of them, they are asked
+for in halves until it stands alone, and a row that cannot be decoded fails for its own value.
 """
 
 from __future__ import annotations
@@ -69,9 +72,11 @@ class TableLookup(AsyncFunction[Any, Any]):
                 found=repr(self.key),
             )
         self._key_type = types[self.key]
+        # Whole numbers compare, by an index too, whatever their widths: a larger one than fits is just not found.
+        self._wanted = f"%s::{quoted('int8' if self._key_type in ('int2', 'int4') else self._key_type)}[]"
         self._statement = (
             f"SELECT wanted.n, {self._selection.select(types)} "
-            f"FROM unnest(%s::{quoted(self._key_type)}[]) WITH ORDINALITY AS wanted(value, n) "
+            f"FROM unnest({self._wanted}) WITH ORDINALITY AS wanted(value, n) "
             f"JOIN {self._selection.from_sql} AS t ON t.{quoted(self.key)} = wanted.value"
         )
 
@@ -110,24 +115,49 @@ class TableLookup(AsyncFunction[Any, Any]):
             self._asking = None
 
     async def _find(self, values: list[Any]) -> list[Any]:
+        """To each value its row, None, or the exception that is its own. Raises what concerns all of them."""
         psycopg = psycopg_module()
-        wanted = [self._adapted(value) for value in values]
-        kept = self._connection is not None
         try:
-            rows = await self._query(wanted)
-        except psycopg.OperationalError as error:
-            await self._disconnect()
-            if not kept:
-                raise told(error, self.where, self.dsn) from error
-            # The connection was idle for a while, and the server restarted meanwhile.
-            try:
-                rows = await self._query(wanted)
-            except psycopg.Error as again:
-                await self._disconnect()
-                raise told(again, self.where, self.dsn) from again
+            rows = await self._rows([self._adapted(value) for value in values])
+        except (psycopg.DataError, psycopg.NotSupportedError, OverflowError) as error:
+            if len(values) == 1:
+                return [await self._refused(values[0], error)]
+            half = len(values) // 2
+            return [*await self._find(values[:half]), *await self._find(values[half:])]
         except psycopg.Error as error:
             raise told(error, self.where, self.dsn) from error
         return self._answers(values, rows)
+
+    async def _refused(self, value: Any, error: Exception) -> Exception | None:
+        """Why a value cannot be asked for; None where its column cannot hold it, so that there is no such row."""
+        if isinstance(error, OverflowError):
+            return LookupError(f"{self.where}: {self.key} = {value!r} lies outside of the years 1 to 9999")
+        psycopg = psycopg_module()
+        assert self._connection is not None
+        try:
+            await self._connection.execute(f"SELECT {self._wanted}", ([self._adapted(value)],))
+        except (psycopg.DataError, psycopg.NotSupportedError):
+            return None
+        except psycopg.Error as again:
+            return told(again, self.where, self.dsn)
+        # The value is a good one: it is the row, or the query, that cannot be computed.
+        return told(error, self.where, self.dsn)
+
+    async def _rows(self, values: list[Any]) -> list[tuple[Any, ...]]:
+        psycopg = psycopg_module()
+        kept = self._connection is not None
+        try:
+            return await self._query(values)
+        except psycopg.OperationalError:
+            await self._disconnect()
+            if not kept:
+                raise
+        # The connection was idle for a while, and the server restarted meanwhile.
+        try:
+            return await self._query(values)
+        except psycopg.OperationalError:
+            await self._disconnect()
+            raise
 
     async def _query(self, values: list[Any]) -> list[tuple[Any, ...]]:
         if self._connection is None:
@@ -143,10 +173,11 @@ class TableLookup(AsyncFunction[Any, Any]):
     def _answers(self, values: list[Any], rows: list[tuple[Any, ...]]) -> list[Any]:
         assert self._selection is not None
         texts = list(zip(*rows, strict=True))[1:] if rows else [()] * len(self.codec.names)
-        columns = self._selection.arrays([pa.array(list(column), pa.string()) for column in texts])
+        columns, bad = self._selection.arrays([pa.array(list(column), pa.string()) for column in texts])
+        good = iter(self._objects(columns))
         answers: list[Any] = [None] * len(values)
-        for row, found in zip(rows, self.codec.to_objects(columns), strict=True):
-            place = row[0] - 1
+        for number, row in enumerate(rows):
+            place, found = row[0] - 1, bad[number] if number in bad else next(good)
             if answers[place] is not None:
                 answers[place] = LookupError(
                     f"{self.where} has several rows with {self.key} = {values[place]!r}; look up by a unique column"
@@ -155,10 +186,23 @@ class TableLookup(AsyncFunction[Any, Any]):
                 answers[place] = found
         return answers
 
+    def _objects(self, columns: list[pa.Array]) -> list[Any]:
+        """The rows; in the place of one that cannot be made (of a word that is not in its Enum) what it raised."""
+        try:
+            return self.codec.to_objects(columns)
+        except Exception as error:
+            if len(columns[0]) == 1:
+                return [error]
+            singly = ([column.slice(row, 1) for column in columns] for row in range(len(columns[0])))
+            return [self._objects(row)[0] for row in singly]
+
     def _adapted(self, value: Any) -> Any:
         """A value as the column compares it: our times are whole microseconds."""
         if isinstance(value, int) and not isinstance(value, bool) and self._key_type in _MOMENTS:
-            return _EPOCH + timedelta(microseconds=value)
+            value = _EPOCH + timedelta(microseconds=value)
+        if self._key_type == "timestamp" and isinstance(value, datetime) and value.tzinfo is not None:
+            # Such a column holds UTC; the server would turn a moment into the time of its own zone.
+            return value.astimezone(UTC).replace(tzinfo=None)
         return getattr(value, "value", value)
 
     async def _disconnect(self) -> None:

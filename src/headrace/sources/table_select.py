@@ -2,7 +2,8 @@
 
 Every column comes as text of one form, whatever the server's settings are: times as whole microseconds, dates as days,
 bytes as hexadecimal digits, nested values as JSON. The same text comes from COPY and from a query, so a snapshot and a
-lookup read alike.
+lookup read alike. What a column of Postgres can hold and ours cannot (the moment ``infinity``) comes as text that does
+not decode: it costs the row that holds it, and no other.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import BadRow, EnvironmentMissing, ProgramError
+from headrace.errors import BadRow, EnvironmentMissing, HeadraceError, ProgramError
 from headrace.model.jsonrows import JsonForm
 from headrace.model.postgres import Kind, TableColumn, psycopg_module, quoted, split_name, table_columns, why_not
 from headrace.model.values import type_name
@@ -51,15 +52,20 @@ _SQL: Final[dict[Kind, str]] = {
     "bool": "({})::int",
     "text": "({})::text",
     "bytes": "encode({}, 'hex')",
-    "moment": "(extract(epoch FROM {}) * 1000000)::bigint",
-    "span": "(extract(epoch FROM {}) * 1000000)::bigint",
-    "date": "(({})::date - DATE '1970-01-01')",
+    "moment": "CASE WHEN isfinite({0}) THEN (extract(epoch FROM {0}) * 1000000)::bigint::text ELSE ({0})::text END",
+    "span": "CASE WHEN isfinite({0}) THEN (extract(epoch FROM {0}) * 1000000)::bigint::text ELSE ({0})::text END",
+    "date": "CASE WHEN isfinite({0}) THEN (({0})::date - DATE '1970-01-01')::text ELSE ({0})::text END",
     "clock": "({})::time",
-    "decimal": "({})::numeric(38, 18)",
+    # Arrow makes another number of one with too many digits, and says nothing: such text must be none.
+    "decimal": "CASE WHEN abs(round(({0})::numeric, 18)) < 1e20 THEN (({0})::numeric(38, 18))::text "
+    "ELSE ({0})::text || ' is beyond numeric(38, 18)' END",
     "uuid": "({})::text",
     "json": "to_jsonb({})",
 }
 SESSION: Final = "SET extra_float_digits = 1; SET datestyle = 'ISO, YMD'"
+
+_UNFIT: Final = (HeadraceError, msgspec.MsgspecError, ValueError, OverflowError, pa.ArrowException)
+"""What decoding raises of a text that does not say what it should."""
 
 
 class Selection:
@@ -86,21 +92,66 @@ class Selection:
         items = f"SELECT coalesce(jsonb_agg({item} ORDER BY u.n), '[]') FROM unnest({name}) WITH ORDINALITY AS u(v, n)"
         return f"CASE WHEN {name} IS NULL THEN NULL ELSE ({items})::text END"
 
-    def arrays(self, texts: Sequence[pa.Array]) -> list[pa.Array]:
-        """Columns of the codec's types, from the text of each."""
-        made = []
-        for column, decode, text in zip(self.columns, self._decoders, texts, strict=True):
-            try:
-                made.append(decode(text))
-            except (pa.ArrowInvalid, ValueError, BadRow, msgspec.MsgspecError) as error:
-                raise BadRow(
-                    f"the column {column.name} holds what its type cannot",
-                    where=self.where,
-                    expected=f"{column.name}: {type_name(column.annotation)}",
-                    found=" ".join(str(error).split())[:300],
-                    next_move="select it in another form, with a query in the place of the table's name",
-                ) from error
+    def arrays(self, texts: Sequence[pa.Array]) -> tuple[list[pa.Array], dict[int, BadRow]]:
+        """Columns of the codec's types, from the text of each; and the rows that are none, by their numbers.
+
+        Those are left out of the columns: rows that hold what their type cannot, or lack what it needs.
+        """
+        bad: dict[int, BadRow] = {}
+        parts = zip(self.columns, self._decoders, texts, strict=True)
+        made = [self._decoded(column, decode, text, 0, bad) for column, decode, text in parts]
+        lacking = self.codec.bad_rows(made)
+        for row in () if lacking is None else np.flatnonzero(lacking).tolist():
+            if row not in bad:
+                bad[row] = self._lacking([column.slice(row, 1) for column in made])
+        if bad:
+            good = np.ones(len(texts[0]), np.bool_)
+            good[list(bad)] = False
+            made = [column.filter(pa.array(good)) for column in made]
+        return made, bad
+
+    def _decoded(
+        self, column: TableColumn, decode: _Decode, texts: pa.Array, first: int, bad: dict[int, BadRow]
+    ) -> pa.Array:
+        """A column, with null for what does not decode. Few do not, so they are looked for by halves."""
+        try:
+            return decode(texts)
+        except _UNFIT as error:
+            if len(texts) > 1:
+                half = len(texts) // 2
+                halves = ((texts[:half], first), (texts[half:], first + half))
+                return pa.concat_arrays([self._decoded(column, decode, each, at, bad) for each, at in halves])
+            bad.setdefault(first, self._unfit(column, error))
+            return pa.nulls(1, column.column.arrow)
+
+    def _unfit(self, column: TableColumn, error: Exception) -> BadRow:
+        made = BadRow(
+            f"the column {column.name} holds what its type cannot",
+            where=self.where,
+            expected=f"{column.name}: {type_name(column.annotation)}",
+            found=" ".join(str(error).split())[:300],
+            next_move="select it in another form, with a query in the place of the table's name",
+        )
+        made.__cause__ = error
         return made
+
+    def _lacking(self, row: list[pa.Array]) -> BadRow:
+        try:
+            self.codec.to_objects(row)
+        except BadRow as error:
+            return error
+        return BadRow(f"a row is no {type_name(self.codec.type)}", where=self.where)
+
+    def shown(self, texts: Sequence[pa.Array], rows: Sequence[int]) -> list[str]:
+        """These rows as JSON, as far as they can be read; a value that cannot is shown as Postgres gives it."""
+        picked = pa.array(rows, pa.int64())
+        names = [self.codec.encoded_names[column.name] for column in self.columns]
+        parts = zip(self.columns, self._decoders, texts, strict=True)
+        columns = [
+            _as_json(column, decode, JsonForm(column.annotation), text.take(picked)) for column, decode, text in parts
+        ]
+        made = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
+        return [msgspec.json.encode(row).decode() for row in made]
 
     def check(self, connection: psycopg.Connection[Any]) -> dict[str, str]:
         """The columns that are there, and their types. Raises ProgramError where rows cannot be made of them."""
@@ -192,6 +243,16 @@ def _list_decoder(column: TableColumn, value: _Decode) -> _Decode:
         return pa.ListArray.from_arrays(pa.array(ends), items, type=column.column.arrow, mask=mask)
 
     return decode
+
+
+def _as_json(column: TableColumn, decode: _Decode, form: JsonForm, texts: pa.Array) -> list[Any]:
+    try:
+        return list(map(msgspec.Raw, form.encode(column.column.decode(decode(texts)))))
+    except _UNFIT:
+        if len(texts) > 1:
+            return [each for row in range(len(texts)) for each in _as_json(column, decode, form, texts.slice(row, 1))]
+        given: str | None = texts[0].as_py()
+        return [msgspec.Raw(given.encode()) if given is not None and column.kind == "json" else given]
 
 
 def told(error: BaseException, where: str, dsn: str) -> Exception:

@@ -6,7 +6,8 @@ row numbers of that copy, and name it. Invariants:
 
 - ``<id>.json`` appears when all files of the copy are durable, and nothing of a copy is changed afterwards;
 - a position says which copy it belongs to, so two drivers that both made one (the older was thought dead) do no harm:
-  the job goes on in the one that its first epoch named.
+  the job goes on in the one that its first epoch named;
+- rows that could not be decoded are told in files of their own, which come first and are numbered like all others.
 """
 
 from __future__ import annotations
@@ -20,13 +21,19 @@ import msgspec
 import pyarrow as pa
 
 from headrace.errors import InputLost, StoreError
+from headrace.sources.contract import BadRows
 
 BATCH_ROWS: Final = 50_000
+"""Rows of a batch at most."""
+BAD: Final = pa.schema([pa.field("bad", pa.string())])
+"""Of a file of rows that could not be decoded."""
 
 
-class SpoolFile(msgspec.Struct, frozen=True):
+class SpoolFile(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     rows: int
+    bad: bool = False
+    """Its rows are texts of `BadRows`, in one column."""
 
 
 class Copy(msgspec.Struct, frozen=True):
@@ -41,7 +48,12 @@ class Copy(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> int:
+        """All that is numbered, the bad ones too."""
         return sum(file.rows for file in self.files)
+
+    @property
+    def bad(self) -> int:
+        return sum(file.rows for file in self.files if file.bad)
 
 
 class Spool:
@@ -100,22 +112,20 @@ class Spool:
             fs, root = self._fs()
             fs.rm_file(f"{root}/{name}")
 
-    def read(self, id: str, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+    def read(self, id: str, start: int, stop: int) -> Iterator[pa.RecordBatch | BadRows]:
         """Rows of a copy, by their numbers."""
         first = 0
         for file in self.describe(id).files:
             if first + file.rows > start and first < stop:
-                yield from self._slice(file.name, max(0, start - first), min(file.rows, stop - first))
+                for batch in self._slice(file.name, max(0, start - first), min(file.rows, stop - first)):
+                    yield BadRows(batch.column(0).to_pylist()) if file.bad else batch
             first += file.rows
 
     def _slice(self, name: str, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         with pa.ipc.open_file(self._open(name)) as reader:
             first = 0
             for number in range(reader.num_record_batches):
-                # Whole batches of one size: those before the range need not be looked at.
-                if first + BATCH_ROWS <= start and number + 1 < reader.num_record_batches:
-                    first += BATCH_ROWS
-                    continue
+                # Of a batch before the range no more is looked at than how long it is.
                 batch = reader.get_batch(number)
                 low, high = max(0, start - first), min(batch.num_rows, stop - first)
                 if low < high:
