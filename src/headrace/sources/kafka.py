@@ -11,11 +11,13 @@ not part of Spark: its jars are the business of ``spark/connectors.py``.
 from __future__ import annotations
 
 import copy
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
 from headrace.errors import ProgramError
+from headrace.model.ids import MIN_TIME
 from headrace.sources.contract import EPOCH_ROWS_AT_MOST, BadInput, Source, SparkRead
 from headrace.sources.kafka_messages import (
     Format,
@@ -147,6 +149,18 @@ class KafkaSource(Source):
                 found=f"{self.pattern!r}: {error}",
                 next_move="correct it",
             ) from error
+
+
+def silent_partitions(offset: str, known: Container[str]) -> dict[str, int]:
+    """Splits that a source reads and nobody has heard of yet: they hold time at its beginning, as those that spoke hold
+    it where they are. `offset` is Spark's, of one epoch.
+
+    >>> silent_partitions('{"clicks":{"0":12,"1":0}}', {"clicks-0"}) == {"clicks-1": MIN_TIME}
+    True
+    """
+    topics: dict[str, dict[str, int]] = json.loads(offset)
+    named = (f"{topic}-{partition}" for topic, partitions in topics.items() for partition in partitions)
+    return {split: MIN_TIME for split in named if split not in known}
 
 
 def _parts(fields: Mapping[str, Any], where: str) -> Parts:

@@ -23,8 +23,9 @@ from headrace.model.loops import ENDLESS_EPOCHS, count_tasks, waiting
 from headrace.model.order import PROPERTY
 from headrace.model.report import TaskReport
 from headrace.model.tick import Tick, read_clock_us, read_final
-from headrace.model.watermarks import SourceTime
+from headrace.model.watermarks import SourceTime, merge_marks
 from headrace.runtime.failures import failure_error
+from headrace.sources.kafka import silent_partitions
 from headrace.spark.behind import BehindReader
 from headrace.spark.file_backlog import FileBacklog
 from headrace.spark.remaining import RemainingReader
@@ -87,6 +88,11 @@ class EpochDriver:
         self._remaining = RemainingReader({})
         self._files = FileBacklog(program.sources, store)
         self._behind = BehindReader(source.log_name for source in program.sources if source.source.connector == "kafka")
+        self._partitioned = {
+            source.name: source.log_name
+            for source in program.sources
+            if source.source.connector == "kafka" and source.time is not None
+        }
         self._bounded = bounded
         self._rounds = 0
         """Epochs in a row in which rows went round and none came in."""
@@ -123,8 +129,11 @@ class EpochDriver:
     def _run(self, frame: DataFrame, epoch: int) -> None:
         started = perf_counter_ns()
         offsets = self._folders.read(layout.spark_offset(self._run_id, epoch)).decode()
+        ends = source_offsets(offsets)
+        hints = self._hints()
+        merge_marks(hints, self._silent(ends))
         order = self._coordinator.begin(
-            epoch, offsets, clock_us=read_clock_us(offsets), final=read_final(offsets), hints=self._hints()
+            epoch, offsets, clock_us=read_clock_us(offsets), final=read_final(offsets), hints=hints
         )
         if order is None:
             return
@@ -138,7 +147,6 @@ class EpochDriver:
         took = {"order": (ordered - started) // 1000, "tasks": (collected - ordered) // 1000}
         if self._previous_end_ns is not None:
             took["between"] = (started - self._previous_end_ns) // 1000
-        ends = source_offsets(offsets)
         inputs = self._new_inputs()
         behind = {**self._behind.read(self.query, ends), **self._remaining.read(ends), **self._files.read(inputs)}
         manifest = self._coordinator.complete(
@@ -223,10 +231,10 @@ class EpochDriver:
     def _hints(self) -> dict[str, dict[str, int]]:
         """Event times that a filter in the JVM hid from the tasks of the epoch before."""
         if not self._filtered or self.query is None:
-            return self._kept_hints
+            return dict(self._kept_hints)
         progress = self.query.lastProgress
         if progress is None:
-            return self._kept_hints
+            return dict(self._kept_hints)
         observed = progress.observedMetrics
         hints = {}
         for source in self._filtered:
@@ -234,6 +242,16 @@ class EpochDriver:
             if row is not None and row["max_us"] is not None:
                 hints[source] = {row["split"] or "": int(row["max_us"])}
         return hints
+
+    def _silent(self, ends: Mapping[str, str]) -> dict[str, dict[str, int]]:
+        """Partitions that are read and have not brought a row in any epoch."""
+        state = self._coordinator.state
+        times = {} if state is None else state.manifest.time.sources
+        return {
+            source: silent_partitions(ends[name], times.get(source, SourceTime()).splits)
+            for source, name in self._partitioned.items()
+            if name in ends
+        }
 
     def _new_inputs(self) -> dict[str, bytes]:
         """Entries of Spark's logs per source that are not kept yet, by their path below that folder."""
