@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -45,6 +46,17 @@ def start_program(
     )
 
 
+def wait_for_end(process: subprocess.Popen[str], timeout_s: float) -> str:
+    """What it said. If it does not end, everything it started is killed: the tests after it need the machine."""
+    try:
+        return process.communicate(timeout=timeout_s)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        wait_for_orphans(process.pid)
+        output, _ = process.communicate()
+        raise AssertionError(f"it did not end within {timeout_s:.0f} s:\n{output}") from None
+
+
 def members(session: int) -> list[tuple[int, str]]:
     """Process id and command line of everything that lives in a session."""
     found = []
@@ -69,4 +81,5 @@ def wait_for_orphans(session: int, timeout_s: float = 30) -> None:
             return
         time.sleep(0.1)
     for pid, _ in members(session):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

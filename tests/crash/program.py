@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
+from headrace.checkpoint import maintenance
 from headrace.model import crash
 from headrace.model.crash import ENVIRONMENT
 
@@ -147,6 +148,9 @@ def prepare() -> None:
     """Workers inherit the plan of the crash, and have to know whom to kill."""
     if text := os.environ.get(ENVIRONMENT):
         os.environ[ENVIRONMENT] = json.dumps({**json.loads(text), "pid": os.getpid()})
+    # Counted from each start, and epochs that a slow fold lets pass do not count: a run that is to be killed in a sweep
+    # has to come to one before its input ends.
+    maintenance.SWEEP_EVERY = 3
 
 
 def main(folder: str, rows: str, per_epoch: str, until: str) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.crash.connectors import Outside, fill, published
-from tests.crash.processes import start_program, wait_for_orphans
+from tests.crash.processes import start_program, wait_for_end, wait_for_orphans
 from tests.crash.strikes import LATE, STRIKES, Strike
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ def start(outside: Outside, crash: dict[str, Any] | None = None) -> subprocess.P
 
 def run_to_the_end(outside: Outside) -> None:
     process = start(outside)
-    output, _ = process.communicate(timeout=TIMEOUT_S)
+    output = wait_for_end(process, TIMEOUT_S)
     assert process.returncode == 0, output
 
 
 def run_until_struck(outside: Outside, strike: Strike, epoch: int) -> None:
     struck = outside.folder / f"struck-{strike}"
     process = start(outside, {"point": strike.point, "epoch": epoch, "kill": "driver", "once": str(struck)})
-    output, _ = process.communicate(timeout=TIMEOUT_S)
+    output = wait_for_end(process, TIMEOUT_S)
     assert struck.exists(), f"{strike} was never reached:\n{output}"
     assert process.returncode == -signal.SIGKILL, f"{strike}:\n{output}"
     wait_for_orphans(process.pid)
@@ -61,7 +61,8 @@ def wait_for_epochs(outside: Outside, process: subprocess.Popen[str], more: int)
     wanted, until = published(outside.folder) + more, time.monotonic() + TIMEOUT_S
     while published(outside.folder) < wanted:
         assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < until, f"epoch {wanted} does not come"
+        if time.monotonic() > until:
+            raise AssertionError(f"epoch {wanted} does not come:\n{end(process)}")
         time.sleep(0.02)
 
 
@@ -85,10 +86,12 @@ def live_through_an_outage(outside: Outside) -> None:
     end(process)
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[str]) -> str:
+    """What it said until now."""
     process.kill()
-    process.communicate()
+    output, _ = process.communicate()
     wait_for_orphans(process.pid)
+    return output
 
 
 @pytest.mark.timeout(1500)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.files import written
-from tests.crash.processes import start_program, wait_for_orphans
+from tests.crash.processes import start_program, wait_for_end, wait_for_orphans
 from tests.crash.program import WORKER_STRIKES
 from tests.crash.strikes import LATE, STRIKES, Strike
 from tests.services import at_hand
@@ -33,7 +33,7 @@ TIMEOUT_S = 240
 
 def run_to_the_end(folder: Path) -> None:
     process = start_program(folder, ROWS, PER_EPOCH)
-    output, _ = process.communicate(timeout=TIMEOUT_S)
+    output = wait_for_end(process, TIMEOUT_S)
     assert process.returncode == 0, output
 
 
@@ -42,7 +42,7 @@ def run_until_struck(folder: Path, strike: Strike, epoch: int) -> None:
     process = start_program(
         folder, ROWS, PER_EPOCH, {"point": strike.point, "epoch": epoch, "kill": "driver", "once": str(struck)}
     )
-    output, _ = process.communicate(timeout=TIMEOUT_S)
+    output = wait_for_end(process, TIMEOUT_S)
     assert struck.exists(), f"{strike} was never reached:\n{output}"
     assert process.returncode == -signal.SIGKILL, f"{strike}:\n{output}"
     wait_for_orphans(process.pid)
@@ -72,7 +72,6 @@ def test_a_run_killed_at_every_point_in_turn_loses_and_doubles_nothing(
     assert written(tmp_path) == expected
 
 
-@pytest.mark.timeout(600)
 def test_a_killed_worker_costs_a_retry_and_nothing_else(
     tmp_path: Path, expected: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

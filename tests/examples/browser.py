@@ -31,7 +31,7 @@ def open_browser() -> Iterator[Browser]:
         missing('there is no Playwright; pip install -e ".[dev]" brings it')
     with sync_playwright() as playwright:
         # Its own sandbox cannot be made by root, as tests in a container are.
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=120_000)
         try:
             yield browser
         finally:

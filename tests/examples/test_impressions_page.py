@@ -15,7 +15,7 @@ from tests.query.served import Served
 from tests.services import free_port
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, BrowserContext
 
 pytestmark = pytest.mark.browser
 
@@ -61,6 +61,12 @@ def job(tmp_path: Path) -> Iterator[Job]:
         yield made
 
 
+def new_context(browser: Browser) -> BrowserContext:
+    made = browser.new_context()
+    made.set_default_timeout(PATIENCE_MS)
+    return made
+
+
 def expect(page: Any, selector: str, text: str) -> None:
     from playwright.sync_api import expect as expecting
 
@@ -68,7 +74,7 @@ def expect(page: Any, selector: str, text: str) -> None:
 
 
 def test_the_page_shows_the_counters_and_follows_them(browser: Browser, origin: str, job: Job) -> None:
-    with Served(job.path, origins=[origin]) as served, browser.new_context() as context:
+    with Served(job.path, origins=[origin]) as served, new_context(browser) as context:
         served.wait_for(0)
         page = context.new_page()
         complaints: list[str] = []
@@ -99,7 +105,7 @@ def test_the_page_shows_the_counters_and_follows_them(browser: Browser, origin: 
 
 def test_the_page_goes_on_when_the_server_comes_back(browser: Browser, origin: str, job: Job) -> None:
     http_port = free_port()
-    with browser.new_context() as context:
+    with new_context(browser) as context:
         page = context.new_page()
         with Served(job.path, origins=[origin], http_port=http_port) as served:
             served.wait_for(0)
@@ -117,7 +123,7 @@ def test_the_page_goes_on_when_the_server_comes_back(browser: Browser, origin: s
 def test_a_page_that_is_opened_before_the_first_epoch_goes_on_with_it(
     browser: Browser, origin: str, tmp_path: Path
 ) -> None:
-    with Served(tmp_path / "store", origins=[origin]) as served, browser.new_context() as context:
+    with Served(tmp_path / "store", origins=[origin]) as served, new_context(browser) as context:
         page = context.new_page()
         # Both streams are refused once, and a browser does not repeat one that was.
         with (
@@ -136,7 +142,7 @@ def test_a_page_that_is_opened_before_the_first_epoch_goes_on_with_it(
 
 
 def test_a_page_from_elsewhere_is_told_nothing(browser: Browser, origin: str, job: Job) -> None:
-    with Served(job.path, origins=["http://localhost:1"]) as served, browser.new_context() as context:
+    with Served(job.path, origins=["http://localhost:1"]) as served, new_context(browser) as context:
         served.wait_for(0)
         page = context.new_page()
         page.goto(f"{origin}/?api={served.url}&tweet=tweet-5")

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 START_S = 60.0
+FETCH_S = 240.0
+"""Twice this is within what a test may take."""
 
 
 def needed(program: str, package: str, *folders: str) -> str:
@@ -36,6 +38,21 @@ def missing(reason: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+def fetch(command: list[str], folder: Path) -> str | None:
+    """Runs a program that fetches packages; again, where it fails, as servers are away for a moment. Why it failed."""
+    said: str | None = None
+    for _ in range(2):
+        try:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=FETCH_S)
+        except subprocess.TimeoutExpired as error:
+            said = str(error)
+            continue
+        if done.returncode == 0:
+            return None
+        said = (done.stdout + done.stderr)[-1000:]
+    return said
 
 
 def free_port() -> int:

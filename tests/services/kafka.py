@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.query.certificates import make_certificate
-from tests.services import end, free_port, missing, needed, wait_for_port
+from tests.services import end, fetch, free_port, missing, needed, wait_for_port
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
 VERSION = "4.1.1"
+ANSWER_S = 90.0
+"""How long a broker may take for anything: it shares the machine with all that a test starts."""
 _POM = f"""<project>
 <modelVersion>4.0.0</modelVersion>
 <groupId>headrace</groupId><artifactId>broker</artifactId><version>1</version>
@@ -84,9 +86,8 @@ def broker_jars() -> Path:
         (Path(scratch) / "pom.xml").write_text(_POM)
         command = [maven, "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"]
         command += [f"-DoutputDirectory={scratch}/jars"]
-        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False, timeout=600)
-        if done.returncode:
-            missing(f"Maven could not fetch the broker: {(done.stdout + done.stderr)[-1000:]}")
+        if (reason := fetch(command, Path(scratch))) is not None:
+            missing(f"Maven could not fetch the broker: {reason}")
         # Only a whole folder gets the name; whoever was quicker has made the same.
         if not folder.is_dir():
             os.rename(f"{scratch}/jars", folder)
@@ -151,7 +152,7 @@ class Broker:
         self._wait_until_it_answers()
 
     def _wait_until_it_answers(self) -> None:
-        ends, admin = time.monotonic() + 60, self._admin()
+        ends, admin = time.monotonic() + ANSWER_S, self._admin()
         while True:
             try:
                 admin.list_topics(timeout=2)
@@ -172,7 +173,7 @@ class Broker:
 
         admin = self._admin()
         for made in admin.create_topics([NewTopic(name, partitions, 1)]).values():
-            made.result(30)
+            made.result(ANSWER_S)
         self._wait_for_partitions(admin, name, partitions)
         return name
 
@@ -182,12 +183,12 @@ class Broker:
 
         admin = self._admin()
         for made in admin.create_partitions([NewPartitions(topic, partitions)]).values():
-            made.result(30)
+            made.result(ANSWER_S)
         self._wait_for_partitions(admin, topic, partitions)
 
     def _wait_for_partitions(self, admin: AdminClient, topic: str, partitions: int) -> None:
         """The controller answers before the broker tells others: until then clients are refused a new partition."""
-        ends = time.monotonic() + 30
+        ends = time.monotonic() + ANSWER_S
         while True:
             told = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
             if len(told) == partitions and all(partition.error is None for partition in told):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-READ_S = 30.0
+READ_S = 90.0
 
 
 def read_messages(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Message]:

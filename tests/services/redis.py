@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from tests.services import end, free_port, needed, wait_for_port
 
@@ -26,6 +27,12 @@ class Redis:
         with log.open("ab") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=out)
         wait_for_port(self.port, self._process, log)
+
+    def client(self, **options: Any) -> Any:
+        """Waits long: the library's own 5 s end in a second try, and what is not idempotent is done twice."""
+        import redis
+
+        return redis.Redis(port=self.port, **{"socket_timeout": 60, **options})
 
     def stop(self, *, hard: bool = False) -> None:
         if self._process is not None:

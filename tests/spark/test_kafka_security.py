@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-QUICK: dict[str, Any] = {"default_api_timeout_ms": 6_000, "request_timeout_ms": 5_000}
-
 
 class Number(hr.Record):
     n: int
@@ -77,7 +75,7 @@ def test_one_set_of_options_logs_in_source_and_sink_and_no_secret_is_seen(
         brokers = kafka.at(options["security_protocol"])
         topic, outputs[way] = new_topic(kafka), new_topic(kafka)
         send(kafka, topic, range(20))
-        rows = app.read(way, hr.source.kafka(topic, brokers=brokers, **options, **QUICK), Number)
+        rows = app.read(way, hr.source.kafka(topic, brokers=brokers, **options), Number)
         rows.write(hr.sink.kafka(outputs[way], brokers=brokers, **options), name=f"{way}_out")
     app.start(until="caught_up", store=tmp_path / "store", spark=kafka_spark, parallelism=1).wait()
     for way, topic in outputs.items():
@@ -103,7 +101,7 @@ def test_a_wrong_password_is_told_by_source_and_sink(
     brokers = kafka.at(options["security_protocol"])
     topic = new_topic(kafka)
     app = hr.App("reading")
-    app.read("rows", hr.source.kafka(topic, brokers=brokers, **options, **QUICK), Number).write(hr.sink.discard())
+    app.read("rows", hr.source.kafka(topic, brokers=brokers, **options), Number).write(hr.sink.discard())
     told = refused(app, tmp_path / "one", kafka_spark, SettingsError)
     assert told.what == "the Kafka brokers refuse this client" and "sasl_password" in told.next_move
     assert "uthentication failed" in told.found
@@ -121,7 +119,7 @@ def test_a_broker_that_is_not_trusted_is_told_by_source_and_sink(
     options: dict[str, Any] = {"security_protocol": "SSL"}
     topic = new_topic(kafka)
     app = hr.App("reading")
-    source = hr.source.kafka(topic, brokers=kafka.at("SSL"), **options, **QUICK)
+    source = hr.source.kafka(topic, brokers=kafka.at("SSL"), **options)
     app.read("rows", source, Number).write(hr.sink.discard())
     told = refused(app, tmp_path / "one", kafka_spark, SettingsError)
     assert "SslAuthenticationException" in told.found and "ssl_ca_location" in told.next_move

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -59,11 +59,9 @@ def wait_until(met: Callable[[], bool], what: str) -> None:
 def test_a_job_from_redis_to_redis_counts_each_entry_once_over_stops_kills_and_outages(
     spark: SparkSession, store_path: Path, tmp_path: Path
 ) -> None:
-    import redis
-
     server = Redis(tmp_path / "redis")
     server.start()
-    client: Any = redis.Redis(port=server.port)
+    client = server.client()
 
     def add(count: int) -> None:
         pipe = client.pipeline(transaction=False)

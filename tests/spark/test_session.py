@@ -60,7 +60,6 @@ print("all is well")
 """
 
 
-@pytest.mark.timeout(400)
 def test_runs_share_a_context_and_end_only_what_a_run_began(tmp_path: Path) -> None:
     program = PROGRAM.replace("{FOLDER}", str(tmp_path))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=380)
