@@ -211,3 +211,18 @@ def test_former_names_of_states_must_not_clash() -> None:
 def test_using_state_outside_of_its_methods_says_so() -> None:
     with pytest.raises(AttributeError, match="on_event and on_timer only"):
         Everything().one.get()
+
+
+def test_what_looks_like_a_state_and_declares_none_is_refused() -> None:
+    with pytest.raises(ProgramError, match="Assigned.total looks like a state") as caught:
+
+        class Assigned(hr.Process[Tx, Tx, str]):
+            total = hr.ValueState[int]
+
+    assert caught.value.expected == "total: ValueState[int]"
+    with pytest.raises(ProgramError, match="Inside.totals looks like a state") as caught:
+
+        class Inside(hr.Process[Tx, Tx, str]):
+            totals: list[hr.ValueState[int]]
+
+    assert "MapState" in caught.value.next_move

@@ -35,6 +35,19 @@ _STORED = ("value", "list", "map", "reducing", "aggregating")
 _TIMERS = ("timer", "wall_timer", "timers")
 
 
+def _kind_of(annotation: Any) -> Any:
+    origin = get_origin(annotation) or annotation
+    return HANDLE_KINDS.get(origin) if isinstance(origin, type) else None
+
+
+def _check_nothing_inside(cls: type, name: str, annotation: Any) -> None:
+    """A state inside of something else would never be bound."""
+    for part in get_args(annotation):
+        if _kind_of(part) is not None:
+            raise _misplaced(cls, name, f"{name}: {type_name(annotation)}", f"{name}: {type_name(part)}")
+        _check_nothing_inside(cls, name, part)
+
+
 def _declare(cls: type, frame: FrameType) -> None:
     """Turn the annotations of a new class into declarations."""
     annotations = own_annotations(cls)
@@ -53,9 +66,13 @@ def _declare(cls: type, frame: FrameType) -> None:
             setattr(cls, name, _declaration(cls, name, kind, resolved, unknown=name in pending))
         elif isinstance(cls.__dict__.get(name), StateDecl):
             raise _not_a_handle(cls, name, resolved)
+        elif name not in pending:
+            _check_nothing_inside(cls, name, resolved)
     for name, value in list(cls.__dict__.items()):
         if isinstance(value, StateDecl) and name not in annotations:
             raise _not_a_handle(cls, name, None)
+        if _kind_of(value) is not None:
+            raise _misplaced(cls, name, f"{name} = {type_name(value)}", f"{name}: {type_name(value)}")
     setattr(cls, _PENDING, pending)
 
 
@@ -112,9 +129,14 @@ def _head_of(annotation: str, cls: type, names: Any) -> Any:
         return None
 
 
-def _kind_of(annotation: Any) -> Any:
-    origin = get_origin(annotation) or annotation
-    return HANDLE_KINDS.get(origin) if isinstance(origin, type) else None
+def _misplaced(cls: type, name: str, found: str, expected: str) -> ProgramError:
+    return ProgramError(
+        f"{cls.__name__}.{name} looks like a state, but does not declare one",
+        where=str(call_site()),
+        expected=expected,
+        found=found,
+        next_move="declare each state by an annotation of its own; MapState holds many values under names",
+    )
 
 
 def _declaration(cls: type, name: str, kind: Any, annotation: Any, *, unknown: bool) -> StateDecl:
@@ -242,6 +264,8 @@ def _settle_pending(cls: type, where: str) -> None:
             kind = _kind_of(resolved)
             if kind is not None:
                 setattr(base, name, _declaration(base, name, kind, resolved, unknown=False))
+            else:
+                _check_nothing_inside(base, name, resolved)
             del base.__dict__[_PENDING][name]
 
 

@@ -217,7 +217,8 @@ class ShardState:
                 where="exchange",
                 expected=f"hashes from {self._low:#018x} to {self._high:#018x}",
                 found=f"{int(hashes.min()):#018x} to {int(hashes.max()):#018x}",
-                next_move="restart the job; if it happens again, report it: rows and shards were cut differently",
+                next_move="look for a function that changes the column its stream is keyed by (a reduce, say): rows "
+                "keep the key they came with, so key_by another column for the new value. If there is none, report it",
             )
 
     def name(self, slot: int) -> bytes:
