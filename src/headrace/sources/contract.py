@@ -223,8 +223,12 @@ class Source(ABC):
 
     @property
     def has_splits(self) -> bool:
-        """Whether rows say which split they came from (`SparkRead.split`, or `Split.id` other than ``""``)."""
-        return False
+        """Whether rows say which split they came from (`SparkRead.split`, or `Split.id` other than ``""``).
+
+        Time is then kept for each of them, so filters run behind the marks. A source in Python whose splits have no
+        names may say no, and lets filters run before its rows reach Python again.
+        """
+        return self.python
 
     @property
     def needs_time(self) -> bool:

@@ -71,6 +71,10 @@ class GeneratorSource(Source):
     def bounded(self) -> bool:
         return self.total is not None
 
+    @property
+    def has_splits(self) -> bool:
+        return False
+
     def reader(self, codec: RowCodec) -> GeneratorReader:
         maker: Maker
         if self.fn is not None:

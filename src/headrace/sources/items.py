@@ -32,6 +32,10 @@ class ItemsSource(Source):
     def bounded(self) -> bool:
         return True
 
+    @property
+    def has_splits(self) -> bool:
+        return False
+
     def bind(self, codec: RowCodec) -> ItemsSource:
         wanted = codec.type
         for number, row in enumerate(self.rows):
