@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 LOG_EVERY_S = 5.0
 SERVED_WITHIN_S = 30.0
+STAYS_S = 120.0
+"""How long the state is served behind the end where nobody said: the demo ends by itself."""
 """So long the server of an ended demo may take to read its last epoch."""
 
 
@@ -37,7 +39,8 @@ def demo(
     rate: Annotated[float | None, typer.Option("--rate", min=1, help="Impressions per second [10000].")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget the counts of earlier plays.")] = False,
     stay: Annotated[
-        bool | None, typer.Option("--stay/--no-stay", help="Serve the state after the end, too [on a terminal].")
+        bool | None,
+        typer.Option("--stay/--no-stay", help="Serve the state after the end until Ctrl-C [a while, on a terminal]."),
     ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Log lines instead of a live table.")] = False,
     as_json: Json = False,
@@ -73,7 +76,7 @@ def demo(
                 screen.end(stopped)
                 return
             stays = not stopped and (sys.stdout.isatty() if stay is None else stay)
-            _goodbye(board, screen, settings.store, server if stays else None)
+            _goodbye(board, screen, settings.store, server if stays else None, STAYS_S if stay is None else None)
 
 
 def _hello(opening: Opening, seconds: float) -> str:
@@ -137,8 +140,8 @@ class BoardLines:
         return []
 
 
-def _goodbye(board: Board, screen: Screen, store: str, server: DemoServer | None) -> None:
-    """What happened, and commands that work now; with a server, until Ctrl-C."""
+def _goodbye(board: Board, screen: Screen, store: str, server: DemoServer | None, stays_s: float | None) -> None:
+    """What happened, and commands that work now; with a server, for so long (None: for ever) or until Ctrl-C."""
     from rich.text import Text
 
     from headrace.cli.demo_server import wait_for_signal
@@ -166,8 +169,10 @@ def _goodbye(board: Board, screen: Screen, store: str, server: DemoServer | None
     served = _wait_served(server, tweet, newest)
     if served is not None:
         when = "try now" if served else f"try as soon as its server has read epoch {newest}"
-        tell(f"its state is served until Ctrl-C; {when}", asked)
-        wait_for_signal(lambda: server.alive)
+        long = "until Ctrl-C" if stays_s is None else f"for {stays_s / 60:g} minutes, or until Ctrl-C"
+        tell(f"its state is served {long}; {when}", asked)
+        ends = None if stays_s is None else time.monotonic() + stays_s
+        wait_for_signal(lambda: server.alive and (ends is None or time.monotonic() < ends))
 
 
 def _wait_served(server: DemoServer, tweet: str | None, epoch: int) -> bool | None:
