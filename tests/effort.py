@@ -1,7 +1,7 @@
 """How hard tests try: Hypothesis' profiles, and how many keys of an operator are looked at alone.
 
-``HYPOTHESIS_PROFILE`` names one. ``check`` is what everybody waits for, so it tries few examples, and the same ones each
-time: what it says is about the change at hand, not about luck. ``soak`` tries as many as a machine can in about
+``HYPOTHESIS_PROFILE`` names one. ``check`` is what everybody waits for, so it tries few examples, and the same ones
+each time: what it says is about the change at hand, not about luck. ``soak`` tries as many as a machine can in about
 ``SOAK_SECONDS``, draws anew each time, and prints how to repeat what failed.
 """
 
