@@ -4,8 +4,9 @@
 DEMO_SECONDS ?= 60
 SOAK_SECONDS ?= 300
 PYTEST_ARGS ?=
-# Tests run in two processes, in the order of tests/conftest.py; `make test TWO_AT_ONCE=` runs them in one.
-TWO_AT_ONCE ?= --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+# Tests wait for others half of their time, so three processes share two cores, in the order of tests/conftest.py;
+# `make test AT_ONCE=` runs them in one.
+AT_ONCE ?= --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
 # Where it is set, every process compiles all of Headrace anew: a third of a second, and a run of Spark has a dozen.
 unexport PYTHONDONTWRITEBYTECODE
@@ -27,7 +28,7 @@ demo: $(INSTALLED) ## play the demo for DEMO_SECONDS (60)
 	@$(WITH_JAVA) $(VENV)/bin/headrace demo --seconds $(DEMO_SECONDS)
 
 test: $(INSTALLED) ## all tests; PYTEST_ARGS="-m 'not spark'" for those without a JVM
-	$(WITH_JAVA) $(PY) -m pytest $(TWO_AT_ONCE) $(PYTEST_ARGS)
+	$(WITH_JAVA) $(PY) -m pytest $(AT_ONCE) $(PYTEST_ARGS)
 
 check: lint types test docs ## what must be true before a change goes in
 
@@ -52,7 +53,7 @@ soak: $(INSTALLED) ## kill and resume at random points for SOAK_SECONDS (300); t
 	$(WITH_JAVA) $(PY) -m tests.soak --seconds $(SOAK_SECONDS)
 	$(WITH_JAVA) $(PY) -m tests.connector_soak --seconds $(SOAK_SECONDS)
 	HYPOTHESIS_PROFILE=soak SOAK_SECONDS=$(SOAK_SECONDS) \
-		$(PY) -m pytest $(TWO_AT_ONCE) -m "hypothesis and not spark" --timeout 3600 --verbose
+		$(PY) -m pytest $(AT_ONCE) -m "hypothesis and not spark" --timeout 3600 --verbose
 
 services: ## install the Debian packages that tests use (needs root; otherwise says what is missing)
 	@tools/services.sh

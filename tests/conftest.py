@@ -26,20 +26,23 @@ load_profile()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Lets two processes share the work: one Spark for all who need it, each file in one piece, the long ones first."""
+    """Lets processes share the work: what takes seconds to start is started in few of them, the long ones first."""
     for item in items:
-        shared = _SHARED & set(getattr(item, "fixturenames", ()))
-        item.add_marker(pytest.mark.xdist_group("servers" if shared else item.nodeid.partition("::")[0]))
+        item.add_marker(pytest.mark.xdist_group(_shared(item) or item.nodeid.partition("::")[0]))
     items.sort(key=_begins)
 
 
-_SHARED = {"spark", "kafka", "postgres"}
-"""What takes seconds to start."""
+def _shared(item: pytest.Item) -> str:
+    """Tests of one name run in one process: one Spark for all who need it, one broker for those who need no Spark."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if "spark" in fixtures:
+        return "spark"
+    return "servers" if fixtures & {"kafka", "postgres"} else ""
 
 
 def _begins(item: pytest.Item) -> int:
     """Pieces are given out in this order; the longest must not begin last."""
-    if _SHARED & set(getattr(item, "fixturenames", ())):
+    if _shared(item):
         return 0
     return 1 if item.get_closest_marker("slow") else 2
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 import headrace as hr
+from headrace.dataflow.serve_settings import Serving
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
@@ -55,6 +56,8 @@ def test_every_setting_is_on_its_page_with_its_default(field: msgspec.structs.Fi
     told = row["default"].strip().strip("`")
     if field.default_factory is not msgspec.NODEFAULT:
         assert told in ("empty", "cores, at most 4")
+    elif field.name == "serve":
+        assert told == str(field.default.on).lower()
     elif isinstance(field.default, bool):
         assert told == str(field.default).lower()
     else:
@@ -62,8 +65,11 @@ def test_every_setting_is_on_its_page_with_its_default(field: msgspec.structs.Fi
 
 
 def test_the_page_of_settings_names_no_other() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|", page("settings.md").split("## The file")[0], re.MULTILINE)
-    assert set(rows) == set(hr.Settings.__struct_fields__)
+    tables = page("settings.md").split("## The file")[0].split("| in `serve` |")
+    found = [
+        set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| ([^|]*) \|", each, re.MULTILINE)))) for each in tables
+    ]
+    assert found == [set(hr.Settings.__struct_fields__), set(Serving.__struct_fields__)]
 
 
 def test_words_of_the_glossary_are_sorted_and_stand_there_once() -> None:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.errors import FunctionFailed
+from headrace.errors import BadRow, FunctionFailed
 from headrace.state.annotations import declared_codec
 from headrace.testing import Harness
 
@@ -428,7 +428,6 @@ def half(a: Event, b: Event) -> Event:
     [
         lambda keyed: keyed.aggregate(Halved, n=Halving()),
         lambda keyed: keyed.window(hr.tumbling("1h")).aggregate(Halved, n=Halving()),
-        lambda keyed: keyed.reduce(half, fire=hr.per_epoch()),
         lambda keyed: keyed.window(hr.tumbling("1h")).reduce(half),
     ],
 )
@@ -443,6 +442,17 @@ def test_what_other_functions_make_must_fit_too(made: Any) -> None:
             h.epoch()
         assert h.published == -1
         assert caught.value.where == "step step" and caught.value.found == "key odd"
+
+
+def test_what_is_given_out_must_fit_too() -> None:
+    app = hr.App("halves")
+    events = app.read("events", hr.source.items([]), Event, time=Event.at)
+    events.key_by(Event.key).reduce(half, fire=hr.per_epoch()).named("step").show()
+    with Harness(app, parallelism=1) as h:
+        h.push(events, Event("odd", 1), Event("odd", 1))
+        with pytest.raises(BadRow, match="step step: a row does not fit Event"):
+            h.epoch()
+        assert h.published == -1
 
 
 class Rule(hr.Record):
