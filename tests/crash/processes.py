@@ -80,6 +80,11 @@ def wait_for_orphans(session: int, timeout_s: float = 30) -> None:
         if not members(session):
             return
         time.sleep(0.1)
+    end_orphans(session)
+
+
+def end_orphans(session: int) -> None:
+    """As when the whole machine dies: nothing that the driver started lives on."""
     for pid, _ in members(session):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

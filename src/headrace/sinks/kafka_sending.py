@@ -30,6 +30,7 @@ _SLICE_S: Final = 1.0
 _LOOK_S: Final = 0.1
 """How often somebody looks whether a step still has a chance."""
 _DROPPED: Final = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
+_REPORT_LOOKS: Final = 20
 _CHUNK_ROWS: Final = 5_000
 _CHUNK_BYTES: Final = 8 * 2**20
 _CHUNKS_UNDERWAY: Final = 10
@@ -151,7 +152,15 @@ class Sender:
             if not isinstance(error, confluent_kafka().KafkaException):
                 raise error
             if not error.args[0].retriable():
+                self._hear_reports()
                 raise self._error(error, doing) from error
+
+    def _hear_reports(self) -> None:
+        """A message that was refused makes every step of its transaction fail, and may be told of behind that."""
+        for _ in range(_REPORT_LOOKS):
+            self._producer.poll(_LOOK_S)
+            if self._failed is not None or not len(self._producer):
+                return
 
     def _watch(self, step: _Step, began: float, doing: str) -> Exception | None:
         """Waits for a step, not longer than for anything else; its error, if it has one."""
