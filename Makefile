@@ -4,9 +4,8 @@
 DEMO_SECONDS ?= 60
 SOAK_SECONDS ?= 300
 PYTEST_ARGS ?=
-# Tests wait for others half of their time, so three processes share two cores, in the order of tests/conftest.py;
-# `make test AT_ONCE=` runs them in one.
-AT_ONCE ?= --numprocesses 3 --dist loadgroup --no-loadscope-reorder
+# Tests run in two processes, in the order of tests/conftest.py; `make test AT_ONCE=` runs them in one.
+AT_ONCE ?= --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 
 # Where it is set, every process compiles all of Headrace anew: a third of a second, and a run of Spark has a dozen.
 unexport PYTHONDONTWRITEBYTECODE
