@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import islice, repeat
 from typing import Any, Final
 
@@ -157,10 +158,12 @@ class Sender:
 
     def _hear_reports(self) -> None:
         """A message that was refused makes every step of its transaction fail, and may be told of behind that."""
-        for _ in range(_REPORT_LOOKS):
-            self._producer.poll(_LOOK_S)
-            if self._failed is not None or not len(self._producer):
-                return
+        # Where the producer itself is done for (a newer one took its place), looking raises that again.
+        with suppress(confluent_kafka().KafkaException):
+            for _ in range(_REPORT_LOOKS):
+                self._producer.poll(_LOOK_S)
+                if self._failed is not None or not len(self._producer):
+                    return
 
     def _watch(self, step: _Step, began: float, doing: str) -> Exception | None:
         """Waits for a step, not longer than for anything else; its error, if it has one."""
