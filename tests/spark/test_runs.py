@@ -230,6 +230,9 @@ def test_what_a_filter_hid_at_the_end_of_a_run_moves_time_in_the_next(spark: Any
     assert sink.rows == []
     run(quiet_app(rows, sink, where="n > 0"), spark, store_path)
     assert sink.rows == [Quiet("a", hr.Timestamp(10 * SECOND))], "though it read nothing new"
+    run(quiet_app(rows, sink, where="n > 0"), spark, store_path, fresh=True)
+    run(quiet_app(rows, sink, where="n > 0"), spark, store_path, fresh=True)
+    assert len(sink.rows) == 1, "what is begun anew knows nothing of the run before"
 
 
 class Reminder(hr.Process[Event, Quiet, str]):

@@ -130,7 +130,8 @@ class EpochDriver:
         started = perf_counter_ns()
         offsets = self._folders.read(layout.spark_offset(self._run_id, epoch)).decode()
         ends = source_offsets(offsets)
-        hints = self._hints()
+        hints: dict[str, dict[str, int]] = {}
+        merge_marks(hints, self._hints())
         merge_marks(hints, self._silent(ends))
         order = self._coordinator.begin(
             epoch, offsets, clock_us=read_clock_us(offsets), final=read_final(offsets), hints=hints
@@ -195,10 +196,13 @@ class EpochDriver:
                 return
 
     def _read_kept_hints(self) -> dict[str, dict[str, int]]:
+        """What the run before left, if the next epoch is the one that it was left for: not in a store begun anew."""
+        state = self._coordinator.state
         try:
-            return msgspec.json.decode(self._store.read(layout.TICK), type=Tick).hidden
+            tick = msgspec.json.decode(self._store.read(layout.TICK), type=Tick)
         except (OSError, StoreError, msgspec.DecodeError):
             return {}
+        return tick.hidden if state is not None and tick.seq == state.epoch + 1 else {}
 
     def write_tick(self, manifest: Manifest | None, *, final: bool = False) -> None:
         """Tells the ticker when the next epoch is due without data."""
@@ -231,10 +235,10 @@ class EpochDriver:
     def _hints(self) -> dict[str, dict[str, int]]:
         """Event times that a filter in the JVM hid from the tasks of the epoch before."""
         if not self._filtered or self.query is None:
-            return dict(self._kept_hints)
+            return self._kept_hints
         progress = self.query.lastProgress
         if progress is None:
-            return dict(self._kept_hints)
+            return self._kept_hints
         observed = progress.observedMetrics
         hints = {}
         for source in self._filtered:
