@@ -29,6 +29,7 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 BENCHMARKS = (
     "keyed_process",
     "windows",
+    "sessions",
     "joins",
     "epoch_floor",
     "state_growth",

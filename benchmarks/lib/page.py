@@ -25,6 +25,10 @@ _SECTIONS = {
         "Count, sum and maximum per key in tumbling windows of 10 seconds of event time, as declared aggregates: no "
         "Python function runs per row.",
     ),
+    "sessions": (
+        "Sessions and different values",
+        "Declared aggregates that are more than a number per key and window: sessions, which grow and merge, and sets.",
+    ),
     "joins": (
         "Interval join",
         "Two streams joined by key where the right row comes within 10 seconds behind the left one.",

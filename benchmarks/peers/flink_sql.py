@@ -1,4 +1,4 @@
-"""Flink SQL over the same rows: window aggregates or an interval join, without any Python.
+"""Flink SQL over the same rows: aggregates of windows or an interval join, without any Python.
 
 Stands alone: runs in an environment that has `apache-flink` and nothing of ours. The rows are read from CSV by Flink's
 own file source, one file per subtask, each in the order of time; results go to the blackhole connector. There are no
@@ -29,12 +29,24 @@ SELECT window_start, `key`, COUNT(*) AS n, SUM(`value`) AS total, MAX(`value`) A
 FROM TABLE(TUMBLE(TABLE {events}, DESCRIPTOR(`at`), INTERVAL '10' SECONDS))
 GROUP BY window_start, window_end, `key`
 """
+SESSIONS = """
+SELECT window_start, `key`, COUNT(*) AS n, SUM(`value`) AS total, MAX(`value`) AS most
+FROM TABLE(SESSION(TABLE {events} PARTITION BY `key`, DESCRIPTOR(`at`), INTERVAL '5' SECONDS))
+GROUP BY window_start, window_end, `key`
+"""
+DISTINCT = """
+SELECT window_start, `key`, COUNT(*) AS n, COUNT(DISTINCT `value`) AS total, CAST(0 AS BIGINT) AS most
+FROM TABLE(TUMBLE(TABLE {events}, DESCRIPTOR(`at`), INTERVAL '10' SECONDS))
+GROUP BY window_start, window_end, `key`
+"""
 JOIN = """
 SELECT l.`key` AS `key`, CAST(l.`at` AS TIMESTAMP(3)) AS left_at, CAST(r.`at` AS TIMESTAMP(3)) AS right_at,
     l.`value` AS n, r.`value` AS total
 FROM {left} l JOIN {right} r
 ON l.`key` = r.`key` AND r.`at` BETWEEN l.`at` AND l.`at` + INTERVAL '10' SECOND
 """
+
+QUERIES = {"windows": WINDOWS, "sessions": SESSIONS, "distinct": DISTINCT, "join": JOIN}
 
 
 def tables(options: argparse.Namespace) -> StreamTableEnvironment:
@@ -81,13 +93,13 @@ def declare(env: StreamTableEnvironment, options: argparse.Namespace, phase: str
 
 
 def query(options: argparse.Namespace, names: dict[str, str]) -> str:
-    return (WINDOWS if options.query == "windows" else JOIN).format(**names)
+    return QUERIES[options.query].format(**names)
 
 
 def run(options: argparse.Namespace) -> dict:
     env = tables(options)
     warm = query(options, declare(env, options, "warm"))
-    checksum = "SUM(n)" if options.query == "windows" else "SUM(total)"
+    checksum = "SUM(total)" if options.query == "join" else "SUM(n)"
     rows_out, total = 0, 0
     # A bounded stream of totals: the last row holds them all.
     for row in env.execute_sql(f"SELECT COUNT(*), {checksum} FROM ({warm})").collect():
@@ -95,8 +107,7 @@ def run(options: argparse.Namespace) -> dict:
     print(f"progress: warm, {rows_out:,} results", flush=True)
     warm_s = time.time() - LAUNCHED_AT
     steady = query(options, declare(env, options, "steady"))
-    extra = "most BIGINT" if options.query == "windows" else "right_at TIMESTAMP(3)"
-    columns = "window_start TIMESTAMP(3), `key` STRING, n BIGINT, total BIGINT, " + extra
+    columns = "window_start TIMESTAMP(3), `key` STRING, n BIGINT, total BIGINT, most BIGINT"
     if options.query == "join":
         columns = "`key` STRING, left_at TIMESTAMP(3), right_at TIMESTAMP(3), n BIGINT, total BIGINT"
     env.execute_sql(f"CREATE TABLE nowhere ({columns}) WITH ('connector' = 'blackhole')")
@@ -115,7 +126,7 @@ def run(options: argparse.Namespace) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--query", choices=["windows", "join"], required=True)
+    parser.add_argument("--query", choices=list(QUERIES), required=True)
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="an empty folder for checkpoints")
     parser.add_argument("--result", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""Headrace over the same rows with event time: window aggregates, the same with early results, or an interval join.
+"""Headrace over the same rows with event time: aggregates of windows of several kinds, or an interval join.
 
 One epoch takes `--files-per-epoch` files; its time is from one published manifest to the next. Results go to the
 discarding sink.
@@ -53,6 +53,32 @@ def windows(options: argparse.Namespace, sink: hr.Sink) -> hr.App:
     return app
 
 
+def sessions(options: argparse.Namespace, sink: hr.Sink) -> hr.App:
+    app = hr.App("sessions")
+    made = (
+        read(app, options, "events")
+        .key_by(Event.key)
+        .window(hr.session("5s"))
+        .aggregate(n=hr.count(), total=hr.sum(Event.value), most=hr.max(Event.value))
+        .named("per_key")
+    )
+    made.write(sink)
+    return app
+
+
+def distinct(options: argparse.Namespace, sink: hr.Sink) -> hr.App:
+    app = hr.App("distinct")
+    made = (
+        read(app, options, "events")
+        .key_by(Event.key)
+        .window(hr.tumbling("10s"))
+        .aggregate(n=hr.count(), different=hr.count_distinct(Event.value))
+        .named("per_key")
+    )
+    made.write(sink)
+    return app
+
+
 def join(options: argparse.Namespace, sink: hr.Sink) -> hr.App:
     app = hr.App("join")
     left, right = read(app, options, "left"), read(app, options, "right")
@@ -62,10 +88,13 @@ def join(options: argparse.Namespace, sink: hr.Sink) -> hr.App:
     return app
 
 
+PROGRAMS = {"windows": windows, "windows-early": windows, "sessions": sessions, "distinct": distinct, "join": join}
+
+
 def run(options: argparse.Namespace) -> dict:
     epochs = json.loads((options.input / "events.json").read_text())["epochs"]
     sink = hr.sink.discard()
-    app = join(options, sink) if options.program == "join" else windows(options, sink)
+    app = PROGRAMS[options.program](options, sink)
     store = options.work / "store"
     published = Published(store, len(epochs))
     published.start()
@@ -93,7 +122,7 @@ def run(options: argparse.Namespace) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--program", choices=["windows", "windows-early", "join"], required=True)
+    parser.add_argument("--program", choices=list(PROGRAMS), required=True)
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="an empty folder")
     parser.add_argument("--result", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""Native Structured Streaming over the same rows: window aggregates or an interval join, without any Python.
+"""Native Structured Streaming over the same rows: aggregates of windows or an interval join, without any Python.
 
 Stands alone: needs `pyspark` and nothing of ours. State is in RocksDB with changelog checkpointing; results go to the
 noop sink. One epoch is one trigger over `--files-per-epoch` files; its time is from one commit to the next.
@@ -59,9 +59,12 @@ def read(spark: SparkSession, options: argparse.Namespace, stream: str) -> DataF
 def windows(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
     events = read(spark, options, "events")
     counted = functions.count(functions.lit(1)).alias("n")
-    made = events.groupBy(functions.window("at", "10 seconds"), "key").agg(
-        counted, functions.sum("value").alias("total"), functions.max("value").alias("most")
-    )
+    session = options.query == "sessions"
+    window = functions.session_window("at", "5 seconds") if session else functions.window("at", "10 seconds")
+    aggregates = [functions.sum("value").alias("total"), functions.max("value").alias("most")]
+    if options.query == "distinct":
+        aggregates = [functions.approx_count_distinct("value").alias("different")]
+    made = events.groupBy(window, "key").agg(counted, *aggregates)
     rows = functions.count(functions.lit(1)).alias("rows")
     return made.observe("out", rows, functions.sum("n").alias("checksum"))
 
@@ -77,7 +80,7 @@ def join(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
 
 def run(options: argparse.Namespace) -> dict:
     epochs = json.loads((options.input / "events.json").read_text())["epochs"]
-    frame = {"windows": windows, "join": join}[options.query](session(options), options)
+    frame = (join if options.query == "join" else windows)(session(options), options)
     query = (
         frame.writeStream.format("noop")
         .option("checkpointLocation", str(options.work / "checkpoint"))
@@ -115,7 +118,7 @@ def result(options: argparse.Namespace, epochs: list[dict], progress: list[Any])
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--query", choices=["windows", "join"], required=True)
+    parser.add_argument("--query", choices=["windows", "sessions", "distinct", "join"], required=True)
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="an empty folder for the checkpoint")
     parser.add_argument("--result", type=Path, required=True)
