@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -122,6 +123,29 @@ def test_wrong_spans_and_numbers_are_refused() -> None:
     mistake(lambda: hr.keep_rows(0), "one row at least")
     mistake(lambda: hr.keep_span("0s"), "longer than nothing")
     mistake(lambda: hr.keep_delta("cents", 0), "no row would stay")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: hr.tumbling(3600),  # type: ignore[arg-type]
+        lambda: hr.session(30),  # type: ignore[arg-type]
+        lambda: hr.early(5),  # type: ignore[arg-type]
+        lambda: hr.timeout(86_400),  # type: ignore[arg-type]
+    ],
+)
+def test_a_bare_number_that_was_meant_as_seconds_is_told(make: Any) -> None:
+    with pytest.warns(hr.HeadraceWarning, match="a bare number is microseconds") as told:
+        make()
+    assert told[0].filename == __file__
+
+
+def test_spans_that_say_their_unit_are_not_told() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hr.tumbling("3600us")
+        hr.tumbling(timedelta(microseconds=1))
+        hr.sliding(hr.seconds(1), every=hr.milliseconds(100))
 
 
 # -- results -------------------------------------------------------------------------------------------------------
@@ -270,6 +294,7 @@ def test_columns_of_windows_are_checked(tx: hr.KeyedStream[Tx, str]) -> None:
     mistake(lambda: tx.window(hr.unbounded(), fire=hr.on_delta("shop", 1)), "on_delta compares numbers")
     mistake(lambda: tx.window(hr.unbounded(), fire=hr.on_delta("cent", 1)), "cents")
     mistake(lambda: tx.window(hr.tumbling("1h"), evict=hr.keep_delta("cent", 1)), "cents")
+    mistake(lambda: tx.window(hr.tumbling("1h"), evict=hr.keep_delta("shop", 1)), "keep_delta compares numbers", "str")
     mistake(lambda: tx.window(hr.session("1m"), fire=hr.on_delta("cents", 1)), "two sessions that become one")
 
 

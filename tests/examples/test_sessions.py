@@ -107,6 +107,10 @@ def test_on_spark_late_clicks_of_a_second_run_merge_sessions_of_the_first(tmp_pa
         maker.write_file(rows, tmp_path / "clicks", name)
         program = load_program("sessions", tmp_path)
         program.app.run(until=until, spark=spark, store=tmp_path / "store", parallelism=2)
+        if until == "caught_up":
+            kept: Any = hr.Store(tmp_path / "store").state("sessions")
+            clicks = [row["clicks"] for user in kept for row in kept.windows(user).values()]
+            assert 0 < sum(clicks) == kept.to_polars()["clicks"].sum() <= len(sent)
     sessions = read_lines(tmp_path / "sessions")
     late = read_lines(tmp_path / "late")
     assert sum(row["clicks"] for row in sessions) + len(late) == len(sent) + len(held_back)

@@ -91,11 +91,12 @@ def sales(h: Harness) -> list[Sale]:
     ]
 
 
-def make(path: Path, name: str, agg: hr.Agg[Any], window: Any = None) -> tuple[Harness, hr.Stream[Any]]:
+def make(path: Path, name: str, agg: hr.Agg[Any], window: Any = None, **how: Any) -> tuple[Harness, hr.Stream[Any]]:
     app = hr.App("shop")
     read = app.read("sales", hr.source.items([]), Sale, time=Sale.at)
     keyed = read.key_by(Sale.shop)
-    step = (keyed if window is None else keyed.window(window)).aggregate(**{name: agg}).named("totals").queryable()
+    held: Any = keyed if window is None else keyed.window(window, **how)
+    step = held.aggregate(**{name: agg}).named("totals").queryable()
     h = Harness(app, start="2024-01-01T12:00", store=path)
     for sale in sales(h):
         h.push(read, sale)
@@ -120,13 +121,43 @@ def test_a_rolling_aggregate_is_read_as_its_result(name: str, store_path: Path) 
         assert msgspec.json.decode(table.get(table.key("mill")) or b"") == {"shop": "mill", name: plain}
 
 
+@pytest.mark.parametrize(
+    "window",
+    [hr.tumbling("1m"), hr.sliding("1m", every="30s"), hr.session("58s")],
+    ids=["tumbling", "sliding", "session"],
+)
+@pytest.mark.parametrize("name", AGGREGATES)
+def test_a_window_that_is_merged_from_slices_is_read_as_its_result(name: str, window: Any, store_path: Path) -> None:
+    agg, expected = AGGREGATES[name]
+    h, step = make(store_path, name, agg, window)
+    with h:
+        bounds = {"window_start": h.at("12:00:00"), "window_end": h.at("12:01:00")}
+        plain = {"shop": "mill", **bounds, name: expected}
+        for _ in range(2):
+            view = Store(h.store).state("totals")
+            assert view["mill"] == view.get_many(["mill"])[0] == plain
+            assert list(view.windows("mill").values())[-1] == plain  # type: ignore[attr-defined]
+            typed = Store(h.store).state("totals", step.node.codec.type)["mill"]
+            assert (typed.window_end, getattr(typed, name)) == (bounds["window_end"], expected)
+            assert getattr(h.state(step, key="mill"), name) == expected
+            snapshot = Follower(Store(h.store)).look()
+            assert snapshot is not None
+            table = snapshot.table("totals")
+            assert table is not None
+            served = msgspec.json.decode(table.get(table.key("mill")) or b"")
+            assert served == {**plain, name: PLAIN.get(name, expected)}
+            assert view.to_polars().sort("window_end")[name].to_list()[-1] == expected
+            h.maintain()
+            h.epoch()
+
+
 @pytest.mark.parametrize("name", ["count", "collect", "avg", "top_by", "quantile", "sum_decimal", "first"])
 def test_a_window_that_is_kept_by_itself_is_read_as_its_result(name: str, store_path: Path) -> None:
     agg, expected = AGGREGATES[name]
-    h, step = make(store_path, name, agg, hr.session("10s"))
+    h, step = make(store_path, name, agg, hr.session("10s"), fire=hr.every(rows=100))
     with h:
         window = {"window_start": h.at("12:00:00"), "window_end": h.at("12:00:12")}
-        plain = {"shop": "mill", **window, name: PLAIN.get(name, expected)}
+        plain = {"shop": "mill", **window, name: PLAIN.get(name, expected), "pane": "early"}
         view = Store(h.store).state("totals")
         assert view.kind == "windows"
         assert view["mill"] == plain

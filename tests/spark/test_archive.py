@@ -30,7 +30,10 @@ def program(rows: list[View], folder: Path) -> hr.App:
     app = hr.App("tweets")
     views = app.read("views", hr.source.items(rows, per_epoch=8), View, time=View.at)
     views.write(hr.sink.files(folder / "rows", format="parquet", roll_epochs=3, bucket_by=(View.at, "day")))
-    by_minute = views.key_by(View.tweet).window(hr.tumbling("1m")).aggregate(n=hr.sum("n"))
+    by_minute = views.key_by(View.tweet).window(hr.tumbling("1m")).aggregate(
+        n=hr.sum("n"), kinds=hr.count_distinct("n"), all=hr.collect("n"), best=hr.top("at", 1, by="n"),
+        half=hr.quantile("n", 0.5),
+    )  # fmt: skip
     by_minute.named("by_minute").queryable(keep="2m", archive=folder / "archive")
     return app
 
@@ -49,6 +52,10 @@ def test_closed_windows_are_archived_and_rows_rolled_over_a_restart(
         view: Any = hr.Store(str(store_path)).state("by_minute")
         found = view.between("a")
         assert {int(window.start) // MINUTE: row["n"] for window, row in found.items()} == wanted
+        for window, row in found.items():
+            inside = [each for each in rows[::2] if window.start <= each.at < window.end]
+            assert (sorted(row["all"]), row["kinds"]) == ([each.n for each in inside], len(inside))
+            assert (row["best"], row["half"]) == ([inside[-1].at], pytest.approx(inside[0].n, rel=0.02))
         seen = pl.read_parquet(tmp_path / "rows" / "**/*.parquet")
         assert sorted(seen["n"].to_list()) == [row.n for row in rows]
         assert len(list((tmp_path / "rows").rglob("*.parquet"))) <= 3 * (1 + (rows is ROWS))

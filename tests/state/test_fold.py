@@ -211,8 +211,9 @@ def test_a_fold_gives_a_renamed_table_its_present_name() -> None:
 # --- planning
 
 
-def ref(name: str, rows: int, level: int = 0, lo: int = 0, hi: int = 8) -> RunRef:
-    return RunRef(epoch=0, lo=lo, hi=hi, rows=rows, size_bytes=rows, crc=0, file=name, level=level)
+def ref(name: str, rows: int, level: int = 0, lo: int = 0, hi: int = 8, size_bytes: int | None = None) -> RunRef:
+    size_bytes = rows if size_bytes is None else size_bytes
+    return RunRef(epoch=0, lo=lo, hi=hi, rows=rows, size_bytes=size_bytes, crc=0, file=name, level=level)
 
 
 def names(fold: Fold) -> str:
@@ -237,6 +238,27 @@ def test_deltas_far_smaller_than_the_base_leave_it_alone() -> None:
 def test_the_base_is_folded_once_the_rest_has_a_quarter_of_its_rows() -> None:
     (fold,) = plan_folds([*(ref(name, 10) for name in "fedc"), ref("B", 210, level=1), ref("A", 1000, level=1)])
     assert (names(fold), fold.oldest) == ("fedcBA", True)
+
+
+def test_a_base_of_few_heavy_rows_waits_for_a_quarter_of_its_bytes() -> None:
+    light = [ref(name, 1, size_bytes=500_000) for name in "edcb"]
+    (fold,) = plan_folds([*light, ref("A", 1, level=1, size_bytes=10_000_000)])
+    assert (names(fold), fold.oldest) == ("edcb", False)
+    (fold,) = plan_folds([*light, ref("A", 1, level=1, size_bytes=8_000_000)])
+    assert (names(fold), fold.oldest) == ("edcbA", True)
+
+
+def test_a_row_that_grows_with_every_epoch_is_rewritten_seldom() -> None:
+    refs: tuple[RunRef, ...] = ()
+    written = 0
+    for epoch in range(1000):
+        refs = (ref(str(epoch), 1, size_bytes=100_000), *refs)
+        for fold in plan_folds(refs):
+            size = sum(each.size_bytes for each in fold.inputs)
+            written += size
+            refs = apply_fold(refs, fold, ref(f"{epoch} folded", 1, fold.level, size_bytes=size)) or refs
+    assert written < 12 * 1000 * 100_000
+    assert len(refs) < 20
 
 
 def test_a_fold_that_completes_the_next_level_takes_it_along() -> None:

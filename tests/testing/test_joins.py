@@ -75,6 +75,35 @@ def test_rows_without_a_partner_have_streams_of_their_own() -> None:
         assert h.counters(pairs)["late"] == 1
 
 
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda left, right: left.join(right, within=("0s", "30m"), how="left"),
+        lambda left, right: left.join(right, within=hr.tumbling("1h"), how="left"),
+        lambda left, right: left.join_asof(right),
+    ],
+    ids=["within a stretch of time", "within windows", "as of a time"],
+)
+@pytest.mark.parametrize("slow", ["orders", "payments"])
+def test_the_time_of_a_join_is_that_of_its_slower_side(join: Any, slow: str) -> None:
+    shop = Shop()
+    told = join(*shop.keyed()).named("settled").map(lambda order, payment: order.id, output=str)
+    told.show()
+    orders, payments = [Order("x", at("11:00"))], [Payment("y", at("11:00"))]
+    with hr.testing.Harness(shop.app) as h:
+        h.push(shop.orders, Order("a", at("10:10")))
+        h.push(shop.payments, Payment("z", at("10:05")))
+        h.epoch()
+        h.push(shop.orders, *(orders if slow == "payments" else []))
+        h.push(shop.payments, *(payments if slow == "orders" else []))
+        h.epoch()
+        assert h.take(told) == []
+        h.push(shop.orders, *(orders if slow == "orders" else []))
+        h.push(shop.payments, *(payments if slow == "payments" else []))
+        h.epoch()
+        assert h.take(told) == ["a"]
+
+
 def test_results_of_a_join_are_in_time_for_the_steps_behind_it() -> None:
     shop = Shop()
     left, right = shop.keyed()
@@ -294,6 +323,21 @@ def test_rows_of_one_window_are_joined_at_its_end() -> None:
         assert sorted((row.id, row.window_start, row.n) for row in h.take(counted)) == [
             ("a", at("10:00"), 1), ("a", at("11:00"), 1), ("b", at("10:00"), 1),
         ]  # fmt: skip
+
+
+def test_open_windows_of_a_join_can_be_looked_at(tmp_path: Path) -> None:
+    shop = Shop()
+    left, right = shop.keyed()
+    left.join(right, within=hr.tumbling("1h")).named("settled").select(id="left.id").show()
+    with hr.testing.Harness(shop.app, store=str(tmp_path)) as h:
+        h.push(shop.orders, Order("a", at("10:10")), Order("a", at("11:10")))
+        h.push(shop.payments, Payment("a", at("10:20")))
+        h.epoch(watermark="10:00")
+        view: Any = hr.Store(str(tmp_path)).state("settled")
+        assert [(row["window_start"], row["rows"]) for row in view.windows("a").values()] == [
+            (at("10:00"), 2),
+            (at("11:00"), 1),
+        ]
 
 
 def test_windows_of_a_join_may_follow_the_wall_clock() -> None:

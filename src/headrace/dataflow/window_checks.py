@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,9 @@ from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
 from headrace.model.expr import check as check_expression
 from headrace.model.expr import check_supported, infer
+from headrace.model.time import Duration, Timestamp
+from headrace.model.values import type_name
+from headrace.operators.aggregates import column_annotation
 from headrace.operators.windows.assigners import Assigner, RowCount, Session, Unbounded
 from headrace.operators.windows.evictors import Evictor, KeepDelta, KeepSpan
 from headrace.operators.windows.triggers import EveryRows, OnDelta, PerEpoch, Periodic, PerRow, Timeout, Trigger
@@ -171,9 +175,18 @@ def _check_evictor(evict: Any, node: Node, timed: bool, at: Site) -> None:
 
 def settle_evictor(evict: Evictor | None, node: Node, at: Site) -> Evictor | None:
     """An evictor that names a column, by the name that the rows' field has."""
-    if isinstance(evict, KeepDelta) and evict.column is not None:
-        return replace(evict, column=known_column(node.codec, evict.column, str(at)))
-    return evict
+    if not isinstance(evict, KeepDelta) or evict.column is None:
+        return evict
+    column = known_column(node.codec, evict.column, str(at))
+    found, _ = column_annotation(node.codec, column)
+    if found not in (int, float, Decimal, Duration, Timestamp, Any):
+        raise ProgramError(
+            "keep_delta compares numbers",
+            where=str(at),
+            expected="a field of int, float, Decimal, Timestamp or Duration, or a function of a row and the last one",
+            found=f"{column}, which is {type_name(found)}",
+        )
+    return replace(evict, column=column)
 
 
 def check_own_trigger(fire: Trigger, decls: Sequence[StateDecl], assigner: Assigner, at: Site) -> None:

@@ -162,7 +162,7 @@ class WindowStream(StepStream[R, T]):
             assert isinstance(node, KeyedNode)
             keys = tuple(key_columns(node.input.codec, node.key))
             info = StepInfo(node.label, (node.input.codec,), node.codec, node.key.type, keys)
-            if not self._spec.is_columnar(info):
+            if not self._spec.is_sliced(info):
                 raise ProgramError(
                     "these windows cannot be kept when they are gone",
                     where=str(at),

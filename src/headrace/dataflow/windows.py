@@ -6,10 +6,12 @@ by the verb ``window``.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from types import MemberDescriptorType
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
+from headrace.dataflow.checks import HeadraceWarning
 from headrace.dataflow.site import call_site
 from headrace.errors import ProgramError
 from headrace.model.expr import Expr, as_sql
@@ -26,6 +28,9 @@ from headrace.operators.windows.assigners import (
 )
 from headrace.operators.windows.evictors import Evictor, KeepDelta, KeepRows, KeepSpan
 from headrace.operators.windows.triggers import EveryRows, OnDelta, PerEpoch, Periodic, PerRow, Timeout, Trigger
+
+_FEW_US: Final = 100_000
+"""Whoever counts in seconds or milliseconds writes less than this, and spans of windows are hardly ever so short."""
 
 # -- kinds of windows ----------------------------------------------------------------------------------------------
 
@@ -214,7 +219,17 @@ def _positive(span: Any, what: str) -> int:
         raise ProgramError(
             f"{what} has to be longer than nothing", where=at, expected="a span above zero", found=repr(span)
         )
+    _tell_bare(span, what)
     return length
+
+
+def _tell_bare(span: Any, what: str) -> None:
+    """A Duration is an int at run time, so that no number can be refused; a small one was probably meant otherwise."""
+    if isinstance(span, int) and span < _FEW_US:
+        at = call_site()
+        told = format_span(span)
+        text = f"{at}: {what} is {told}, since a bare number is microseconds"
+        warnings.warn_explicit(f'{text}; write "{span}s" for seconds, or "{told}"', HeadraceWarning, *at)
 
 
 def _offset(offset: Any) -> int:

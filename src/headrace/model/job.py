@@ -28,6 +28,8 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of windows: where they go when they are closed."""
     pane: bool = False
     """Of windows: whether results say if they come before, at or after the end of theirs."""
+    windows: str = ""
+    """Of windows: how they are cut, in words; a program that cuts them in another way may have to be refused."""
 
 
 @dataclass(frozen=True)

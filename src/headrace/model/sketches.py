@@ -32,11 +32,16 @@ def quantile_of(sketch: Sketch, q: float) -> Any:
         seen += sketch[bucket]
         if seen > rank:
             break
-    return _middle(bucket)
+    return middle_of(bucket)
 
 
-def _middle(bucket: int) -> float:
+def middle_of(bucket: int) -> float:
+    """The number that stands for all of a bucket."""
     if bucket == 0:
         return 0.0
-    middle = 2 * GAMMA ** (abs(bucket) - OFFSET) / (GAMMA + 1)
+    try:
+        middle = 2 * GAMMA ** (abs(bucket) - OFFSET) / (GAMMA + 1)
+    except OverflowError:
+        # The last bucket holds infinity, too, and its middle is beyond what a float can say.
+        middle = math.inf
     return float(middle if bucket > 0 else -middle)

@@ -22,6 +22,7 @@ from headrace.model.hints import function_hints
 from headrace.model.shapes import annotation_of, split_optional, strip
 from headrace.model.time import Duration, Span, span_us
 from headrace.model.values import type_name
+from headrace.operators.comparing import why_unhashable, why_unordered
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
@@ -84,6 +85,22 @@ class Declared(Agg[T]):
                 check_supported(text, codec.schema, where)
         if self.kind in ("sum", "avg", "quantile") and self.column is not None:
             self._check_number(codec, where)
+        if self.kind in ("min", "max", "top"):
+            self._check_comparable(codec, self.by or self.column or "", why_unordered, where)
+        if self.kind == "count_distinct":
+            self._check_comparable(codec, self.column or "", why_unhashable, where)
+
+    def _check_comparable(self, codec: RowCodec, text: str, why_not: Callable[[Any], str], where: str) -> None:
+        found, _ = column_annotation(codec, text)
+        if reason := why_not(found):
+            raise ProgramError(
+                f"{self.kind} cannot compare these values",
+                where=where,
+                expected="numbers, text, times, or tuples of such",
+                found=f"{text}, which is {type_name(found)}: {reason}",
+                next_move=f"compute a column that can be compared, before: with_columns(x=…), {self.kind}(…"
+                + (", by=…)" if self.kind != "count_distinct" else ")"),
+            )
 
     def _check_number(self, codec: RowCodec, where: str) -> None:
         found, _ = column_annotation(codec, self.column or "")
@@ -184,12 +201,18 @@ def avg(x: object, *, where: Column | None = None, over: Span | None = None) -> 
 
 
 def min(x: object, *, by: object = None, where: Column | None = None, over: Span | None = None) -> Agg[Any]:
-    """The least value of a column, or with ``by`` the value in the row where that is least; the older one if equal."""
+    """The least value of a column, or with ``by`` the value in the row where that is least.
+
+    Of equal ones the first that came counts; with ``over`` the earliest.
+    """
     return _declare("min", x, by=by, where=where, over=over)
 
 
 def max(x: object, *, by: object = None, where: Column | None = None, over: Span | None = None) -> Agg[Any]:
-    """The greatest value of a column, or with ``by`` the value in the row where that is greatest."""
+    """The greatest value of a column, or with ``by`` the value in the row where that is greatest.
+
+    Of equal ones the first that came counts, as for ``min`` and ``top``; with ``over`` the earliest.
+    """
     return _declare("max", x, by=by, where=where, over=over)
 
 

@@ -93,6 +93,7 @@ class CombineOperator(Operator):
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
         self._task = task
+        self.plan.begin(task.epoch)
         self._waiting, self._waiting_rows, self._held = [], 0, None
         self._combines, self._left = True, SAMPLE_ROWS
 

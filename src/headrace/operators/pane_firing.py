@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from headrace.state.pane_column import PaneColumn
 
 CHUNK_ROWS: Final = 1 << 17
-"""About how many rows are merged at once, each counted once for every window it is written out for."""
+"""About how many rows are merged at once, each counted once for every window it is written out for …"""
+ROW_BYTES: Final = 256
+"""… and as several, where rows have more bytes than this."""
 _ASKED: Final = merge_field("!asked.max", pa.int8(), MAX)
 
 Part = Literal["all", "added", "waiting"]
@@ -93,7 +95,7 @@ class WindowMerger:
         else:
             survey = self._survey(held, added)
             weight = survey.cost(survey.ends(firing.ends)).rows
-        count = -(-weight // CHUNK_ROWS)
+        count = -(-weight * _heaviness((*held, *added)) // CHUNK_ROWS)
         if count <= 1:
             yield list(held), list(added)
             return
@@ -114,13 +116,14 @@ class WindowMerger:
         survey = self._survey(older, newer)
         step_us = self._plan.slices.step_us
         waiting = [survey.ends(firing.ends)]
+        heaviness = _heaviness((*older, *newer))
         while waiting:
             ends = waiting.pop()
             cost = survey.cost(ends)
             steps = (ends.last - ends.first) // step_us + 1
             # Windows that are doubled up are put together from slices before them too, so few of them cost as much.
             fewest = self._plan.slices.windows_each if cost.doubles else 1
-            if cost.rows <= 2 * CHUNK_ROWS or steps <= fewest:
+            if cost.rows * heaviness <= 2 * CHUNK_ROWS or steps <= fewest:
                 yield ends, cost.doubles
                 continue
             middle = ends.first + steps // 2 * step_us
@@ -181,6 +184,12 @@ class WindowMerger:
             marks = marks.fill_null(self._mark)
         waiting: npt.NDArray[np.bool_] = marks.to_numpy(zero_copy_only=False) >= self._mark
         return waiting
+
+
+def _heaviness(pieces: Sequence[Piece]) -> int:
+    """How many usual rows one of these counts for: cells may be lists of any length."""
+    rows = sum(len(piece.hashes) for piece in pieces)
+    return max(1, sum(piece.rows.nbytes for piece in pieces) // (rows * ROW_BYTES)) if rows else 1
 
 
 def _cut(pieces: Sequence[Piece], low: int, high: int) -> list[Piece]:

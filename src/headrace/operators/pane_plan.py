@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -47,87 +48,55 @@ def fits_panes(spec: WindowSpec, info: StepInfo) -> bool:
         return False
     if spec.evict is not None or spec.reduce is not None or spec.function is not None:
         return False
-    return _aggregates(spec, info) is not None
+    return columnar_aggregates(spec, info) is not None
 
 
-def _aggregates(spec: WindowSpec, info: StepInfo) -> list[PaneAggregate] | None:
-    made = [pane_aggregate(name, agg, info.taken[0], f"step {info.step}") for name, agg in spec.aggs.items()]
+def columnar_aggregates(spec: WindowSpec, info: StepInfo) -> list[PaneAggregate] | None:
+    """All aggregates of a step as columns; None where one of them has none."""
+    several = not isinstance(spec.assigner, Tumbling)
+    made = [
+        pane_aggregate(name, agg, info.taken[0], f"step {info.step}", several=several)
+        for name, agg in spec.aggs.items()
+    ]
     found = [agg for agg in made if agg is not None]
     return found if len(found) == len(made) else None
 
 
-class PanePlan:
-    """The table of one step."""
+class AggregatePlan(ABC):
+    """What windows of every kind have in common: aggregates as columns, and results as rows."""
+
+    about: About
+    schema: pa.Schema
 
     def __init__(self, spec: WindowSpec, info: StepInfo) -> None:
-        found = _aggregates(spec, info)
+        found = columnar_aggregates(spec, info)
         assert found is not None, "fits_panes was not asked"
-        assert isinstance(spec.assigner, Tumbling | Sliding | Cumulating)
         self.aggs = found
         self.codec = info.codec
         self.spec = spec
-        self.slices = Slices(spec.assigner)
         self.key_type = info.key_type
         self.key_fields = info.key_fields
         self.marked = isinstance(spec.fire, Periodic)
-        self.tells_late = spec.allow_late_us > 0
-        # Of equal ones the older counts where a row is chosen by another column; and marks say which rows are older.
-        self.merges_in_any_order = not (self.marked and spec.discard) and all(
-            getattr(agg, "by", None) is None for agg in spec.aggs.values()
-        )
-        mark = [merge_field(MARK, pa.int64(), SINCE if spec.discard else MAX)] if self.marked else []
-        seen = [merge_field(SEEN, pa.int64(), MAX)] if self.tells_late else []
-        fields = [field for agg in found for field in agg.fields]
-        self.about = About(
-            type(spec.assigner).__name__.lower(),
-            spec.assigner.size_us,
-            getattr(spec.assigner, "every_us", 0),
-            spec.assigner.offset_us,
-            list(info.key_fields),
-            {agg.name: [agg.kind, *(field.name for field in agg.fields)] for agg in found},
-            spec.tells_pane(info),
-            _emptied(spec),
-        )
-        lasts_us = spec.assigner.size_us - 1 + spec.allow_late_us + spec.keep_us
-        self.schema = pane_schema(
-            [*mark, *seen, *fields],
-            lasts_us=lasts_us,
-            clock=spec.assigner.clock,
-            about=msgspec.json.encode(self.about).decode(),
-        )
 
-    # --- in
+    def begin(self, epoch: int) -> None:
+        """A task begins, and with it the counting of rows as they come."""
+        for agg in self.aggs:
+            agg.begin(epoch)
 
     def lift(self, rows: Rows) -> list[pa.Array]:
         """Each row as a partial aggregate of its own: the cells of its accumulators."""
         return [column for agg in self.aggs for column in agg.lift(rows)]
 
-    def table(self, panes: Int64s, keys: Keys, accs: Sequence[pa.Array], stamp: Stamp) -> pa.RecordBatch:
-        """Accumulators as rows of the table."""
-        encoded = keys.encoded
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.combine_chunks()
-        stamps = [stamp.mark] * self.marked + [stamp.seen] * self.tells_late
-        base = [pa.array(panes), pa.array(keys.hashes), encoded]
-        told = [pa.array(np.full(len(panes), each)) for each in stamps]
-        return pa.RecordBatch.from_arrays([*base, *told, *accs], schema=self.schema)
-
-    # --- out
-
-    def late(self, merged: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Of merged rows whose first column tells the end of the window, which of them had rows that came after it."""
-        if not self.tells_late:
-            return np.zeros(merged.num_rows, bool)
-        seen = merged.column(SEEN).fill_null(MIN_TIME).to_numpy(zero_copy_only=False)
-        late: npt.NDArray[np.bool_] = seen >= merged.column(0).to_numpy() - 1
-        return late
+    @abstractmethod
+    def starts_of(self, merged: pa.RecordBatch) -> Int64s:
+        """Where the windows of merged rows begin, whose first column tells the end."""
 
     def rows(self, merged: pa.RecordBatch, label: pa.Array | str) -> Rows:
         """Results of such rows; ``label``: whether they come early, on time or late."""
         ends = merged.column(0).to_numpy()
         spec = self.spec
         made: dict[str, pa.Array] = {
-            spec.start_column: pa.array(self.slices.starts(ends)),
+            spec.start_column: pa.array(self.starts_of(merged)),
             spec.end_column: pa.array(ends),
             spec.pane_column: pa.repeat(label, merged.num_rows) if isinstance(label, str) else label,
         }
@@ -160,6 +129,60 @@ class PanePlan:
 
     def _default(self, name: str, count: int) -> pa.Array:
         return self.codec.columns[name].encode([self.codec.defaults.get(name)] * count)
+
+
+class PanePlan(AggregatePlan):
+    """The table of one step whose windows are cut into slices."""
+
+    def __init__(self, spec: WindowSpec, info: StepInfo) -> None:
+        super().__init__(spec, info)
+        found = self.aggs
+        assert isinstance(spec.assigner, Tumbling | Sliding | Cumulating)
+        self.slices = Slices(spec.assigner)
+        self.tells_late = spec.allow_late_us > 0
+        # Marks say which rows are older, and no longer count. Everywhere else rows tell themselves when they came.
+        self.merges_in_any_order = not (self.marked and spec.discard)
+        mark = [merge_field(MARK, pa.int64(), SINCE if spec.discard else MAX)] if self.marked else []
+        seen = [merge_field(SEEN, pa.int64(), MAX)] if self.tells_late else []
+        fields = [field for agg in found for field in agg.fields]
+        self.about = About(
+            type(spec.assigner).__name__.lower(),
+            spec.assigner.size_us,
+            getattr(spec.assigner, "every_us", 0),
+            spec.assigner.offset_us,
+            list(info.key_fields),
+            {agg.name: agg.told for agg in found},
+            spec.tells_pane(info),
+            _emptied(spec),
+        )
+        lasts_us = spec.assigner.size_us - 1 + spec.allow_late_us + spec.keep_us
+        self.schema = pane_schema(
+            [*mark, *seen, *fields],
+            lasts_us=lasts_us,
+            clock=spec.assigner.clock,
+            about=msgspec.json.encode(self.about).decode(),
+        )
+
+    def starts_of(self, merged: pa.RecordBatch) -> Int64s:
+        return self.slices.starts(merged.column(0).to_numpy())
+
+    def table(self, panes: Int64s, keys: Keys, accs: Sequence[pa.Array], stamp: Stamp) -> pa.RecordBatch:
+        """Accumulators as rows of the table."""
+        encoded = keys.encoded
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        stamps = [stamp.mark] * self.marked + [stamp.seen] * self.tells_late
+        base = [pa.array(panes), pa.array(keys.hashes), encoded]
+        told = [pa.array(np.full(len(panes), each)) for each in stamps]
+        return pa.RecordBatch.from_arrays([*base, *told, *accs], schema=self.schema)
+
+    def late(self, merged: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Of merged rows whose first column tells the end of the window, which of them had rows that came after it."""
+        if not self.tells_late:
+            return np.zeros(merged.num_rows, bool)
+        seen = merged.column(SEEN).fill_null(MIN_TIME).to_numpy(zero_copy_only=False)
+        late: npt.NDArray[np.bool_] = seen >= merged.column(0).to_numpy() - 1
+        return late
 
 
 def _emptied(spec: WindowSpec) -> str:

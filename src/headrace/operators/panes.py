@@ -8,93 +8,52 @@ When windows fire: at their end; again in an epoch whose rows came late but were
 multiples of a span, or at the end of every epoch, for keys that changed since. A row is late when the last window that
 holds its slice is over, lateness included, by the watermark as the epoch began.
 
-Windows that this operator does not do (sessions, own triggers, functions over rows) are done by
-`headrace.operators.windows.operator`, row by row, with the same results.
+Sessions are done by `headrace.operators.session_panes`. Windows that neither does (own triggers, functions over rows)
+are done by `headrace.operators.windows.operator`, row by row, with the same results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import FunctionFailed, StoreError
+from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MAX_TIME, MIN_TIME
-from headrace.model.report import StepReport
-from headrace.operators.contract import LATE, Operator, TaskInfo
+from headrace.operators.columnar import EARLY, EMIT_ROWS, LATE_PANE, ON_TIME, ColumnarWindows, Mask
+from headrace.operators.contract import LATE, TaskInfo
 from headrace.operators.pane_firing import Firing, Part, WindowMerger
 from headrace.operators.pane_plan import PanePlan, Stamp, fits_panes
 from headrace.operators.spec import COMBINED_PORT
 from headrace.operators.windows.spec import FINALS
 from headrace.operators.windows.triggers import PerEpoch, Periodic
-from headrace.state.pane_results import spans_of
 from headrace.state.panes import first_live_pane
 
 if TYPE_CHECKING:
     from headrace.operators.spec import StepInfo
     from headrace.operators.windows.spec import WindowSpec
-    from headrace.state.pane_column import PaneColumn
     from headrace.state.shard import ShardState
 
 __all__ = ["PaneOperator", "fits_panes"]
 
-PANES_TABLE: Final = "value"
-EMIT_ROWS: Final = 65_536
-EARLY: Final = "early"
-ON_TIME: Final = "on_time"
-LATE_PANE: Final = "late"
 
-Mask = npt.NDArray[np.bool_]
-
-
-class PaneOperator(Operator):
+class PaneOperator(ColumnarWindows):
     """One windowed step whose windows can be cut into slices and whose aggregates merge."""
 
-    column: PaneColumn
-    state: ShardState
+    plan: PanePlan
 
     def __init__(self, spec: WindowSpec, info: StepInfo) -> None:
-        super().__init__(info.step)
-        self.spec = spec
-        self.plan = PanePlan(spec, info)
+        super().__init__(spec, info, PanePlan(spec, info))
         self.slices = self.plan.slices
-        self.late_us = spec.allow_late_us
-        self._by_wall = self.slices.clock == "wall"
-        self.task = TaskInfo(0, 0, 0)
-        self.before_us = MIN_TIME
-        """The windows' clock as the epoch began."""
         self._stamp = Stamp()
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
-        assert state is not None, f"step {self.step} keeps state and was given none"
-        state.step = self.step
-        self.state = state
-        self.task = task
-        self.column = state.panes(PANES_TABLE, self.plan.schema)
-        self.before_us = task.last_clock_us if self._by_wall else task.starts_at(self.step)
-        self._check_slices()
-        self._stamp = Stamp(self._bucket(ended=False), self.before_us)
-
-    def _check_slices(self) -> None:
-        """Refuses slices that were cut in another way and are still needed: windows of both kinds would be wrong."""
-        for view in self.state.layers.views(PANES_TABLE):
-            schema, newest = view.table.schema, view.table.entries[-1].last
-            if spans_of(schema) == self.plan.about.spans:
-                continue
-            if newest is None or newest >= first_live_pane(schema, self.before_us):
-                raise StoreError(
-                    "the windows of this step were others, and some are still open",
-                    where=f"step {self.step}",
-                    expected=f"{spans_of(schema)}, as stored",
-                    found=self.plan.about.spans,
-                    next_move="give the step another name; its windows begin anew then",
-                )
+        self._stamp = Stamp(self.mark, self.before_us)
 
     # --- rows
 
@@ -164,10 +123,6 @@ class PaneOperator(Operator):
         kept = self.slices.in_window(panes)
         return np.flatnonzero(kept if late is None else kept & ~late)
 
-    def _placed(self, error: FunctionFailed) -> FunctionFailed:
-        error.where = error.where or f"step {self.step}"
-        return error
-
     # --- results
 
     def finish(self) -> Iterator[None]:
@@ -230,42 +185,7 @@ class PaneOperator(Operator):
         last_end = MAX_TIME if reached == MAX_TIME else reached - self.late_us + 1
         return Firing(self.before_us - self.late_us + 2, last_end, ON_TIME)
 
-    def _give_final(self, rows: Rows) -> None:
-        outlet = self.outlets.get(FINALS)
-        if outlet is not None:
-            outlet(rows)
-
-    # --- clocks
-
-    def _now(self) -> int:
-        """The wall clock of this epoch; it never goes back."""
-        return max(self.task.clock_us, self.task.last_clock_us)
-
-    def _reached(self) -> int:
-        """The windows' clock at the end of the epoch."""
-        return self._now() if self._by_wall else max(self.task.ends_at(self.step), self.before_us)
-
-    def _bucket(self, *, ended: bool) -> int:
-        """How many times the early trigger's span has passed, as the epoch began or as it ends."""
-        fire, task = self.spec.fire, self.task
-        if not isinstance(fire, Periodic):
-            return 0
-        if fire.clock == "event":
-            return (task.ends_at(self.step) if ended else task.starts_at(self.step)) // fire.every_us
-        if ended or task.last_clock_us == MIN_TIME:
-            return self._now() // fire.every_us
-        return task.last_clock_us // fire.every_us
-
-    def _fires_early(self) -> bool:
-        return self.plan.marked and self._bucket(ended=True) > self._stamp.mark
-
-    def end(self) -> StepReport:
-        ends_us, early_us = self._next_window_us(), self._next_early_us()
-        early_by_wall = isinstance(self.spec.fire, Periodic) and self.spec.fire.clock == "wall"
-        dues = [(ends_us, self._by_wall), (early_us, early_by_wall)]
-        self.report.next_due_us = min([us for us, by_wall in dues if us is not None and by_wall], default=None)
-        self.report.waits_for_us = min([us for us, by_wall in dues if us is not None and not by_wall], default=None)
-        return super().end()
+    # --- what is waited for
 
     def _next_window_us(self) -> int | None:
         """When the first of the open windows that hold something ends, on their clock."""
@@ -276,18 +196,9 @@ class PaneOperator(Operator):
         pane = self.column.first_pane(self.slices.first_open(reached))
         return None if pane is None else self.slices.next_end(pane, reached) - 1
 
-    def _next_early_us(self) -> int | None:
-        """When results come early next, on the trigger's clock, where something waits for it."""
-        fire = self.spec.fire
-        if not isinstance(fire, Periodic) or self._fires_early():
-            return None
-        now = self._now() if fire.clock == "wall" else self.task.ends_at(self.step)
-        if now in (MIN_TIME, MAX_TIME):
-            return None
+    def _waits_early(self) -> bool:
         still_open = Firing(self._reached() + 2, MAX_TIME, EARLY)
-        if fire.clock == "wall":
-            waits = self._merger().has_waiting(still_open)
-        else:
-            # Only people are told of this one, which is not worth reading what earlier epochs have left.
-            waits = bool(self.column.added(self.slices.range(still_open.first_end, still_open.last_end)))
-        return (now // fire.every_us + 1) * fire.every_us if waits else None
+        if isinstance(self.spec.fire, Periodic) and self.spec.fire.clock == "wall":
+            return self._merger().has_waiting(still_open)
+        # Only people are told of this one, which is not worth reading what earlier epochs have left.
+        return bool(self.column.added(self.slices.range(still_open.first_end, still_open.last_end)))

@@ -16,12 +16,12 @@ import numpy.typing as npt
 from headrace.model.batch import Int64s
 from headrace.model.sketches import LOG_GAMMA, OFFSET, SMALLEST, Sketch, quantile_of
 
-__all__ = ["Sketch", "merge_sketches", "quantile_of", "sketch_stretches"]
+__all__ = ["Sketch", "buckets_of", "merge_sketches", "quantile_of", "sketch_stretches"]
 
 
 def sketch_stretches(numbers: npt.NDArray[np.float64], starts: Int64s) -> list[Sketch]:
     """One sketch for each stretch of numbers; not-a-number is left out."""
-    buckets = _buckets(numbers)
+    buckets = buckets_of(numbers)
     ends = [*starts.tolist()[1:], len(numbers)]
     sketches: list[Sketch] = []
     for start, end in zip(starts.tolist(), ends):
@@ -31,7 +31,8 @@ def sketch_stretches(numbers: npt.NDArray[np.float64], starts: Int64s) -> list[S
     return sketches
 
 
-def _buckets(numbers: npt.NDArray[np.float64]) -> Int64s:
+def buckets_of(numbers: npt.NDArray[np.float64]) -> Int64s:
+    """The bucket of each number."""
     sizes = np.clip(np.abs(np.nan_to_num(numbers)), SMALLEST, None)
     levels = np.ceil(np.log(sizes) / LOG_GAMMA).astype(np.int64) + OFFSET
     levels = np.maximum(levels, 1)

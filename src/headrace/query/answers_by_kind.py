@@ -26,8 +26,9 @@ from headrace.query.paging import Walk
 from headrace.query.pane_reading import PaneReader
 from headrace.query.ranges import Range, RangePage, read_range
 from headrace.query.results import AggregateView, HeldWindowsView
+from headrace.query.session_reading import SessionReader
 from headrace.query.view import StateView
-from headrace.query.windows import WindowView
+from headrace.query.windows import WINDOW_END, WINDOW_START, WindowView
 from headrace.state import bulk
 from headrace.state.format import VALUE
 from headrace.state.subs import TIME_SUB
@@ -121,6 +122,11 @@ class EntryTable(Table):
     def has(self, key: bytes) -> bool:
         return any(True for _ in self._rows(key))
 
+    def changes_us(self, key: bytes) -> int | None:
+        rows = self._layers.entries(self._table, hash_key(key), key)
+        ends = (expires for _, _, expires in rows if expires is not None and not self._view._is_over(expires))
+        return None if self.stable else min(ends, default=None)
+
     def rows_of(self, key: bytes) -> int:
         """At least as many rows as the key has entries; costs little to tell."""
         hash_ = hash_key(key)
@@ -171,7 +177,9 @@ class WindowTable(Table):
 
     def __init__(self, view: WindowView[Any] | HeldWindowsView[Any], layers: Layers, table: str) -> None:
         super().__init__(view, layers, table)
-        self._reader = PaneReader(view) if isinstance(view, WindowView) else None
+        self._reader = None
+        if isinstance(view, WindowView):
+            self._reader = SessionReader(view) if view.of_sessions else PaneReader(view)
 
     @property
     def _declared_key_type(self) -> Any:
@@ -179,6 +187,18 @@ class WindowTable(Table):
 
     def value(self, key: bytes) -> Any:
         return self._view._find(key) if self._reader is None else self._reader.newest(key)
+
+    def changes_us(self, key: bytes) -> int | None:
+        """Windows that are kept one by one end when somebody writes it; those that are slices end with time."""
+        now_us = self.now_us
+        newest = self._reader.newest(key) if self._reader is not None else None
+        if newest is None or now_us is None or not isinstance(self._view, WindowView):
+            return None
+        start, end = newest[WINDOW_START], newest[WINDOW_END]
+        lasts_us = now_us - self._view.live.first + 1
+        over_us = (end if self._view.of_sessions else start) + lasts_us
+        # First results are said to be final, then they are gone: at once, or when they are not kept any longer.
+        return next((time for time in (end - 1, end, over_us) if time > now_us), now_us + 1)
 
     def windows(self, key: bytes) -> dict[Window, Any]:
         """Every window of a key that is kept, in the order of their ends."""

@@ -13,6 +13,8 @@ import math
 import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal, localcontext
+from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -24,14 +26,18 @@ from headrace.model.keys import decode_key, hash_key
 from headrace.model.window import Window
 from headrace.query.windows import PANE, SEEN, WINDOW_END, WINDOW_START
 from headrace.state.block import Block
-from headrace.state.pane_results import AVG
-from headrace.state.pane_rules import BESIDE, GREATEST, LATEST, LEAST, MAX, MIN, SINCE, SUM, of_column, rule_of
+from headrace.state.pane_cells import finish_cells, list_cell, plain_values
+from headrace.state.pane_lists import LIST_RULES
+from headrace.state.pane_results import AVG, LISTED
+from headrace.state.pane_rules import BESIDE, GREATEST, LATEST, LEAST, MAX, MIN, SINCE, SUM, of_column, rule_of, ties_of
 from headrace.state.run import RunTable
 
 if TYPE_CHECKING:
     from headrace.query.windows import WindowView
 
 _CODES: Final[dict[pa.DataType, Any]] = {pa.int64(): "q", pa.float64(): "d"}
+_DIGITS: Final = 77
+"""Enough for the sum of as many decimals as there will ever be."""
 
 Cell = Callable[[int], Any]
 """The value of a row, as plain Python; times are microseconds."""
@@ -98,7 +104,8 @@ class SliceIndex:
         """How a column of a batch is read."""
         found = self._cells.get((number, name))
         if found is None:
-            found = self._cells[number, name] = _cell_of(block.batch.column(name))
+            column, rule = block.batch.column(name), rule_of(block.batch.schema.field(name))
+            found = self._cells[number, name] = list_cell(column) if rule in LIST_RULES else _cell_of(column)
         return found
 
 
@@ -122,11 +129,16 @@ class PaneReader:
         self._first = view.live.first
         self._views = [(each, slices_of(each.table)) for each in reversed(view.run_views)]
         """Oldest first."""
-        live = {pane for _, index in self._views for pane in index.panes(self._first)}
-        self._panes = sorted(live, reverse=True)
         self._fields = list(view.schema)[3:]
         self._rules = [(field.name, rule_of(field), of_column(field)) for field in self._fields]
+        self._ties = {field.name: ties_of(field) for field in self._fields if ties_of(field)}
+        self._lists = {field.name: field for field in self._fields if rule_of(field) in LIST_RULES}
         self._since = next((field.name for field in self._fields if rule_of(field) == SINCE), None)
+
+    @cached_property
+    def _panes(self) -> list[int]:
+        """The slices that are not over, newest first."""
+        return sorted({pane for _, index in self._views for pane in index.panes(self._first)}, reverse=True)
 
     def newest(self, key: bytes) -> dict[str, Any] | None:
         """The result of the window that ends last; None where the key has none."""
@@ -167,13 +179,16 @@ class PaneReader:
         for run, (view, index) in enumerate(self._views):
             if view.low <= hash_ <= view.high and (found := index.find(pane, hash_, key)) is not None:
                 number, block, row = found
-                names = block.batch.schema.names
-                cells = [
-                    index.cell(number, block, field.name)(row) if field.name in names else None if field.nullable else 0
-                    for field in self._fields
-                ]
-                rows.append((run, cells))
+                rows.append((run, self._cells(index, number, block, row)))
         return rows
+
+    def _cells(self, index: SliceIndex, number: int, block: Block, row: int) -> list[Any]:
+        """What stands in a row; an aggregate that its run does not know has seen nothing."""
+        names = block.batch.schema.names
+        return [
+            index.cell(number, block, field.name)(row) if field.name in names else None if field.nullable else 0
+            for field in self._fields
+        ]
 
     def _merge(self, rows: list[list[Any]]) -> dict[str, Any]:
         if self._since is not None:
@@ -181,6 +196,7 @@ class PaneReader:
             marks = [row[place] for row in rows]
             rows = rows[marks.index(max(marks)) :]
         columns = list(zip(*rows))
+        named = {name: cells for (name, _, _), cells in zip(self._rules, columns)} if self._ties else {}
         merged: dict[str, Any] = {}
         chosen: dict[str, int] = {}
         for (name, rule, of), cells in zip(self._rules, columns):
@@ -188,7 +204,12 @@ class PaneReader:
                 merged[name] = cells[chosen[of]]
             elif rule in _CHOOSE:
                 chosen[name] = _CHOOSE[rule](cells)
+                if name in self._ties:
+                    came = named[self._ties[name]]
+                    chosen[name] = _by_arrival(cells, chosen[name], came, min if rule != LATEST else max)
                 merged[name] = cells[chosen[name]]
+            elif name in self._lists:
+                merged[name] = cells
             else:
                 merged[name] = _REDUCE[rule](cells)
         return merged
@@ -199,7 +220,10 @@ class PaneReader:
         made: dict[str, Any] = {names[0]: value} if len(names) == 1 else dict(zip(names, value))
         made[WINDOW_START], made[WINDOW_END] = start, end
         for name, (kind, *columns) in self._about.results.items():
-            if kind == AVG:
+            if kind in LISTED:
+                held = columns[0]
+                made[name] = finish_cells(kind, self._lists[held], merged[held], columns[1:])
+            elif kind == AVG:
                 total, rows = (merged[column] for column in columns)
                 made[name] = total / rows if rows else None
             elif len(columns) == 2:
@@ -221,6 +245,8 @@ def _cell_of(column: pa.Array) -> Cell:
     """Numbers and times are read from memory; everything else goes through Arrow."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz)).view(pa.int64())
+    if pa.types.is_decimal(column.type):
+        return lambda row: plain_values(column.slice(row, 1))[0]
     code = _CODES.get(column.type)
     if code is None or column.offset:
         return lambda row: column[row].as_py()
@@ -235,6 +261,14 @@ def _cell_of(column: pa.Array) -> Cell:
 
 def _there(cells: Sequence[Any]) -> Iterator[Any]:
     return (cell for cell in cells if cell is not None)
+
+
+def _sum(cells: Sequence[Any]) -> Any:
+    total = sum(cells)
+    if isinstance(total, Decimal):
+        with localcontext(prec=_DIGITS):
+            return sum(cells)
+    return total
 
 
 def _least(cells: Sequence[Any]) -> Any:
@@ -262,13 +296,21 @@ def _first_greatest(cells: Sequence[Any]) -> int:
     return next((i for i, cell in enumerate(cells) if cell is not None and _order(cell) == _order(best)), 0)
 
 
+def _by_arrival(cells: Sequence[Any], chosen: int, came: Sequence[int | None], choose: Callable[..., int]) -> int:
+    """Of cells that are equal to the chosen one, that of the row that came first, or last; null came before all."""
+    if cells[chosen] is None:
+        return chosen
+    equal = [i for i, cell in enumerate(cells) if cell is not None and _order(cell) == _order(cells[chosen])]
+    return choose(equal, key=lambda i: (came[i] is not None, came[i] or 0))
+
+
 def _last_greatest(cells: Sequence[Any]) -> int:
     best = _greatest(cells)
     places = [i for i, cell in enumerate(cells) if cell is not None and _order(cell) == _order(best)]
     return places[-1] if places else 0
 
 
-_REDUCE: dict[str, Callable[[Sequence[Any]], Any]] = {SUM: sum, MIN: _least, MAX: _greatest, SINCE: _greatest}
+_REDUCE: dict[str, Callable[[Sequence[Any]], Any]] = {SUM: _sum, MIN: _least, MAX: _greatest, SINCE: _greatest}
 _CHOOSE: dict[str, Callable[[Sequence[Any]], int]] = {
     LEAST: _first_least,
     GREATEST: _first_greatest,

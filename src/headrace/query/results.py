@@ -113,7 +113,7 @@ class AggregateView(StateView[V]):
 
 
 class HeldWindowsView(AggregateView[V]):
-    """Windows that are kept one by one, because they cannot be merged from slices: sessions, triggers, own functions.
+    """Windows that are kept one by one, because they cannot be merged from parts: triggers, own functions.
 
     A key's value is the result of the window that ends last; `windows` gives all that are open.
     """

@@ -1,4 +1,4 @@
-"""The state of a windowed step whose partial aggregates lie in slices: results merged as they are asked for.
+"""The state of a windowed step whose partial aggregates lie in slices or are fragments: merged as they are asked for.
 
 A key's value is the result of its newest window, whether it has fired or not; `windows` gives all that are still kept.
 Slices that are over are hidden, judged by the clock of the epoch, so an answer does not depend on when folds ran.
@@ -22,8 +22,11 @@ from headrace.query.ranges import EVERYTHING, Moment, between, moment_us, read_r
 from headrace.query.results import fit_result, misfit
 from headrace.query.shape import Kind
 from headrace.query.view import StateView
+from headrace.state.fragments import START, WAS_LATE, join_fragments
+from headrace.state.hash_order import rows_of_key
+from headrace.state.pane_cells import plain_values
 from headrace.state.pane_lookup import PaneRange, distinct_panes, find_pieces, find_row
-from headrace.state.pane_results import parse_about, read_results, spans_of
+from headrace.state.pane_results import SESSION, parse_about, read_results, spans_of
 from headrace.state.panes import clock_of, concat_rows, first_live_pane, merge_rows, pane_schema, read_about
 
 if TYPE_CHECKING:
@@ -41,6 +44,9 @@ WINDOW_END: Final = "window_end"
 PANE: Final = "pane"
 SEEN: Final = "!seen.max"
 """How far time had come when the newest row came: what a windowed step notes where rows may be late."""
+_BATCH_ROWS: Final = 65_536
+_BATCH_BYTES: Final = 1 << 26
+"""Of slices that are merged at once; cells may be lists of any length."""
 _NO_SCHEMA: Final = pane_schema([], lasts_us=0, about='{"windows": "tumbling", "size_us": 1}')
 
 
@@ -96,6 +102,11 @@ class WindowView(StateView[V]):
         return self._about
 
     @property
+    def of_sessions(self) -> bool:
+        """Whether windows are sessions, put together from fragments."""
+        return self._about.windows == SESSION
+
+    @property
     def schema(self) -> pa.Schema:
         return self._schema
 
@@ -143,6 +154,9 @@ class WindowView(StateView[V]):
         """The rows of one key, oldest run first."""
         hash_ = hash_key(key)
         rows = []
+        if self.of_sessions:
+            mine = [each for view in reversed(self._views) for each in rows_of_key(view, hash_, key)]
+            return [block.batch.slice(row, 1) for _, block, row in mine if block.sort[row] >= self._first]
         for view in reversed(self._views):
             for pane in distinct_panes([view], self._live).tolist():
                 found = find_row(view, pane, hash_, key)
@@ -179,7 +193,8 @@ class WindowView(StateView[V]):
     def _batches(self) -> Iterator[pa.RecordBatch]:
         """Windows by the hashes of their keys, a few keys at a time."""
         pieces = find_pieces(self._views, self._live)
-        count = max(1, -(-sum(len(piece.hashes) for piece in pieces) // 65_536))
+        rows, size = sum(len(piece.hashes) for piece in pieces), sum(piece.rows.nbytes for piece in pieces)
+        count = max(1, -(-rows // _BATCH_ROWS), min(rows, -(-size // _BATCH_BYTES)))
         width = -(-(2**64) // count)
         for low in range(0, 2**64, width):
             merged = self._merged([piece.cut(low, min(low + width, 2**64) - 1) for piece in pieces])
@@ -200,6 +215,8 @@ class WindowView(StateView[V]):
 
     def _merged(self, rows: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
         """Windows instead of slices: one row per window and key, with its end in the place of the slice."""
+        if self.of_sessions:
+            return join_fragments(concat_rows([batch for batch in rows if batch.num_rows], self._schema))
         parts = [part for batch in rows for part in self._windows_of(batch)]
         return merge_rows(concat_rows(parts, self._schema))
 
@@ -231,6 +248,8 @@ class WindowView(StateView[V]):
 
     def _bounds(self, merged: pa.RecordBatch) -> tuple[list[int], list[int]]:
         ends = merged.column("pane").to_pylist()
+        if self.of_sessions:
+            return merged.column(START).to_pylist(), ends
         return [self._about.start_of(end) for end in ends], ends
 
     def _results(self, merged: pa.RecordBatch) -> Iterator[tuple[bytes, Window, Any]]:
@@ -246,6 +265,8 @@ class WindowView(StateView[V]):
         late = np.zeros(len(ends), bool)
         if SEEN in merged.schema.names:
             late = merged.column(SEEN).fill_null(MIN_TIME).to_numpy(zero_copy_only=False) >= ends
+        elif WAS_LATE in merged.schema.names:
+            late = merged.column(WAS_LATE).fill_null(0).to_numpy(zero_copy_only=False) == 1
         told = np.where(ends > self._now_us, "early", np.where(late, "late", "on_time")).tolist()
         return pa.array(told, pa.string())
 
@@ -258,7 +279,7 @@ class WindowView(StateView[V]):
     def _values(self, columns: pa.RecordBatch) -> list[Any]:
         codec = self._codec
         if codec is None:
-            plain = [_plain(column) for column in columns.columns]
+            plain = [plain_values(column) for column in columns.columns]
             return [dict(zip(columns.schema.names, row)) for row in zip(*plain)]
         missing = [name for name in codec.required if name not in columns.schema.names]
         if missing and columns.num_rows:
@@ -278,10 +299,3 @@ class WindowView(StateView[V]):
 
 def _times(values: list[int]) -> pa.Array:
     return pa.array(values, pa.int64()).cast(pa.timestamp("us", "UTC"))
-
-
-def _plain(column: pa.Array) -> list[Any]:
-    """Values as plain Python; times are microseconds, as everywhere."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
-    return column.to_pylist()  # type: ignore[no-any-return]

@@ -98,7 +98,8 @@ def open_shard(
     # Until the first epoch under a new name is published, the runs are listed under the old one.
     refs = runs.get(step) or runs.get(plan.was or "", ())
     facts = program.facts
-    states = derive_states(facts.states, {} if parent is None else parent.manifest.states, facts.was)[step]
+    before = {} if parent is None else parent.manifest.states
+    states = derive_states(facts.states, before, facts.was)[step]
     renamed = {name: state.was for name, state in states.items() if state.was}
     layers = open_layers(store, refs, lo=groups.start, hi=groups.stop, groups=program.key_groups, renamed=renamed)
     opened = OpenShard(store, order, limits, budget, step, shard, groups, program.key_groups, layers)
@@ -106,6 +107,7 @@ def open_shard(
         layers, lo=groups.start, hi=groups.stop, groups=program.key_groups, spill=opened.spill,
         overlay_limit_bytes=limits.overlay_bytes,
     )  # fmt: skip
+    opened.state.declared_before = before.get(step) or before.get(plan.was or "", {})
     if "broadcast" in plan.states.values():
         refs = runs.get(layout.broadcast(step)) or runs.get(layout.broadcast(plan.was or ""), ())
         opened.state.shared = open_shared(store, refs, groups=program.key_groups, renamed=renamed)

@@ -1,8 +1,9 @@
 """What to fold, and what a list of runs looks like afterwards. Pure: decides on references, touches nothing.
 
 The runs of a range, newest first, form levels: deltas are level 0; four runs of one level become one of the next. The
-oldest layer, the base, is left alone until everything newer has a quarter of its rows. So a row is rewritten a few
-times in its life, and a lookup meets a few runs per level.
+oldest layer, the base, is left alone until everything newer has a quarter of its rows, and of its bytes where rows are
+heavy: one may hold a million values. So what is written is rewritten a few times in its life, and a lookup meets a few
+runs per level.
 
 Invariant: a fold takes neighbours. Runs that overlap never change their order.
 """
@@ -22,7 +23,10 @@ FAN_IN: Final = 4
 """How many runs of one level make one of the next."""
 
 BASE_SHARE: Final = 4
-"""The base takes part once the others have 1/4 of its rows."""
+"""The base takes part once the others have 1/4 of its rows …"""
+
+HEAVY_ROW_BYTES: Final = 1024
+"""… and 1/4 of its bytes, where a row has more than this. (A reference to a part of a file tells the bytes of all.)"""
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,9 @@ def _plan_range(refs: Sequence[RunRef], lo: int, hi: int) -> Fold | None:
     if count == 0:
         return None
     inputs = newer[:count]
-    if _rows(newer, lo, hi) * BASE_SHARE >= _rows(mine[len(newer) :], lo, hi):
+    (rows, size), (base_rows, base_size) = _weigh(newer, lo, hi), _weigh(mine[len(newer) :], lo, hi)
+    heavy = base_size > HEAVY_ROW_BYTES * base_rows
+    if rows * BASE_SHARE >= base_rows and (not heavy or size * BASE_SHARE >= base_size):
         inputs = mine
         level = max(level, *(ref.level for ref in mine))
     return Fold(lo, hi, tuple(inputs), level, oldest=len(inputs) == len(mine))
@@ -109,9 +115,11 @@ def _base_length(refs: Sequence[RunRef], lo: int, hi: int) -> int:
     return len(covered)
 
 
-def _rows(refs: Sequence[RunRef], lo: int, hi: int) -> float:
-    """About how many rows the references have in the range: hashes are even, so key groups are too."""
-    return sum(ref.rows * _overlap(ref, lo, hi) / (ref.hi - ref.lo) for ref in refs)
+def _weigh(refs: Sequence[RunRef], lo: int, hi: int) -> tuple[float, float]:
+    """About how many rows and bytes the references have in the range: hashes are even, so key groups are too."""
+    shares = [_overlap(ref, lo, hi) / (ref.hi - ref.lo) for ref in refs]
+    rows = sum(ref.rows * share for ref, share in zip(refs, shares))
+    return rows, sum(ref.size_bytes * share for ref, share in zip(refs, shares))
 
 
 def _overlap(ref: RunRef, lo: int, hi: int) -> int:

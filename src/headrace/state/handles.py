@@ -114,7 +114,10 @@ class Context(Generic[K]):
     __slots__ = ("_decode", "_encoded", "_key", "epoch", "now", "timestamp", "watermark")
 
     timestamp: Timestamp
-    """Event time of the row, or the time the timer was set for; without event time the same as ``now``."""
+    """Event time of the row, or the time the timer was set for; without event time the same as ``now``.
+
+    Of a row whose time is null, in a stream that has event time, it is a large negative number: such a row is late.
+    """
     watermark: Timestamp
     """How far event time has come: as the epoch began, or in ``on_timer`` as it ends."""
     now: Timestamp

@@ -7,7 +7,7 @@ and key, older rows first; a rule makes one cell of each stretch.
 ===========  =============================================================================================
 rule         cell of a stretch
 ===========  =============================================================================================
-``sum``      the sum of whole numbers or floats; nothing is 0, never null. Leaving 64 bits is an error
+``sum``      the sum of numbers; nothing is 0, never null. Leaving 64 bits, or 38 digits of a decimal, is an error
 ``min``      the least number or time, ``max`` the greatest; not-a-number is greater than all; null is nothing
 ``least``    the least value of any type that has an order, the oldest of equal ones; null is nothing
 ``greatest`` the greatest likewise
@@ -16,12 +16,19 @@ rule         cell of a stretch
 ``since``    the greatest, and rows older than the first that has it no longer count, in any column
 ===========  =============================================================================================
 
+Columns whose cells are lists have rules of their own: `headrace.state.pane_lists`.
+
+Where older rows do not always come first, because windows are made of several slices, rules that choose name a column
+that tells when a row came (``ties``): of equal ones that with the least counts, for ``latest`` that with the greatest,
+and null is less than all.
+
 What this module deliberately does not do: find the stretches (see `headrace.state.panes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -31,6 +38,9 @@ import pyarrow.compute as pc
 
 from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s
+from headrace.state.pane_decimals import sum_decimals
+from headrace.state.pane_lists import LIST_RULES, MOST, merge_lists
+from headrace.state.pane_ranks import INT64, numbers_of, ranks_of
 
 SUM: Final = "sum"
 MIN: Final = "min"
@@ -43,15 +53,24 @@ SINCE: Final = "since"
 
 _RULE: Final = b"merge"
 _OF: Final = b"of"
-_INT64: Final = np.iinfo(np.int64)
+_TIES: Final = b"ties"
 _CHOOSING: Final = frozenset({LEAST, GREATEST, LATEST})
 _MOSTLY_SINGLE: Final = 1.5
 """Up to so many rows per stretch, most stretches have a single row."""
 
 
-def merge_field(name: str, kind: pa.DataType, rule: str, *, of: str = "") -> pa.Field:
-    """The field of an accumulator column. ``of``: the column whose rule chooses the row, for ``beside``."""
-    metadata = {_RULE: rule.encode(), **({_OF: of.encode()} if of else {})}
+def merge_field(
+    name: str, kind: pa.DataType, rule: str, *, of: str = "", ties: str = "", most: int | None = None
+) -> pa.Field:
+    """The field of an accumulator column.
+
+    ``of``: the column whose rule chooses the row, for ``beside``. ``ties``: the column that tells when rows came, for
+    rules that choose. ``most``: how many values a cell has at most, for ``top``.
+    """
+    metadata = {_RULE: rule.encode()}
+    metadata |= {_OF: of.encode()} if of else {}
+    metadata |= {_TIES: ties.encode()} if ties else {}
+    metadata |= {MOST: str(most).encode()} if most is not None else {}
     return pa.field(name, kind, nullable=rule not in (SUM, SINCE), metadata=metadata)
 
 
@@ -67,6 +86,12 @@ def of_column(field: pa.Field) -> str:
     return named.decode()
 
 
+def ties_of(field: pa.Field) -> str:
+    """The column that tells which of equal rows came first; empty where the older one stands before the newer."""
+    named: bytes = (field.metadata or {}).get(_TIES, b"")
+    return named.decode()
+
+
 def nothing(field: pa.Field, rows: int) -> pa.Array:
     """Cells of rows that say nothing: what an aggregate amounts to before it saw anything."""
     if field.nullable:
@@ -77,15 +102,18 @@ def nothing(field: pa.Field, rows: int) -> pa.Array:
 def merge_columns(fields: list[pa.Field], columns: list[pa.Array], starts: Int64s) -> list[pa.Array]:
     """One cell for each stretch of each column; ``starts`` tells where the stretches begin."""
     stretches = Stretches.of(starts, len(columns[0]) if columns else 0)
+    named = dict(zip((field.name for field in fields), columns))
     chosen: dict[str, pa.Array] = {}
     merged = []
     for field, column in zip(fields, columns, strict=True):
         rule = rule_of(field)
         if rule in _CHOOSING:
-            rows = chosen[field.name] = pa.array(_choose(column, starts, rule))
+            rows = chosen[field.name] = pa.array(_choose(column, starts, rule, named.get(ties_of(field))))
             merged.append(pc.take(column, rows, boundscheck=False))
         elif rule == BESIDE:
             merged.append(pc.take(column, chosen[field.metadata[_OF].decode()], boundscheck=False))
+        elif rule in LIST_RULES:
+            merged.append(_merge_lists(field, column, stretches))
         else:
             merged.append(_REDUCE[rule](field, column, stretches))
     return merged
@@ -140,6 +168,8 @@ def live_rows(column: pa.Array, starts: Int64s) -> npt.NDArray[np.bool_] | None:
 
 
 def _sum(field: pa.Field, column: pa.Array, stretches: Stretches) -> pa.Array:
+    if pa.types.is_decimal(field.type):
+        return sum_decimals(field, column, partial(stretches.reduce, np.add))
     values = column.to_numpy(zero_copy_only=False)
     if values.dtype.kind == "f" or _cannot_overflow(values, stretches.starts):
         return pa.array(stretches.reduce(np.add, values), field.type)
@@ -150,7 +180,7 @@ def _sum(field: pa.Field, column: pa.Array, stretches: Stretches) -> pa.Array:
     if bool(np.any(high != high.astype(np.int32))):
         raise FunctionFailed(
             f"the sum {field.name.rpartition('.')[0]!r} leaves 64 bits",
-            expected=f"sums from {_INT64.min} to {_INT64.max}",
+            expected=f"sums from {INT64.min} to {INT64.max}",
             next_move="sum a column of float or Decimal instead, or smaller numbers",
         )
     return pa.array((high << 32) | (low & 0xFFFFFFFF), field.type)
@@ -159,14 +189,14 @@ def _sum(field: pa.Field, column: pa.Array, stretches: Stretches) -> pa.Array:
 def _cannot_overflow(values: npt.NDArray[Any], starts: Int64s) -> bool:
     largest = max(int(values.max()), -int(values.min()))
     # The bound with all rows in one stretch is nearly always enough, and costs nothing.
-    if largest * len(values) <= _INT64.max:
+    if largest * len(values) <= INT64.max:
         return True
-    return largest * int(np.diff(np.append(starts, len(values))).max()) <= _INT64.max
+    return largest * int(np.diff(np.append(starts, len(values))).max()) <= INT64.max
 
 
 def _extreme(field: pa.Field, column: pa.Array, stretches: Stretches) -> pa.Array:
     least = rule_of(field) == MIN
-    values, valid = _numbers(column)
+    values, valid = numbers_of(column)
     whole = values.dtype.kind != "f"
     reduce = np.minimum if least and whole else np.fmin if least else np.maximum
     if valid is not None:
@@ -177,59 +207,41 @@ def _extreme(field: pa.Field, column: pa.Array, stretches: Stretches) -> pa.Arra
     return _as_array(stretches.reduce(reduce, values), valid, field.type)
 
 
-def _numbers(column: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-    """Numbers or times of a column, and which of them are there (None: all)."""
-    valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
-    kind = column.type
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time64(kind):
-        column = column.view(pa.int64())
-    elif pa.types.is_date32(kind):
-        column = column.view(pa.int32())
-    if valid is not None:
-        column = column.fill_null(0)
-    return column.to_numpy(zero_copy_only=False), valid
-
-
 def _as_array(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
     made = pa.array(values, mask=None if valid is None else ~valid)
     return made if made.type == kind else made.view(kind)
 
 
-def _choose(column: pa.Array, starts: Int64s, rule: str) -> npt.NDArray[Any]:
+def _choose(column: pa.Array, starts: Int64s, rule: str, came: pa.Array | None) -> npt.NDArray[Any]:
     """The row that each stretch is represented by; where nothing is there, any of them, as it is null."""
-    ranks = _ranks(column)
+    ranks = ranks_of(column)
     if rule == LEAST:
         # Null ranks lowest, and must lose here too.
-        ranks = np.where(ranks == _INT64.min, _INT64.min, -ranks)
+        ranks = np.where(ranks == INT64.min, INT64.min, -ranks)
     best = np.maximum.reduceat(ranks, starts)
-    equal = ranks == np.repeat(best, np.diff(np.append(starts, len(ranks))))
+    lengths = np.diff(np.append(starts, len(ranks)))
+    equal = ranks == np.repeat(best, lengths)
+    if came is not None:
+        first, never = (np.maximum, INT64.min) if rule == LATEST else (np.minimum, INT64.max)
+        arrivals = np.where(equal, ranks_of(came), never)
+        equal &= arrivals == np.repeat(first.reduceat(arrivals, starts), lengths)
     places = np.arange(len(ranks))
     if rule == LATEST:
         return np.maximum.reduceat(np.where(equal, places, -1), starts)
     return np.minimum.reduceat(np.where(equal, places, len(ranks)), starts)
 
 
-def _ranks(column: pa.Array) -> Int64s:
-    """Whole numbers in the order of the values, equal for equal ones; null is the smallest that can be said."""
-    kinds, kind = pa.types, column.type
-    if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_temporal(kind):
-        values, valid = _numbers(column)
-        ranks = _float_ranks(values) if values.dtype.kind == "f" else values.astype(np.int64)
-        # Two values at the lower end share a rank with null and its neighbour; no clock or counter gets there.
-        ranks = np.maximum(ranks, _INT64.min + 1)
-    else:
-        valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
-        plain = column.cast(pa.uint8()) if kinds.is_boolean(kind) else column
-        ranks = pc.rank(plain, tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
-    return ranks if valid is None else np.where(valid, ranks, _INT64.min)
-
-
-def _float_ranks(values: npt.NDArray[Any]) -> Int64s:
-    """The bits of a float in an order: of positive ones they are in order already, of negative ones the other way."""
-    clean = np.where(np.isnan(values), np.nan, values.astype(np.float64) + 0.0)
-    bits = clean.view(np.int64)
-    ordered: Int64s = np.where(bits < 0, -(bits & _INT64.max), bits)
-    return ordered
+def _merge_lists(field: pa.Field, column: pa.ListArray, stretches: Stretches) -> pa.Array:
+    """Cells that have nothing to merge with are moved as they are, however large they are."""
+    rule, starts, long = rule_of(field), stretches.starts, stretches.long
+    if long is None:
+        return merge_lists(rule, field, column, starts)
+    places = starts.copy()
+    if len(long):
+        some = merge_lists(rule, field, pc.take(column, pa.array(stretches.rows), boundscheck=False), stretches.inner)
+        places[long] = len(column) + np.arange(len(long))
+        column = pa.concat_arrays([column, some])
+    return pc.take(column, pa.array(places), boundscheck=False)
 
 
 _REDUCE: Final[Mapping[str, Callable[[pa.Field, pa.Array, Stretches], pa.Array]]] = {

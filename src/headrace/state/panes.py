@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import StoreError
 from headrace.model.batch import Int64s, UInt64s
-from headrace.model.ids import MIN_TIME
+from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.state.pane_rules import SINCE, live_rows, merge_columns, nothing, rule_of
 
 PANE_COLUMNS: Final = ("pane", "hash", "key")
@@ -58,7 +58,7 @@ def clock_of(schema: pa.Schema) -> str:
 def first_live_pane(schema: pa.Schema, now_us: int) -> int:
     """Slices that start before this are over, and neither read nor kept."""
     lasts_us = int((schema.metadata or {}).get(_LASTS, b"0"))
-    return max(now_us - lasts_us + 1, MIN_TIME)
+    return max(min(now_us - lasts_us + 1, MAX_TIME), MIN_TIME)
 
 
 def drop_over(batch: pa.RecordBatch, now_us: Mapping[str, int]) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ from headrace.state.subs import SubCodec
 from headrace.state.ttl import Expiry
 
 if TYPE_CHECKING:
+    from headrace.model.job import DeclaredState
     from headrace.model.rows import RowCodec
     from headrace.state.lookup import Layers
 
@@ -43,6 +44,8 @@ WALL_DUE: Final = "!wall"
 
 CHUNK_KEYS: Final = 32_768
 """Keys that are looked at together where a step goes over keys of its own accord, as when timers fire."""
+_OWN_TABLE: Final = "value"
+"""What a windowed step keeps; where a user declares a state of this name, it is none of windows."""
 _WEIGH_EVERY_ROWS: Final = 65_536
 _FIRST_ROOM_ROWS: Final = 16_384
 
@@ -113,6 +116,8 @@ class ShardState:
         """What all shards of the step have alike; put here by whoever opens the runs."""
         self.step = ""
         """Name of the step, for messages."""
+        self.declared_before: Mapping[str, DeclaredState] = {}
+        """What the program of the epoch before declared of the step."""
 
     @property
     def layers(self) -> Layers:
@@ -172,16 +177,18 @@ class ShardState:
         if stored != kind:
             words = {
                 VALUE: "one value per key",
-                ENTRIES: "entries per key, as a list or map",
+                ENTRIES: "entries per key, as a list, a map or single windows",
                 PANES: "aggregates per key and window",
                 ROWS: "whole rows by key and time",
             }
+            own = table == _OWN_TABLE and PANES in (kind, stored)
             raise StoreError(
-                f"the state {table!r} was stored as another kind of state",
+                f"{'what this step keeps' if own else f'the state {table!r}'} was stored as another kind of state",
                 where=f"step {self.step}",
                 expected=words[kind],
                 found=words.get(stored, stored),
-                next_move="declare it under a new name; the old state stays where it is",
+                next_move=f"{'give the step another' if own else 'declare it under a new'} name; the old state stays "
+                "where it is",
             )
 
     def index_timer(self, due_table: str, column: ValueColumn | EntriesColumn) -> None:

@@ -1,9 +1,11 @@
-"""Horizons case by case: which rows count, what becomes of late ones, what is kept and how long."""
+"""Horizons case by case (``cases``): which rows count, what becomes of late ones, what is kept and how long."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,62 +22,7 @@ Aggs = dict[str, hr.Agg[Any]]
 SUM_10: Aggs = {"sum": hr.sum("n", over=us(10))}
 SPANS: Aggs = {"n_5": hr.count(over=us(5)), "sum_20": hr.sum("n", over=us(20)), "total": hr.sum("n")}
 
-CASES: dict[str, tuple[Aggs, bool, list[tuple[str, int | None, str]]]] = {
-    "a horizon ends with its result and does not hold the instant at which it begins": (
-        SUM_10,
-        True,
-        [("a1@0 a2@9 a4@10", None, "a 1@0, a 3@9, a 6@10"), ("a8@19", None, "a 12@19"), ("a16@20", None, "a 24@20")],
-    ),
-    "once per epoch a key gives its horizon as of its newest row": (
-        SUM_10,
-        False,
-        [("a1@0 a2@9 b5@3 a4@10", None, "a 6@10, b 5@3"), ("b1@30", None, "b 1@30"), ("a8@4", None, "a 14@10")],
-    ),
-    "within an epoch rows count in the order of their time, and those of one time as they came": (
-        SUM_10,
-        True,
-        [("a1@9 a2@3 a4@3 a8@12", None, "a 2@3, a 6@3, a 7@9, a 15@12")],
-    ),
-    "a late row changes its own result and later ones only": (
-        SUM_10,
-        True,
-        [("a1@5 a2@12", 11, "a 1@5, a 3@12"), ("a4@8", 13, "a 5@8"), ("a8@17", 20, "a 14@17")],
-    ),
-    "several horizons and a total stand in one step": (
-        SPANS,
-        True,
-        [("a1@1 a2@4 a4@7", None, "a 1 1 1@1, a 2 3 3@4, a 2 7 7@7"), ("a8@25", None, "a 1 12 15@25")],
-    ),
-    "rows outside the condition and nulls are left out": (
-        {"big": hr.count(where="n > 2", over=us(10)), "mean": hr.avg("n", over=us(10)), "low": hr.min("n", over=us(3))},
-        True,
-        [("a1@1 a-@2 a5@3", None, "a 0 1.0 1@1, a 0 1.0 1@2, a 1 3.0 1@3"), ("a-@20", None, "a 0 None None@20")],
-    ),
-    "a row that comes later than rows are kept counts in no horizon, and in totals": (
-        {"sum": hr.sum("n", over=us(8)), "total": hr.sum("n")},
-        True,
-        [("a1@1", 50, "a 1 1@1"), ("a2@40 a4@41 a8@51", 60, "a 0 3@40, a 4 7@41, a 8 15@51")],
-    ),
-    "what a late row finds does not depend on what a fold has left": (
-        {"n": hr.count(over=us(8)), "rows": hr.count()},
-        True,
-        [
-            ("a1@34 a1@39 a1@41", 44, "a 1 1@34, a 2 2@39, a 3 3@41"),
-            ("a1@60", 50, "a 1 4@60"),
-            ("a1@42", 60, "a 2 5@42"),
-        ],
-    ),
-    "a key of horizons alone is forgotten with its rows": (
-        SUM_10,
-        False,
-        [("a1@10", 21, "a 1@10"), ("b2@25", 22, "b 2@25"), ("a4@9", 30, "a 0@9")],
-    ),
-    "a key with a total is as new as its newest row": (
-        {"sum": hr.sum("n", over=us(10)), "total": hr.sum("n")},
-        False,
-        [("a1@10", 21, "a 1 1@10"), ("b2@25", 22, "b 2 2@25"), ("a4@9", 30, "a 0 5@10")],
-    ),
-}
+CASES = tomllib.loads((Path(__file__).parent / "cases" / "horizons.toml").read_text())["case"]
 
 
 def as_text(results: Sequence[tuple[Any, ...]]) -> str:
@@ -84,12 +31,13 @@ def as_text(results: Sequence[tuple[Any, ...]]) -> str:
 
 @pytest.mark.parametrize("fold", [False, True])
 @pytest.mark.parametrize("limit", [1, 1 << 40])
-@pytest.mark.parametrize("name", CASES)
-def test_case(name: str, limit: int, fold: bool) -> None:
-    aggs, per_row, epochs = CASES[name]
-    rig = rig_of(aggs, per_row=per_row, overlay_limit_bytes=limit)
-    for rows, watermark, expected in epochs:
-        assert as_text(told(rig.epoch(rows_of(rows), watermark=watermark))) == expected
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_a_case_gives_what_it_says(case: dict[str, Any], limit: int, fold: bool) -> None:
+    aggs: Aggs = eval(case["aggregates"], {"hr": hr})
+    rig = rig_of(aggs, per_row=case.get("per_row", False), overlay_limit_bytes=limit)
+    for epoch in case["epochs"]:
+        found = told(rig.epoch(rows_of(epoch["rows"]), watermark=epoch.get("watermark")))
+        assert as_text(found) == epoch["out"]
         if fold:
             rig.fold()
 

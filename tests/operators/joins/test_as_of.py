@@ -1,11 +1,7 @@
-"""The join as of a time: cases as data, and against a naive search of all rows."""
+"""The join as of a time against a naive search of all rows, and what it keeps; cases are in ``cases``."""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import NamedTuple
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,62 +27,6 @@ from tests.operators.joins.streams import (
 
 def operator(tolerance: int | None = None) -> AsOfJoinOperator:
     return AsOfJoinOperator("join", codec_of(Left), codec_of(Right), tolerance)
-
-
-class Case(NamedTuple):
-    """Epochs of (lefts, rights, watermark), rows (key, time); what comes out, as (left time, right time or None)."""
-
-    name: str
-    tolerance: int | None
-    epochs: list[tuple[list[tuple[str | None, int]], list[tuple[str | None, int]], int]]
-    main: list[list[tuple[int, int | None]]]
-
-
-CASES = [
-    Case("the newest at or before the time counts", None,
-         [([("a", 5)], [("a", 3), ("a", 4), ("a", 6)], 10)], [[(5, 4)]]),
-    Case("the same time counts", None, [([("a", 5)], [("a", 5)], 10)], [[(5, 5)]]),
-    Case("a row waits until the watermark has come to it", None,
-         [([("a", 5)], [("a", 1)], 4), ([], [("a", 3)], 4), ([], [], 5)], [[], [], [(5, 3)]]),
-    Case("without an answer it comes alone", None, [([("a", 5)], [("a", 6), ("b", 1)], 10)], [[(5, None)]]),
-    Case("an answer may be too old", 3, [([("a", 5), ("a", 9)], [("a", 2)], 10)], [[(5, 2), (9, None)]]),
-    Case("versions of earlier epochs hold", None,
-         [([], [("a", 1), ("a", 7)], 3), ([("a", 6), ("a", 8)], [], 10), ([("a", 20)], [], 20)],
-         [[], [(6, 1), (8, 7)], [(20, 7)]]),
-    Case("a row behind the watermark is late", None, [([], [("a", 1)], 10), ([("a", 10), ("a", 11)], [], 11)],
-         [[], [(11, 1)]]),
-    Case("a right row behind the watermark holds for what comes later", None,
-         [([], [("a", 1)], 10), ([], [("a", 5)], 10), ([("a", 12)], [], 12)], [[], [], [(12, 5)]]),
-    Case("null keys have no answer", None, [([(None, 5)], [(None, 1)], 0)], [[(5, None)]]),
-    Case("the end of time answers everything", None, [([("a", 5)], [("a", 4)], 0), ([], [], MAX_TIME)], [[], [(5, 4)]]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("limit", [1 << 40, 1], ids=["in memory", "spilled"])
-@pytest.mark.parametrize("folds", [False, True], ids=["", "folded"])
-def test_case(case: Case, limit: int, folds: bool) -> None:
-    rig = join_rig(operator(case.tolerance), overlay_limit_bytes=limit)
-    for number, (lefts, rights, watermark) in enumerate(case.epochs):
-        rig.epoch((0, [left(*row) for row in lefts]), (1, [right(*row) for row in rights]), watermark=watermark)
-        found = [(row.value.left.at, row.value.right and row.value.right.at) for row in rig.out.get("main", [])]
-        assert Counter(found) == Counter(case.main[number])
-        if folds:
-            rig.fold()
-
-
-def test_of_several_versions_of_one_time_the_last_to_come_counts() -> None:
-    rig = join_rig(operator())
-    rig.epoch((1, [right("a", 3, "first"), right("a", 3, "second")]), watermark=1)
-    rig.epoch((1, [right("a", 3, "third")]), watermark=1)
-    rig.epoch((0, [left("a", 4)]), watermark=4)
-    assert [row.value.right.text for row in rig.out["main"]] == ["third"]
-
-
-def test_a_result_has_the_time_of_its_left_row() -> None:
-    rig = join_rig(operator())
-    rig.epoch((0, [left("a", 5)]), (1, [right("a", 2)]), watermark=9)
-    assert [row.at for row in rig.out["main"]] == [5]
 
 
 def test_versions_that_a_newer_one_has_replaced_go() -> None:

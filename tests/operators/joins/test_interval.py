@@ -1,9 +1,6 @@
-"""The interval join: cases as data, and against a naive join of all rows in every way an engine may run it."""
+"""The interval join against a naive join of all rows, in every way an engine may run it; cases are in ``cases``."""
 
 from __future__ import annotations
-
-from collections import Counter
-from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -34,100 +31,6 @@ from tests.operators.joins.streams import (
 
 def operator(low: int, high: int, how: str = "inner") -> IntervalJoinOperator:
     return IntervalJoinOperator("join", codec_of(Left), codec_of(Right), low, high, how)  # type: ignore[arg-type]
-
-
-class Case(NamedTuple):
-    """Epochs of (lefts, rights, watermark), rows (key, time); what comes out of each, as (left time, right time)."""
-
-    name: str
-    low: int
-    high: int
-    how: str
-    epochs: list[tuple[list[tuple[str | None, int]], list[tuple[str | None, int]], int]]
-    main: list[list[tuple[int | None, int | None]]]
-    others: dict[str, list[list[int]]] = {}
-
-
-CASES = [
-    Case("both bounds belong to it", 0, 10, "inner", [([("a", 5)], [("a", 4), ("a", 5), ("a", 15), ("a", 16)], 0)],
-         [[(5, 5), (5, 15)]]),
-    Case("keys do not mix", 0, 10, "inner", [([("a", 1), ("b", 2)], [("b", 3), ("c", 3)], 0)], [[(2, 3)]]),
-    Case("a pair comes with its later row, whichever that is", -10, 10, "inner",
-         [([("a", 5)], [], 0), ([], [("a", 8)], 0), ([("a", 9)], [], 0)], [[], [(5, 8)], [(9, 8)]]),
-    Case("every pair comes once", 0, 10, "inner",
-         [([("a", 1), ("a", 2)], [("a", 3)], 0), ([("a", 3)], [("a", 3), ("a", 4)], 0)],
-         [[(1, 3), (2, 3)], [(3, 3), (3, 3), (3, 4), (1, 3), (1, 4), (2, 3), (2, 4)]]),
-    Case("equal rows are rows of their own", 0, 0, "inner", [([("a", 1), ("a", 1)], [("a", 1), ("a", 1)], 0)],
-         [[(1, 1)] * 4]),
-    Case("the right side may come before the left", -10, -5, "inner",
-         [([], [("a", 1), ("a", 7)], 0), ([("a", 10)], [], 0)], [[], [(10, 1)]]),
-    Case("a left row is kept until its last partner could have come", 0, 10, "inner",
-         [([("a", 5)], [], 14), ([], [("a", 15)], 15), ([], [("a", 15)], 15)], [[], [(5, 15)], []]),
-    Case("a right row is forgotten once the watermark has passed it", 0, 10, "inner",
-         [([], [("a", 5)], 4), ([("a", 5)], [], 5), ([("a", 4)], [], 5)], [[], [(5, 5)], []]),
-    Case("a left join tells of the lonely when the watermark has passed their last chance", 0, 10, "left",
-         [([("a", 5), ("b", 6)], [("a", 6)], 14), ([], [], 15), ([], [], 16)], [[(5, 6)], [], [(6, None)]],
-         {"unmatched_left": [[], [], [6]]}),
-    Case("a partner that comes later is a partner", 0, 10, "left",
-         [([("a", 5)], [], 7), ([], [("a", 9)], 9), ([], [], 100)], [[], [(5, 9)], []]),
-    Case("a right join tells of right rows", 0, 10, "right",
-         [([("a", 5)], [("a", 4), ("a", 6), ("b", 7)], 6), ([], [], 7)], [[(5, 6), (None, 4)], [(None, 7)]]),
-    Case("a full join tells of both", -5, 5, "full",
-         [([("a", 1)], [("b", 2)], 5), ([], [], 7)], [[], [(1, None), (None, 2)]]),
-    Case("unmatched rows can be read beside an inner join", -5, 5, "inner",
-         [([("a", 1)], [("b", 2)], 6)], [[]], {"unmatched_left": [[1]], "unmatched_right": [[]]}),
-    Case("the end of time ends all waiting", 0, 10, "full",
-         [([("a", 1)], [("b", 2)], 0), ([], [], MAX_TIME)], [[], [(1, None), (None, 2)]]),
-    Case("a row behind the watermark meets what is still kept", 0, 10, "inner",
-         [([("a", 5)], [], 8), ([], [("a", 7)], 8), ([("a", 1)], [("a", 9)], 8)],
-         [[], [(5, 7)], [(1, 9), (5, 9)]]),
-    Case("a row that can meet nothing any more is late", 0, 10, "full",
-         [([("a", 50)], [("a", 55)], 20), ([("a", 10), ("a", 11)], [("a", 10), ("a", 11)], 20)],
-         [[(50, 55)], [(11, 11)]], {"late_left": [[], [10]], "late_right": [[], [10]]}),
-    Case("late rows of the right side have an hour of the left's memory", 0, 10, "inner",
-         [([("a", 50)], [], 55), ([], [("a", 45), ("a", 46), ("a", 52)], 55)], [[], [(50, 52)]],
-         {"late_right": [[], [45]]}),
-    Case("null keys have no partners", 0, 10, "full", [([(None, 5)], [(None, 5)], 0)], [[(5, None), (None, 5)]]),
-    Case("null keys leave an inner join without a trace", 0, 10, "inner",
-         [([(None, 5)], [(None, 5)], 0), ([(None, 5)], [], 100)], [[], []]),
-    Case("times before 1970 are times", -2, 2, "inner", [([("a", -5)], [("a", -7), ("a", -3), ("a", -2)], -100)],
-         [[(-5, -7), (-5, -3)]]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("limit", [1 << 40, 1], ids=["in memory", "spilled"])
-def test_case(case: Case, limit: int) -> None:
-    rig = join_rig(operator(case.low, case.high, case.how), overlay_limit_bytes=limit)
-    for number, (lefts, rights, watermark) in enumerate(case.epochs):
-        rig.epoch((0, [left(*row) for row in lefts]), (1, [right(*row) for row in rights]), watermark=watermark)
-        assert Counter(_times(row.value) for row in rig.out.get("main", [])) == Counter(case.main[number])
-        for tag, wanted in case.others.items():
-            assert sorted(row.value.at for row in rig.out.get(tag, [])) == sorted(wanted[number])
-
-
-def _times(pair: Any) -> tuple[int | None, int | None]:
-    return (pair.left and pair.left.at, pair.right and pair.right.at)
-
-
-def test_a_pair_has_the_time_of_its_later_row() -> None:
-    rig = join_rig(operator(-10, 10))
-    rig.epoch((0, [left("a", 5)]), (1, [right("a", 3), right("a", 9)]))
-    assert sorted(row.at or 0 for row in rig.out["main"]) == [5, 9]
-
-
-def test_a_lonely_row_has_the_time_of_its_last_chance_so_that_it_is_not_late_behind_the_join() -> None:
-    rig = join_rig(operator(-10, 10, "full"))
-    rig.epoch((0, [left("a", 5)]), (1, [right("b", 6)]), watermark=14)
-    rig.epoch(watermark=16)
-    assert [row.at for row in rig.out["main"]] == [15, 16]
-    assert [row.at for row in rig.out["unmatched_left"]] == [15]
-
-
-def test_a_row_that_looks_back_is_alone_at_once_and_has_its_own_time() -> None:
-    rig = join_rig(operator(-10, -5, "left"))
-    rig.epoch((0, [left("a", 20)]), watermark=15)
-    assert [row.at for row in rig.out["main"]] == [20]
 
 
 def test_late_rows_are_counted_whether_they_are_read_or_not() -> None:

@@ -1,10 +1,9 @@
-"""Window joins and co-groups: cases as data, and against naive windows over all rows."""
+"""Window joins and co-groups against naive windows over all rows; cases are in ``cases``."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.dataflow.functions import declarations
-from headrace.model.ids import MAX_TIME, MIN_TIME
+from headrace.model.ids import MIN_TIME
 from headrace.model.pairs import PairCodec
 from headrace.model.rows import codec_of
 from headrace.operators.joins.windowed import CoGroupOperator, WindowJoinOperator
@@ -38,7 +37,6 @@ from tests.operators.joins.streams import (
 )
 
 TAKEN = (codec_of(Left), codec_of(Right))
-US = hr.Duration(1)
 
 
 def info(out: Any, decls: Any = ()) -> StepInfo:
@@ -49,62 +47,8 @@ def operator(window: Any, how: Any = "inner") -> WindowJoinOperator:
     return WindowJoinOperator(window, how, info(PairCodec(*TAKEN)))
 
 
-def span(us: int) -> Any:
-    return hr.Duration(us)
-
-
-class Case(NamedTuple):
-    """Epochs of (lefts, rights, watermark), rows (key, time); what comes out, as (left time, right time, own time)."""
-
-    name: str
-    window: Any
-    how: str
-    epochs: list[tuple[list[tuple[str | None, int]], list[tuple[str | None, int]], int]]
-    main: list[list[tuple[int | None, int | None, int]]]
-    others: dict[str, list[list[int]]] = {}
-
-
-CASES = [
-    Case("rows of one window belong together, and come at its end", hr.tumbling(span(10)), "inner",
-         [([("a", 1), ("a", 9)], [("a", 3), ("a", 10), ("b", 4)], 8), ([], [], 9)], [[], [(1, 3, 9), (9, 3, 9)]]),
-    Case("windows slide", hr.sliding(span(10), every=span(5)), "inner",
-         [([("a", 6)], [("a", 8), ("a", 12)], 100)], [[(6, 8, 9), (6, 8, 14), (6, 12, 14)]]),
-    Case("windows grow", hr.cumulating(span(10), every=span(5)), "inner",
-         [([("a", 1)], [("a", 3), ("a", 7)], 100)], [[(1, 3, 4), (1, 3, 9), (1, 7, 9)]]),
-    Case("sessions are made of the rows of both sides", hr.session(span(5)), "inner",
-         [([("a", 1), ("a", 20)], [("a", 5), ("a", 9), ("a", 30)], 100)], [[(1, 5, 13), (1, 9, 13)]]),
-    Case("a session goes on over epochs", hr.session(span(5)), "full",
-         [([("a", 1)], [], 4), ([], [("a", 6)], 9), ([], [("a", 20)], 10), ([], [], 100)],
-         [[], [], [(1, 6, 10)], [(None, 20, 24)]]),
-    Case("a left join tells of windows without a partner", hr.tumbling(span(10)), "left",
-         [([("a", 1), ("a", 11)], [("a", 3)], 100)], [[(1, 3, 9), (11, None, 19)]], {"unmatched_left": [[11]]}),
-    Case("a full join tells of both sides", hr.tumbling(span(10)), "full",
-         [([("a", 1)], [("b", 3)], 100)], [[(1, None, 9), (None, 3, 9)]]),
-    Case("unmatched rows can be read beside an inner join", hr.tumbling(span(10)), "inner",
-         [([("a", 1)], [("b", 3)], 100)], [[]], {"unmatched_left": [[1]], "unmatched_right": [[3]]}),
-    Case("rows whose windows are gone are late", hr.tumbling(span(10)), "full",
-         [([("a", 15)], [], 12), ([("a", 9), ("a", 11)], [("a", 8), ("a", 12)], 19)],
-         [[], [(15, 12, 19), (11, 12, 19)]], {"late_left": [[], [9]], "late_right": [[], [8]]}),
-    Case("null keys have no partners", hr.tumbling(span(10)), "full",
-         [([(None, 1)], [(None, 2)], 100)], [[(1, None, 9), (None, 2, 9)]]),
-    Case("the end of time ends all windows", hr.tumbling(span(10)), "inner",
-         [([("a", 1)], [("a", 2)], 0), ([], [], MAX_TIME)], [[], [(1, 2, 9)]]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("limit", [1 << 40, 1], ids=["in memory", "spilled"])
-def test_case(case: Case, limit: int) -> None:
-    rig = join_rig(operator(case.window, case.how), overlay_limit_bytes=limit)
-    for number, (lefts, rights, watermark) in enumerate(case.epochs):
-        rig.epoch((0, [left(*row) for row in lefts]), (1, [right(*row) for row in rights]), watermark=watermark)
-        found = [
-            (row.value.left and row.value.left.at, row.value.right and row.value.right.at, row.at)
-            for row in rig.out.get("main", [])
-        ]
-        assert Counter(found) == Counter(case.main[number])
-        for tag, wanted in case.others.items():
-            assert sorted(row.value.at for row in rig.out.get(tag, [])) == sorted(wanted[number])
+def span(us: int) -> str:
+    return f"{us}us"
 
 
 def naive_windows(made: Sequence[Epoch], size: int, every: int, how: str) -> list[Expected]:

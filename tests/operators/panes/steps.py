@@ -7,10 +7,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 import headrace as hr
 from headrace.model.record import row_type
 from headrace.model.rows import codec_of
-from headrace.operators.aggregates import Agg, avg, count, first, last, max, min, sum
+from headrace.operators.aggregates import (
+    Agg,
+    avg,
+    collect,
+    count,
+    count_distinct,
+    first,
+    last,
+    max,
+    min,
+    quantile,
+    sum,
+    top,
+)
+from headrace.operators.sketch import quantile_of, sketch_stretches
 from headrace.operators.spec import StepInfo
 from headrace.operators.windows.assigners import Assigner
 from headrace.operators.windows.spec import WindowSpec
@@ -38,6 +54,14 @@ AGGS: Mapping[str, Agg[Any]] = {
     "oldest": first("cents"),
     "best": max("what", by="cents"),
     "name": min("what"),
+    "kinds": count_distinct("what"),
+    "sizes": count_distinct("weight", where="cents > 0"),
+    "median": quantile("cents", 0.5),
+    "light": quantile("weight", 0.1),
+    "all": collect("cents"),
+    "named": collect("what", where="cents > 0"),
+    "greatest": top("cents", 2),
+    "dearest": top("what", 2, by="cents"),
 }
 
 
@@ -55,6 +79,8 @@ def spec_of(assigner: Assigner, aggs: Mapping[str, Agg[Any]] = AGGS, **more: Any
 
 def text(value: Any) -> Any:
     """A field, without the digits of a float that depend on the order of adding."""
+    if isinstance(value, list):
+        return tuple(value)
     return f"{value:.12g}" if isinstance(value, float) else value
 
 
@@ -90,7 +116,20 @@ def naive(rows: Sequence[Sale]) -> tuple[Any, ...]:
         rows[by_time[0]].cents,
         None if best is None else best.what,
         builtin_min(row.what for row in named) if named else None,
+        len({row.what for row in named}),
+        len({row.weight for row in rows if row.weight is not None and row.cents > 0}),
+        text(_quantile(cents, 0.5)),
+        text(_quantile(weights, 0.1)),
+        tuple(cents),
+        tuple(row.what for row in named if row.cents > 0),
+        tuple(sorted(cents, reverse=True)[:2]),
+        tuple(row.what for row in sorted(named, key=lambda row: -row.cents)[:2]),
     )
+
+
+def _quantile(numbers: Sequence[float], q: float) -> Any:
+    sketches = sketch_stretches(np.array(numbers, np.float64), np.zeros(1, np.int64))
+    return quantile_of(sketches[0], q)
 
 
 def builtin_sum(values: Any) -> Any:

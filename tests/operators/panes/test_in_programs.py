@@ -91,6 +91,43 @@ def test_results_do_not_depend_on_shards_combining_or_crashes(parallelism: int, 
             assert sorted(row.tweet for row in h.take(late)) == ["t3", "t4"]
 
 
+@pytest.mark.parametrize("window", [hr.tumbling("1h"), hr.sliding("1h", every="30m")], ids=["tumbling", "sliding"])
+def test_sets_lists_and_tops_survive_crashes_folds_and_other_shards(window: Any, tmp_path: Path) -> None:
+    def made() -> tuple[hr.App, Any, Any]:
+        app = hr.App("tweets")
+        views = app.read("views", hr.source.items([]), View, time=View.at)
+        held = views.key_by(View.tweet).window(window, allow_late="10m")
+        kinds: dict[str, Any] = {"kinds": hr.count_distinct("n"), "all": hr.collect("n"), "times": hr.collect("at")}
+        kinds |= {"top": hr.top("at", 2, by="n"), "half": hr.quantile("n", 0.5)}
+        return app, views, held.aggregate(**kinds).named("hourly").queryable(keep="1h")
+
+    pushed: list[int] = []
+    for number, parallelism in enumerate([1, 3, 2]):
+        app, views, hourly = made()
+        with Harness(app, start="2024-01-01T12:00", parallelism=parallelism, store=tmp_path / "store") as h:
+            for part in range(3):
+                numbers = [(7 * i + 5 * part + number) % 13 for i in range(6)]
+                rows = [View(t, h.at(f"12:{58 - 9 * n % 40:02}"), n) for n in numbers for t in ("a", "b", "c")]
+                h.push(views, *rows)
+                pushed += numbers
+                if part == 1:
+                    h.crash(at="before_publish", watermark="12:01")
+                h.epoch(watermark="12:01")
+                h.maintain()
+            found = hr.Store(tmp_path / "store").state("hourly").windows("b")  # type: ignore[attr-defined]
+            whole = found[Window(h.at("12:00"), h.at("13:00"))]
+            assert (whole["all"], whole["kinds"]) == (pushed, len(set(pushed)))
+            assert whole["times"] == [h.at(f"12:{58 - 9 * n % 40:02}") for n in pushed]
+            assert whole["half"] == pytest.approx(sorted(pushed)[(len(pushed) - 1) // 2], rel=0.02)
+            if number == 2:
+                h.epoch(watermark="13:00")
+                rows = [row for row in h.take(hourly) if row.window_start == h.at("12:00")]
+                assert sorted(row.tweet for row in rows) == ["a", "b", "c"]
+                assert all(row.all == pushed and row.kinds == len(set(pushed)) for row in rows)
+                greatest = sorted(pushed, reverse=True)[:2]
+                assert [row.top for row in rows] == [[h.at(f"12:{58 - 9 * n % 40:02}") for n in greatest]] * 3
+
+
 def test_windows_over_the_whole_stream_are_one_key() -> None:
     app = hr.App("tweets")
     views = app.read("views", hr.source.items([]), View, time=View.at)
@@ -173,6 +210,7 @@ def test_the_harness_reads_the_newest_window_of_a_key() -> None:
 def test_windows_that_are_kept_row_by_row_cannot_be_kept_after_they_are_gone() -> None:
     app = hr.App("tweets")
     views = app.read("views", hr.source.items([]), View, time=View.at)
-    lists = views.key_by(View.tweet).window(hr.tumbling("1h")).aggregate(all=hr.collect("n")).named("lists")
+    held = views.key_by(View.tweet).window(hr.tumbling("1h"), fire=hr.per_row())
+    counts = held.aggregate(views=hr.count()).named("counts")
     with pytest.raises(ProgramError, match="cannot be kept"):
-        lists.queryable(keep="1h")
+        counts.queryable(keep="1h")

@@ -28,7 +28,7 @@ from headrace.operators.windows.triggers import PerEpoch, Periodic
 from headrace.state.pane_lookup import piece_of
 from headrace.state.panes import merge_rows
 from headrace.testing.rig import OperatorRig
-from tests.operators.panes.steps import AGGS, Sale, info_of, results, spec_of, told
+from tests.operators.panes.steps import AGGS, Sale, info_of, results, spec_of, text, told
 
 ASSIGNERS = [
     Sliding(10, 5),
@@ -40,8 +40,6 @@ ASSIGNERS = [
     Cumulating(12, 1, 5),
     Cumulating(7, 1),
 ]
-IN_ANY_ORDER = {name: agg for name, agg in AGGS.items() if name != "best"}
-
 SALES = st.lists(
     st.builds(
         Sale,
@@ -60,8 +58,9 @@ def rig_of(spec: Any, kind: Any = PaneOperator, **more: Any) -> OperatorRig:
     return OperatorRig(kind(spec, info_of(spec.aggs)), Sale, lambda sale: sale.shop, outlets=("late", "finals"), **more)
 
 
-def table_of(plan: PanePlan, rows: list[Sale]) -> pa.RecordBatch:
+def table_of(plan: PanePlan, rows: list[Sale], epoch: int = 0) -> pa.RecordBatch:
     """Rows as slices, merged."""
+    plan.begin(epoch)
     given, _ = rig_of(plan.spec).rows(rows)
     keys = pa.array([encode_key(row.shop) for row in rows], pa.binary())
     assert given.times is not None
@@ -73,19 +72,16 @@ def table_of(plan: PanePlan, rows: list[Sale]) -> pa.RecordBatch:
 def test_windows_that_are_doubled_up_are_those_that_are_written_out(
     assigner: Any, batches: list[list[Sale]], first: int, length: int
 ) -> None:
-    plan = PanePlan(spec_of(assigner, IN_ANY_ORDER), info_of(IN_ANY_ORDER))
-    parts = [table_of(plan, batch) for batch in batches]
+    plan = PanePlan(spec_of(assigner), info_of(AGGS))
+    parts = [table_of(plan, batch, epoch) for epoch, batch in enumerate(batches)]
     ends = Ends(first, first + length)
     found = [put(plan.slices, parts, ends, plan.schema) for put in (write_out, double_up)]
-    texts = [Counter(tuple(map(_text, row.values())) for row in table.to_pylist()) for table in found]
+    rows = [plan.rows(table, "early") for table in found]
+    texts = [Counter(tuple(map(text, row)) for row in zip(*(each.to_pylist() for each in one.columns))) for one in rows]
     assert texts[0] == texts[1]
     counted = [plan.slices.count_windows(part.column(0).to_numpy(), *ends).sum() for part in parts]
     expected = [sum_of(_windows(assigner, int(pane), ends) for pane in part.column(0).to_numpy()) for part in parts]
     assert counted == expected
-
-
-def _text(value: Any) -> Any:
-    return f"{value:.9g}" if isinstance(value, float) else value
 
 
 def _windows(assigner: Any, pane: int, ends: Ends) -> int:
@@ -111,7 +107,7 @@ def sum_of(numbers: Any) -> int:
 def test_results_are_the_same_however_windows_are_cut_and_put_together(
     assigner: Any, epochs: list[Any], fire: Any, late_us: int, discard: bool, chunk_rows: int
 ) -> None:
-    spec = spec_of(assigner, IN_ANY_ORDER, fire=fire, allow_late_us=late_us, discard=discard)
+    spec = spec_of(assigner, fire=fire, allow_late_us=late_us, discard=discard)
     wanted, rig = rig_of(spec, WindowOperator), rig_of(spec)
     reached = -40
     with pytest.MonkeyPatch.context() as patch:
@@ -143,7 +139,7 @@ def test_many_slices_of_one_key_in_many_windows_are_neither_written_out_nor_kept
     assert len(found) == (23_599 if isinstance(assigner, Sliding) else 6 * 3600)
 
 
-def test_windows_chosen_by_another_column_are_cut_by_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_that_give_each_row_once_are_cut_by_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     aggs = {"best": max("cents", by="weight")}
     written: list[int] = []
 
@@ -154,7 +150,7 @@ def test_windows_chosen_by_another_column_are_cut_by_their_ends(monkeypatch: pyt
 
     monkeypatch.setattr(pane_firing, "write_out", watched)
     monkeypatch.setattr(pane_firing, "CHUNK_ROWS", 1000)
-    rig = rig_of(spec_of(Sliding(100, 1), aggs))
+    rig = rig_of(spec_of(Sliding(100, 1), aggs, fire=Periodic(1 << 40, "wall"), discard=True))
     rig.epoch([Sale("a", at, at, float(at)) for at in range(500)], watermark=2**40)
     assert results(rig, "window_start", "best") == [(start, min_of(start + 99, 499)) for start in range(-99, 500)]
     assert len(written) >= 25

@@ -17,8 +17,9 @@ from headrace.plan.build import operator_builder
 from headrace.testing.rig import Emitted, OperatorRig, row_time
 
 ROW = re.compile(r"(\w)(-?\d+)@(-?\d+)")
-VERBS = ("collect", "process", "own", "reduce", "sums")
-"""Ways to ask for all values of a window, or for their number and sum; each is kept in a way of its own."""
+VERBS = ("collect", "process", "own", "reduce", "sums", "top", "distinct")
+"""Ways to ask for all values of a window, or for their number and sum, or how many there are; each is kept in a way of
+its own."""
 
 
 class Event(hr.Record):
@@ -75,6 +76,10 @@ def windowed(app: hr.App, window: Any, verb: str, *, timed: bool = True, **optio
             return held.aggregate(seen=All()).named("step")
         case "sums":
             return held.aggregate(n=hr.count(), total=hr.sum("n")).named("step")
+        case "top":
+            return held.aggregate(seen=hr.top("n", 1000)).named("step")
+        case "distinct":
+            return held.aggregate(kinds=hr.count_distinct("n")).named("step")
         case "reduce":
             return held.reduce(both).named("step")
         case "process":
@@ -103,7 +108,10 @@ def told(emitted: Emitted, spec: Any) -> str:
     row = emitted.value
     if isinstance(row, Event):
         return f"{row.key}={_listed(row.seen or [row.n])}"
-    shown = f"{row.n}:{row.total}" if hasattr(row, "total") else _listed(row.seen)
+    if hasattr(row, "kinds"):
+        shown = f"#{row.kinds}"
+    else:
+        shown = f"{row.n}:{row.total}" if hasattr(row, "total") else _listed(row.seen)
     pane = getattr(row, "pane", "") or "on_time"
     if not spec.assigner.timed:
         return f"{row.key}={shown}"
@@ -117,6 +125,8 @@ def expected_of(text: str, verb: str) -> list[str]:
         text = re.sub(r"\[[^)]*\)|/\w+", "", text)
     if verb == "sums":
         text = re.sub(r"=([-,\d]+)", lambda found: _summed(found[1]), text)
+    if verb == "distinct":
+        text = re.sub(r"=([-,\d]+)", lambda found: f"=#{len(set(found[1].split(',')))}", text)
     return text.split()
 
 

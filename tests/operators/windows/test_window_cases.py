@@ -78,5 +78,8 @@ def test_no_way_to_run_a_case_gives_anything_else(stem: str, case: dict[str, Any
 
 
 def test_a_step_of_windows_is_run_by_the_operator_of_its_kind() -> None:
-    step = windowed(hr.App("cases"), hr.session("10us"), "process")
-    assert type(operator_of(step)).__name__ == "WindowOperator"
+    one_by_one = ("process", "own", "reduce")
+    kinds = {verb: "WindowOperator" if verb in one_by_one else "SessionPaneOperator" for verb in VERBS}
+    for verb, kind in kinds.items():
+        step = windowed(hr.App("cases"), hr.session("10us"), verb)
+        assert type(operator_of(step)).__name__ == kind

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from headrace.model.job import DeclaredState
 from headrace.model.time import format_span
 from headrace.operators.spec import StepInfo, StepSpec
 from headrace.operators.windows.spec import WindowSpec
@@ -133,6 +134,9 @@ class WindowJoin(StepSpec):
 
         return WindowJoinOperator(self.assigner, self.how, info)
 
+    def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
+        return _declared(self.assigner, info)
+
     def tell(self) -> tuple[str, ...]:
         return (f"{self.how} join", *WindowSpec(self.assigner).tell(), "keeps every row until its window goes")
 
@@ -157,6 +161,9 @@ class CoGroup(StepSpec):
 
         return CoGroupOperator(self.assigner, self.function, info)
 
+    def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
+        return _declared(self.assigner, info)
+
     def tell(self) -> tuple[str, ...]:
         return (*WindowSpec(self.assigner).tell(), "keeps every row until its window goes")
 
@@ -169,6 +176,12 @@ class MapGroups:
 
     def on_window(self, lefts: list[Any], rights: list[Any], ctx: WindowContext[Any]) -> list[Any]:
         return [self.fn(lefts, rights)]
+
+
+def _declared(assigner: Assigner, info: StepInfo) -> Mapping[str, DeclaredState]:
+    """What windows are kept as; a program that comes back with others is told by it."""
+    words = WindowSpec(assigner).windows
+    return {"value": DeclaredState("windows", assigner.clock, key=info.key_fields, windows=words)}
 
 
 def _lates(assigner: Assigner) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from headrace.operators.failures import READ_ERRORS, function_failed
 from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys
 from headrace.operators.windows import building
 from headrace.operators.windows.assigners import Session, has_window
+from headrace.operators.windows.changed import check_windows
 from headrace.operators.windows.contents import FIRE, PURGE, Fired, Pairs, Refusal, StopAdding, Verdicts
 from headrace.operators.windows.firing import Firing
 from headrace.operators.windows.held import EVER, Held, OpenWindows, WindowName
@@ -49,6 +50,8 @@ class WindowOperator(KeyedOperator):
     """Any kind of window with any trigger, evictor and function."""
 
     windows: OpenWindows
+    stands_alone: ClassVar[bool] = False
+    """Whether windows that were cut in another way may not go on beside these."""
 
     def __init__(self, spec: WindowSpec, info: StepInfo) -> None:
         super().__init__(info.step, info.key_type)
@@ -74,6 +77,7 @@ class WindowOperator(KeyedOperator):
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
+        check_windows(self.state, self.assigner, self.said.windows, alone=self.stands_alone)
         self.windows = OpenWindows(self.state, self._stored, len(self.contents.kinds))
         self.schedule.begin(self.state, self.watermark, task)
         if isinstance(self.contents, RowContents):

@@ -19,6 +19,7 @@ from headrace.model.batch import Int64s, Rows
 from headrace.operators.expressions import compile_exprs
 from headrace.operators.windows.assigners import Session
 from headrace.operators.windows.held import Held, WindowName
+from headrace.state.fragments import join_stretches
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
@@ -68,28 +69,11 @@ class Clusters(NamedTuple):
 
 
 def find_clusters(slots: Int64s, starts: Int64s, ends: Int64s) -> Clusters:
-    """Rows of one key whose stretches overlap or touch, directly or through others."""
-    order = np.lexsort((starts, slots))
-    by_slot, begins, stops = slots[order], starts[order], ends[order]
-    reach = _running_max(by_slot, stops)
-    fresh = np.ones(len(order), np.bool_)
-    fresh[1:] = (by_slot[1:] != by_slot[:-1]) | (begins[1:] > reach[:-1])
-    firsts = np.flatnonzero(fresh)
-    of_row = np.empty(len(order), np.int64)
-    of_row[order] = np.cumsum(fresh) - 1
-    return Clusters(
-        of_row, by_slot[firsts].tolist(), begins[firsts].tolist(), np.maximum.reduceat(stops, firsts).tolist()
-    )
-
-
-def _running_max(slots: Int64s, values: Int64s) -> Int64s:
-    """The greatest value so far among those of the same slot; slots never fall."""
-    # Ranks by slot, then value: whatever a later slot has is greater than all of an earlier one.
-    order = np.lexsort((values, slots))
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.arange(len(order))
-    running: Int64s = values[order][np.maximum.accumulate(ranks)]
-    return running
+    """Rows of one key whose stretches overlap or touch, directly or through others; slots never fall."""
+    found = join_stretches(slots, starts, ends)
+    of_cluster = np.empty(len(found.starts), np.int64)
+    of_cluster[found.of_row] = slots
+    return Clusters(found.of_row, of_cluster.tolist(), found.starts.tolist(), found.ends.tolist())
 
 
 def find_unions(clusters: Clusters, open_of: OpenOf) -> tuple[list[Union], Int64s, Int64s]:

@@ -88,19 +88,29 @@ class WindowSpec(StepSpec):
         return by_event or _fires_on_event_time(self.fire, self.timed)
 
     def build(self, info: StepInfo) -> Operator:
-        if self.is_columnar(info):
+        if self.is_sliced(info):
             from headrace.operators.panes import PaneOperator
 
             return PaneOperator(self, info)
+        if self.is_columnar(info):
+            from headrace.operators.session_panes import SessionPaneOperator
+
+            return SessionPaneOperator(self, info)
         from headrace.operators.windows.operator import WindowOperator
 
         return WindowOperator(self, info)
 
-    def is_columnar(self, info: StepInfo) -> bool:
+    def is_sliced(self, info: StepInfo) -> bool:
         """Whether windows are merged from slices of partial aggregates, in columns."""
         from headrace.operators.pane_plan import fits_panes
 
         return fits_panes(self, info)
+
+    def is_columnar(self, info: StepInfo) -> bool:
+        """Whether windows are merged from partial aggregates in columns: slices, or fragments of sessions."""
+        from headrace.operators.session_plan import fits_sessions
+
+        return self.is_sliced(info) or fits_sessions(self, info)
 
     def combined(self, info: StepInfo) -> Combined | None:
         from headrace.operators.combine import combine_panes
@@ -121,8 +131,16 @@ class WindowSpec(StepSpec):
         if not self.keeps_rows:
             results = describe_results(self.aggs, info.taken[0]) if self.aggs else {"!row": ["row"]}
         pane = self.tells_pane(info)
-        told = DeclaredState("windows", clock, results=results, key=info.key_fields, archive=self.archive, pane=pane)
+        told = DeclaredState(
+            "windows", clock, results=results, key=info.key_fields, archive=self.archive, pane=pane,
+            windows=self.windows,
+        )  # fmt: skip
         return {"value": told}
+
+    @property
+    def windows(self) -> str:
+        """How windows are cut, in words."""
+        return _tell_assigner(self.assigner)
 
     def tells_pane(self, info: StepInfo) -> bool:
         """Whether results say if they come before, at or after the end of their window."""
@@ -182,6 +200,8 @@ def _span(us: int) -> str:
 def _tell_assigner(assigner: Assigner) -> str:
     kind = type(assigner).__name__.lower()
     if isinstance(assigner, Session) and assigner.gap_us is None:
-        return f"session windows, gap {assigner.gap_sql}"
+        return f"session windows, gap {assigner.gap_sql}, {assigner.clock} time"
     spans = [_span(getattr(assigner, name)) for name in ("size_us", "every_us", "gap_us") if hasattr(assigner, name)]
-    return f"{kind} windows{' of ' if spans else ''}{' every '.join(spans)}, {assigner.clock} time"
+    moved = getattr(assigner, "offset_us", 0)
+    offset = f", offset {_span(moved)}" if moved else ""
+    return f"{kind} windows{' of ' if spans else ''}{' every '.join(spans)}{offset}, {assigner.clock} time"
