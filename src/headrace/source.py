@@ -91,6 +91,7 @@ def files(
     header: bool = True,
     names: Sequence[str] | None = None,
     delimiter: str = ",",
+    split: Any = None,
 ) -> Source:
     """A folder whose files are read as they appear: JSON lines, CSV or Parquet, also compressed.
 
@@ -98,6 +99,10 @@ def files(
     (``"*.json"``), `recursive` looks into folders below, `max_files_per_epoch` bounds an epoch. For CSV, `header` says
     whether the first line names the columns, and `names` gives their order where it does not or no file is there yet.
     A row that cannot be decoded stops the job with file and line, or goes to ``stream.errors`` where that is used.
+
+    Time is that of the newest row of any file. Where several producers write into the folder, `split` says which: a
+    field (``split=View.host``), or SQL over the fields, ``_metadata.file_name`` and ``_metadata.file_path``; then the
+    watermark waits for the slowest of them.
 
     >>> files("events/", format="csv", glob="*.csv").describe()
     'files events/ (csv)'
@@ -111,6 +116,7 @@ def files(
         header=header,
         names=names,
         delimiter=delimiter,
+        split=split,
     )
 
 

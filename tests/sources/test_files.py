@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import sqlglot
 
+import headrace as hr
 from headrace import source
 from headrace.errors import ProgramError
 from headrace.model.record import Record
@@ -171,3 +172,98 @@ def test_spark_names_of_files_become_paths(uri: str, path: Path | None) -> None:
 def test_explaining_never_raises(raw: str) -> None:
     for format in ("json", "csv", "parquet"):
         assert explain_bad_row(CODEC, raw, format).reason
+
+
+class Logged(Record):
+    host: str
+    at: Timestamp
+    n: int = 0
+
+
+def test_a_field_or_sql_says_which_producer_a_row_is_of(tmp_path: Path) -> None:
+    codec = codec_of(Logged)
+    for split in (Logged.host, "host", "upper(host)", "regexp_extract(_metadata.file_name, '^([a-z]+)-', 1)"):
+        made = source.files(tmp_path, split=split).bind(codec)
+        read = made.spark(codec)
+        assert made.has_splits
+        assert read.split is not None and "'(none)'" in read.split
+        sqlglot.parse_one(f"SELECT {read.split}", dialect="spark")
+    assert not source.files(tmp_path).has_splits
+    assert source.files(tmp_path, split=Logged.host).describe() == f"files {tmp_path} (json), split by host"
+
+
+@pytest.mark.parametrize(
+    ("split", "words"),
+    [
+        ("hots", "there is no column 'hots'"),
+        ("regexp_extract(metadata.file_name, 'x')", "there is no column 'metadata'"),
+        ("host +", "expression"),
+        (7, "this is not a column"),
+        ("_metadata.file_name", "a file cannot be a split of its own"),
+        ("_metadata.file_path", "a file cannot be a split of its own"),
+    ],
+)
+def test_a_split_that_nothing_tells_or_that_would_never_move_is_refused_while_building(split: Any, words: str) -> None:
+    with pytest.raises(ProgramError, match=words) as refused:
+        source.files("in", split=split).bind(codec_of(Logged))
+    assert 'source.files("in")' in str(refused.value)
+
+
+class Hour:
+    """How many rows each hour has, of files that two producers write."""
+
+    def __init__(self, split: Any, **options: Any) -> None:
+        self.app = hr.App("logs")
+        made = hr.source.files("in", split=split)
+        self.logs = self.app.read("logs", made, Logged, time=Logged.at, **options)
+        self.hours = self.logs.key_by(Logged.n).window(hr.tumbling("1h")).aggregate(rows=hr.count()).named("hours")
+        self.hours.show()
+
+    def play(self, h: hr.testing.Harness, *rows: tuple[str, str], split: str = "", **clock: Any) -> list[int]:
+        """Reads rows (host, time) in one epoch; what hours are complete then."""
+        h.push(self.logs, *(Logged(host, h.at(at)) for host, at in rows), split=split)
+        h.epoch(**clock)
+        return [row.rows for row in h.take(self.hours)]
+
+
+def test_time_is_that_of_the_newest_file_where_nothing_is_said() -> None:
+    program = Hour(None)
+    with hr.testing.Harness(program.app, start="2024-01-01T12:00") as h:
+        assert program.play(h, ("a", "12:10"), ("b", "12:20")) == []
+        assert program.play(h, ("a", "13:10")) == [2]
+        assert program.play(h, ("b", "12:50")) == [], "a file that comes behind is late"
+
+
+@pytest.mark.parametrize("split", [Logged.host, "host", "lower(concat(host, '-', host))"])
+def test_time_waits_for_the_slowest_producer_where_rows_say_whose_they_are(split: Any) -> None:
+    program = Hour(split)
+    with hr.testing.Harness(program.app, start="2024-01-01T12:00") as h:
+        assert program.play(h, ("a", "12:10"), ("b", "12:20")) == []
+        assert program.play(h, ("a", "13:10")) == []
+        h.restart()
+        assert program.play(h, ("b", "12:50")) == []
+        assert program.play(h, ("b", "13:00")) == [3]
+
+
+def test_where_the_name_of_a_file_says_whose_it_is_a_test_says_it_too() -> None:
+    program = Hour("regexp_extract(_metadata.file_name, '^([a-z]+)-', 1)")
+    with hr.testing.Harness(program.app, start="2024-01-01T12:00") as h:
+        assert program.play(h, ("", "12:10"), split="ann") == []
+        assert program.play(h, ("", "12:20"), split="bob") == []
+        assert program.play(h, ("", "13:10"), split="ann") == []
+        assert program.play(h, ("", "13:10"), split="bob") == [2]
+
+
+def test_a_producer_that_stopped_writing_holds_time_until_it_is_idle() -> None:
+    program = Hour(Logged.host, idle="10m")
+    with hr.testing.Harness(program.app, start="2024-01-01T12:00") as h:
+        assert program.play(h, ("a", "12:10"), ("b", "12:20"), clock="12:20") == []
+        assert program.play(h, ("a", "13:10"), clock="12:25") == []
+        assert program.play(h, ("a", "13:11"), clock="12:30") == [2]
+
+
+def test_rows_without_a_producer_are_a_split_of_their_own() -> None:
+    program = Hour("nullif(host, 'x')")
+    with hr.testing.Harness(program.app, start="2024-01-01T12:00") as h:
+        assert program.play(h, ("a", "13:10"), ("x", "12:20"), ("", "12:30")) == []
+        assert program.play(h, ("x", "13:00")) == [2]

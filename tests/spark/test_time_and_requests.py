@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,68 @@ def test_a_generator_sees_all_rows_of_a_split_and_goes_on_after_a_restart(spark:
     assert watermark(store_path) == 10 * SECOND - 1
     run(program([*beats(12), Beat(12, hr.Timestamp(99 * SECOND))]), spark, store_path)
     assert watermark(store_path) == 11 * SECOND - 1, "it remembers the largest of the run before"
+
+
+class View(hr.Record, rename={"host": "from"}):
+    n: int
+    at: hr.Timestamp
+    host: str = "somebody"
+
+
+class Read(hr.Record):
+    n: int
+    at: hr.Timestamp
+    host: str
+
+
+BY_NAME = "regexp_extract(_metadata.file_name, '^([a-z]+)-', 1)"
+BY_FOLDER = "regexp_extract(_metadata.file_path, 'host=([^/]+)', 1)"
+
+
+def test_producers_that_write_into_one_folder_are_splits_where_that_is_said(
+    spark: Any, store_path: Path, tmp_path: Path
+) -> None:
+    ways: dict[str, tuple[Any, Any]] = {
+        "newest": (None, View),
+        "by_field": (View.host, View),
+        "by_sql": ("upper(coalesce(`from`, '?'))", View),
+        "by_name": (BY_NAME, View),
+        "by_folder": (BY_FOLDER, View),
+        "by_partition": (Read.host, Read),
+    }
+
+    def write(producer: str, number: int, second: int) -> None:
+        row = {"n": number, "at": f"2024-01-01T00:00:{second:02}Z"}
+        for way in ways:
+            named = way in ("newest", "by_field", "by_sql")
+            folder = tmp_path / way / (f"host={producer}" if way in ("by_folder", "by_partition") else "")
+            folder.mkdir(parents=True, exist_ok=True)
+            text = json.dumps({**row, "from": producer} if named else row)
+            (folder / f"{producer}-{number}.json").write_text(text + "\n")
+
+    def program() -> hr.App:
+        app = hr.App("views")
+        for way, (split, kind) in ways.items():
+            source = hr.source.files(tmp_path / way, split=split)
+            stream = app.read(way, source, kind, time="at").where("n >= 0").select(Beat, kind="'all'")
+            stream.key_by(Beat.kind).process(Keep()).named(f"{way}_step").write(hr.sink.collect())
+        return app
+
+    def reached(way: str) -> int:
+        return (watermark(store_path, f"{way}_step") + 1 - int(hr.timestamp("2024-01-01T00:00:00Z"))) // SECOND
+
+    write("ann", 1, 10)
+    write("bob", 2, 40)
+    run(program(), spark, store_path)
+    assert {way: reached(way) for way in ways} == {way: 40 if way == "newest" else 10 for way in ways}
+    write("ann", 3, 30)
+    write("bob", 4, 50)
+    run(program(), spark, store_path)
+    assert {way: reached(way) for way in ways} == {way: 50 if way == "newest" else 30 for way in ways}
+    splits = {way: set(time.splits) for way, time in hr.Store(str(store_path)).manifest().time.sources.items()}
+    assert splits["newest"] == {""}
+    assert splits["by_sql"] == {"ANN", "BOB"}
+    assert all(splits[way] == {"ann", "bob"} for way in ways if way not in ("newest", "by_sql"))
 
 
 def test_sources_wait_for_each_other_and_everything_is_read(spark: Any, store_path: Path) -> None:

@@ -152,7 +152,8 @@ class SplitReader(ABC):
         """How many rows are there behind this position that no epoch has read yet; None: it cannot tell.
 
         An estimate is enough: people are shown how far behind a job is, and when it will have caught up. Called on a
-        copy in the driver, after an epoch, so it must be quick; what it raises counts as None.
+        copy in the driver, after an epoch, for its end and for that of the epoch before; so it must be quick. What it
+        raises counts as None.
         """
         return None
 
@@ -229,6 +230,13 @@ class Source(ABC):
         names may say no, and lets filters run before its rows reach Python again.
         """
         return self.python
+
+    def split_of_row(self, codec: RowCodec) -> str | None:
+        """SQL over the fields of a row that gives its split, where a row tells it: for the test kit.
+
+        None: whoever pushes rows says where they come from.
+        """
+        return None
 
     @property
     def needs_time(self) -> bool:

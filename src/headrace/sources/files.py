@@ -3,7 +3,7 @@
 Every file is read once, whole, in one epoch; Spark remembers its name. So files must be complete when they appear under
 their name (write elsewhere, then rename; names that begin with ``.`` or ``_`` are not looked at), and rows appended to
 a file later are not seen. All files together are one split: since each is read whole in one epoch, the source's time
-is simply the largest seen.
+is simply the largest seen. Where a folder has several producers, each may be a split (`file_splits`).
 
 How the three formats are read is in `file_reads`; how a bad row is put into words is in `file_errors`.
 """
@@ -14,12 +14,13 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from headrace.errors import ProgramError
 from headrace.sources.contract import BadInput, Source, SparkRead
 from headrace.sources.file_errors import explain_bad_row
 from headrace.sources.file_reads import check_fields, csv_read, json_read, parquet_read, read_csv_header
+from headrace.sources.file_splits import FileSplits
 from headrace.sources.ranges import check_positive
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class FilesSource(Source):
         header: bool,
         names: Sequence[str] | None,
         delimiter: str,
+        split: Any = None,
     ) -> None:
         if format not in FORMATS:
             raise ProgramError(
@@ -71,6 +73,7 @@ class FilesSource(Source):
         self.header = header
         self.names = None if names is None else tuple(names)
         self.delimiter = delimiter
+        self.splits = None if split is None else FileSplits(split, self.where)
 
     @property
     def where(self) -> str:
@@ -78,11 +81,23 @@ class FilesSource(Source):
 
     def bind(self, codec: RowCodec) -> FilesSource:
         check_fields(codec, self.format, self.where)
+        if self.splits is not None:
+            self.splits.check(codec)
         return self
+
+    @property
+    def has_splits(self) -> bool:
+        return self.splits is not None
+
+    def split_of_row(self, codec: RowCodec) -> str | None:
+        return None if self.splits is None else self.splits.of_row(codec)
 
     def spark(self, codec: RowCodec) -> SparkRead:
         self._check_there()
-        options = self._options()
+        read = self._read(codec, self._options())
+        return read if self.splits is None else self.splits.put_into(read)
+
+    def _read(self, codec: RowCodec, options: dict[str, str]) -> SparkRead:
         if self.format == "json":
             return json_read(codec, self._load_path(), options)
         if self.format == "parquet":
@@ -104,12 +119,13 @@ class FilesSource(Source):
         return explain_bad_row(codec, raw, self.format)
 
     def describe(self) -> str:
-        return f"files {self.path} ({self.format})"
+        split = "" if self.splits is None else f", split by {self.splits.text.replace('`', '')}"
+        return f"files {self.path} ({self.format}){split}"
 
-    def files_now(self) -> list[Path]:
-        """The files that are there to be read, as far as they are on this machine and named plainly."""
-        plain = not self._is_remote() and not any(sign in self.path for sign in "*?[{")
-        return self._existing() if plain else []
+    def listed(self) -> tuple[str, str | None, bool]:
+        """What Spark lists for it: a path or pattern, a pattern for names, and whether it looks into all folders."""
+        options = self._options()
+        return self._load_path(), options.get("pathGlobFilter"), "recursiveFileLookup" in options
 
     def _options(self) -> dict[str, str]:
         options = {"maxFileAge": _MAX_FILE_AGE}

@@ -182,7 +182,8 @@ def _with_row_columns(
 def evaluate_prefix(session: SparkSession, source: SourcePlan, table: pa.Table) -> pa.RecordBatch:
     """What a source's chain gets for these rows, with every expression evaluated by Spark: for the test kit."""
     columns = {name: quoted(name) for name in source.codec.schema.names}
-    frame = _with_row_columns(session.createDataFrame(table), source, columns, split=None, bad=None, raw=None)
+    split = source.source.split_of_row(source.codec)
+    frame = _with_row_columns(session.createDataFrame(table), source, columns, split=split, bad=None, raw=None)
     found = _prefix(frame, source).toArrow().combine_chunks().to_batches()
     texts = (ROW_SPLIT, ROW_BAD)
     beside = [(name, pa.string() if name in texts else pa.int64()) for name in _row_columns(source)]

@@ -103,7 +103,7 @@ def source_batch(source: SourcePlan, rows: list[Any], splits: Sequence[str] = ()
     """
     read = Rows.of_objects(source.codec, rows)
     batch = read.record_batch
-    beside = [_event_times(source, batch), pa.array([split or None for split in splits] or [None] * len(rows), _TEXT)]
+    beside = [_event_times(source, batch), _splits_of(source, batch, splits)]
     for verb, pairs in source.prefix:
         if verb == "where":
             keep = pa.array(compile_predicate(pairs[0][1], batch.schema)(batch))
@@ -128,6 +128,15 @@ def _bad_batch(schema: pa.Schema, texts: list[str]) -> pa.RecordBatch:
 def _out_schema(source: SourcePlan, verb: str, pairs: Sequence[tuple[str, str]]) -> pa.Schema | None:
     last = source.prefix[-1] == (verb, tuple(pairs))
     return source.out.schema if last else None
+
+
+def _splits_of(source: SourcePlan, batch: pa.RecordBatch, given: Sequence[str]) -> pa.Array:
+    """Where rows come from: as was said when they were pushed, or as the source tells by what stands in them."""
+    found = pa.array([split or None for split in given] or [None] * batch.num_rows, _TEXT)
+    text = source.source.split_of_row(source.codec) if found.null_count else None
+    if text is None:
+        return found
+    return found.fill_null(compile_exprs({"s": text}, batch.schema, pa.schema([("s", _TEXT)]))(batch).column(0))
 
 
 def _event_times(source: SourcePlan, batch: pa.RecordBatch) -> pa.Array:
