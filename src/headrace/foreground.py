@@ -24,12 +24,12 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from headrace.catching_up import CatchingUp
+from headrace.catching_up import CatchingUp, human_bytes
 from headrace.errors import SettingsError, StoreError
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.sink_waits import tell_wait
 from headrace.model.time import format_time
-from headrace.progress import EpochWatch, delta_bytes, human_bytes, rows_in, rows_out
+from headrace.progress import EpochWatch, delta_bytes, rows_in, rows_out
 from headrace.query.store import Store
 from headrace.sinks.console import ConsoleSink
 from headrace.standstill import Standstill, wall_clock_us
@@ -134,7 +134,12 @@ def play(
         screen(manifest)
 
     job = Job(app, settings, until, session, watch)
-    screen.follow(lambda: [tell_wait(wait, wall_clock_us()) for wait in job.waits])
+
+    def lines() -> list[str]:
+        # From the first epoch on, the screen knows from it how far the job is.
+        return [*(tell_wait(wait, wall_clock_us()) for wait in job.waits), *([] if began else job.beginning)]
+
+    screen.follow(lines)
     with _signals(job.stop, screen.say, job.started.is_set) as asked, serving_beside(settings, screen.say):
         run = Run(job)
         while not run.wait(_POLL_S):
@@ -279,7 +284,8 @@ class TablesScreen:
         return self._standstill.left()
 
     def _group(self) -> Group:
-        behind = [Text(line, "cyan") for line in self._catching_up.now()]
+        bars = self._catching_up.bars()
+        behind = () if bars is None else (bars,)
         waiting = [Text(line, "yellow") for line in (*self._followed(), *self._standstill.now())]
         return Group(*list(self._tables.values()), self._status, *behind, *waiting)
 

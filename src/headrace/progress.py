@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headrace.catching_up import CatchingUp
+from headrace.catching_up import CatchingUp, human_bytes
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.time import format_time
 from headrace.standstill import Standstill, WallClock, wall_clock_us
@@ -47,14 +47,6 @@ def watermark_text(manifest: Manifest) -> str:
     if watermark <= MIN_TIME:
         return "–"
     return "end of time" if watermark >= MAX_TIME else format_time(watermark)
-
-
-def human_bytes(size: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return ""
 
 
 class EpochWatch:
@@ -140,10 +132,9 @@ class EpochWatch:
 
     def _screen(self) -> Group:
         waiting = (*self._followed(), *self._standstill.now())
-        behind = self._catching_up.now()
-        return Group(
-            self._table(), *(Text(line, "cyan") for line in behind), *(Text(line, "yellow") for line in waiting)
-        )
+        bars = self._catching_up.bars()
+        behind = () if bars is None else (bars,)
+        return Group(self._table(), *behind, *(Text(line, "yellow") for line in waiting))
 
     def _table(self) -> Table:
         table = Table(

@@ -224,8 +224,9 @@ def test_a_restart_goes_on_where_the_last_epoch_ended_also_from_latest(
     send(kafka, topic, *clicks(range(80, 130)), partition=1)
     catch_up(copying(hr.source.kafka(topic, brokers=kafka.bootstrap, max_per_epoch=40), out), store, kafka_spark)
     assert numbers(out) == list(range(10, 130)), "nothing is lost or doubled"
-    behind = [manifest.behind["rows"].left for manifest in Store(str(store)).manifests(0)]
-    assert behind[-3:] == [60, 20, 0], "epochs are bounded, and say what is left"
+    behind = [manifest.behind["rows"] for manifest in Store(str(store)).manifests(0)]
+    assert [each.left for each in behind[-3:]] == [60, 20, 0], "epochs are bounded, and say what is left"
+    assert [each.percent for each in behind[-3:]] == [40, 80, None], "of what was left when this run began"
     inside = "".join(file.read_text(errors="replace") for file in store.rglob("*.json"))
     assert topic in inside and kafka.bootstrap not in inside, "the store knows offsets, not how to connect"
 

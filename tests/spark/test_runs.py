@@ -209,10 +209,11 @@ def test_a_timer_fires_in_the_epoch_whose_data_made_it_due(spark: Any, store_pat
 
 def test_drained_input_fires_everything_and_is_final(spark: Any, store_path: Path) -> None:
     sink = hr.sink.collect()
-    run(quiet_app(events(20, keys=3), sink), spark, store_path, until="drained")
+    # The newest row is hidden by a filter, and its time is learned by the last epoch.
+    run(quiet_app(events(20, keys=3), sink, where="n < 19"), spark, store_path, until="drained")
     assert sorted(row.key for row in sink.rows)[-1] == "k2"
     fired = len(sink.rows)
-    run(quiet_app(events(30, keys=3), sink), spark, store_path, until="drained")
+    run(quiet_app(events(30, keys=3), sink, where="n < 19"), spark, store_path, until="drained")
     assert len(sink.rows) == fired, "a drained store has ended"
 
 

@@ -10,10 +10,11 @@ import typer
 from headrace.cli.exits import Json, Trace, told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rich.console import Console
 
+    from headrace.catching_up import Figures
     from headrace.model.report import StagedPart
     from headrace.model.sink_waits import SinkWait
     from headrace.model.watermark_reasons import Reason
@@ -29,7 +30,7 @@ def epochs(
     epoch: Annotated[
         int | None, typer.Argument(metavar="EPOCH", help="One epoch in detail, per level and shard.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="How many of the newest epochs; 0 for all.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many of the newest epochs; 0: all.")] = 20,
     as_json: Json = False,
     trace: Trace = False,
 ) -> None:
@@ -57,7 +58,9 @@ def _list(store: Store, limit: int, as_json: bool) -> None:
 
     manifests, waits = store.manifests(limit), store.waits()
     if as_json:
-        print_json([summary(manifest, after, waits) for manifest, after in _with_next(manifests)])
+        figures = _figures(manifests)
+        pairs = zip(_with_next(manifests), figures, strict=True)
+        print_json([summary(manifest, after, waits, each) for (manifest, after), each in pairs])
         return
     console = make_console()
     if not manifests:
@@ -68,10 +71,10 @@ def _list(store: Store, limit: int, as_json: bool) -> None:
 
 
 def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> None:
-    from headrace.catching_up import behind_text
+    from headrace.catching_up import behind_text, human_bytes
     from headrace.cli.show import make_table, ms_text, print_table
     from headrace.foreground import time_text, took_us, watermark_of
-    from headrace.progress import delta_bytes, human_bytes, late_rows, rows_in, rows_out
+    from headrace.progress import delta_bytes, late_rows, rows_in, rows_out
     from headrace.standstill import wall_clock_us
 
     released = any(manifest.released_us for manifest in manifests)
@@ -96,6 +99,20 @@ def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> No
         )
     print_table(console, f"{store.app}: epochs", table)
     _print_reasons(console, manifests[-1], wall_clock_us())
+
+
+def _figures(manifests: list[Manifest]) -> list[Mapping[str, Figures]]:
+    """How far each source was at each epoch: rates from those that are listed before it."""
+    from headrace.catching_up import CatchingUp
+    from headrace.foreground import took_us
+
+    now_us = 0
+    catching_up, figures = CatchingUp(lambda: now_us / 1e6), []
+    for manifest in manifests:
+        now_us = manifest.clock_us + took_us(manifest)
+        catching_up(manifest)
+        figures.append(catching_up.figures)
+    return figures
 
 
 def _with_next(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest | None]]:
@@ -169,11 +186,18 @@ def reason_data(reason: Reason, clock_us: int) -> dict[str, Any]:
     }
 
 
-def summary(manifest: Manifest, after: Manifest | None = None, waits: tuple[SinkWait, ...] = ()) -> dict[str, Any]:
+def summary(
+    manifest: Manifest,
+    after: Manifest | None = None,
+    waits: tuple[SinkWait, ...] = (),
+    figures: Mapping[str, Figures] | None = None,
+) -> dict[str, Any]:
     """One epoch for machines; also what ``headrace run --json`` says as each is published.
 
-    ``after``: the manifest of the next epoch, which tells how long this one's release took.
+    ``after``: the manifest of the next epoch, which tells how long this one's release took. ``figures``: how fast its
+    sources catch up, as far as epochs before it are known.
     """
+    from headrace.catching_up import behind_data
     from headrace.cli.show import json_time
     from headrace.foreground import took_us, watermark_of
     from headrace.progress import delta_bytes, late_rows, rows_in, rows_out
@@ -192,7 +216,7 @@ def summary(manifest: Manifest, after: Manifest | None = None, waits: tuple[Sink
         "held_back": [
             reason_data(reason, manifest.clock_us) for reason in reasons_of(manifest) if reason.kind != "no_time"
         ],
-        "behind": {name: {"left": each.left, "unit": each.unit} for name, each in manifest.behind.items()},
+        "behind": behind_data(manifest.behind, figures or {}),
         "released_ms": None if released is None else {output: took / 1000 for output, took in released.items()},
         "waiting_for": [
             {"output": wait.output, "sink": wait.sink, "reason": wait.reason, "tries": wait.tries,
@@ -314,7 +338,7 @@ def _print_splits(console: Console, manifest: Manifest) -> None:
                 table.add_row(name, split, time_text(time.max_us), time_text(time.seen_us))
     if table.row_count:
         console.print()
-        print_table(console, "splits, the slowest first", table)
+        print_table(console, "splits, the slowest first", table, names=2)
 
 
 def _laps(tasks: list[TaskStats]) -> list[str]:
@@ -323,8 +347,8 @@ def _laps(tasks: list[TaskStats]) -> list[str]:
 
 
 def _print_tasks(console: Console, manifest: Manifest) -> None:
+    from headrace.catching_up import human_bytes
     from headrace.cli.show import make_table, ms_text, print_table
-    from headrace.progress import human_bytes
 
     laps = _laps(manifest.tasks)
     table = make_table("level", "shard", "rows in", "bytes in", *(f"{name} ms" for name in laps))
@@ -332,12 +356,12 @@ def _print_tasks(console: Console, manifest: Manifest) -> None:
         times = [ms_text(task.times_us.get(name)) for name in laps]
         table.add_row(str(task.level), str(task.shard), f"{task.rows_in:,}", human_bytes(task.bytes_in), *times)
     console.print()
-    print_table(console, "tasks, one per level and shard", table)
+    print_table(console, "tasks, one per level and shard", table, names=2)
 
 
 def _print_steps(console: Console, state: JobState) -> None:
+    from headrace.catching_up import human_bytes
     from headrace.cli.show import make_table, print_table
-    from headrace.progress import human_bytes
 
     table = make_table(
         "step", "shard", "rows in", "rows out", "late", "fired", "delta rows", "delta", "runs", "state",
@@ -352,7 +376,7 @@ def _print_steps(console: Console, state: JobState) -> None:
             table.add_row(step, str(task.shard), *cells, *kept)
     if table.row_count:
         console.print()
-        print_table(console, "steps and what they keep", table)
+        print_table(console, "steps and what they keep", table, names=2)
 
 
 def _runs_of_shard(state: JobState, step: str, shard: int) -> list[Any]:
@@ -366,8 +390,8 @@ def _print_parts(
     console: Console, what: str, staged: dict[str, list[StagedPart]], released: dict[str, int] | None = None
 ) -> None:
     """Rows that the epoch wrote to outputs, or left in loops for the next one."""
+    from headrace.catching_up import human_bytes
     from headrace.cli.show import make_table, ms_text, print_table
-    from headrace.progress import human_bytes
 
     if not staged:
         return

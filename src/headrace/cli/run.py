@@ -5,27 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-import typer
 from typer.core import TyperCommand
 
+from headrace.cli import options
 from headrace.cli.exits import Exit, Json, Trace, told
+from headrace.cli.json_lines import JsonLines
 
 if TYPE_CHECKING:
-    from typing import Self
-
-    from headrace.foreground import Opening, Screen
-    from headrace.state.manifest import Manifest
-
-Profile = Annotated[str | None, typer.Option("--profile", help="Profile of headrace.toml.")]
-Vars = Annotated[list[str] | None, typer.Option("--var", metavar="NAME=VALUE", help="What hr.var gives; repeatable.")]
-File = Annotated[str, typer.Argument(metavar="APP.PY[:NAME]", help="The program; :NAME picks one of several apps.")]
-
-
-BESIDE = "The server beside the job"
+    from headrace.dataflow.app import App
+    from headrace.dataflow.settings import Settings
+    from headrace.foreground import Screen
 
 
 class RunCommand(TyperCommand):
@@ -43,55 +35,25 @@ class RunCommand(TyperCommand):
 
 
 def run(
-    file: File,
-    store: Annotated[str | None, typer.Option("--store", help="Folder or URL of the checkpoint store.")] = None,
-    parallelism: Annotated[int | None, typer.Option("--parallelism", "-p", help="Number of shards.")] = None,
-    epoch: Annotated[str | None, typer.Option("--epoch", help="How often an epoch begins: 500ms, 1s.")] = None,
-    master: Annotated[
-        str | None, typer.Option("--master", help="Where Spark runs: local[2], spark://host:7077.")
-    ] = None,
-    until: Annotated[
-        Literal["stopped", "caught_up", "drained"],
-        typer.Option("--until", help="End when told to, when the input of now is read, or at the end of all input."),
-    ] = "stopped",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what is in the store and start over.")] = False,
-    takeover: Annotated[bool, typer.Option("--takeover", help="End another driver that runs on this store.")] = False,
-    serve: Annotated[
-        str | None,
-        typer.Option(
-            "--serve",
-            metavar="[[ADDRESS:]PORT]",
-            help="Serve state beside the job: Redis' protocol on 127.0.0.1:6399 by default, and HTTP.",
-        ),
-    ] = None,
-    http_port: Annotated[
-        int | None, typer.Option("--http-port", help="For HTTP [8399].", rich_help_panel=BESIDE)
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option("--processes", help="How many share the ports [1].", rich_help_panel=BESIDE)
-    ] = None,
-    users: Annotated[
-        str | None,
-        typer.Option("--users", metavar="FILE", help="Users with tokens and states, in TOML.", rich_help_panel=BESIDE),
-    ] = None,
-    tls_cert: Annotated[
-        str | None,
-        typer.Option("--tls-cert", metavar="FILE", help="Certificate chain, PEM.", rich_help_panel=BESIDE),
-    ] = None,
-    tls_key: Annotated[
-        str | None, typer.Option("--tls-key", metavar="FILE", help="Its key, PEM.", rich_help_panel=BESIDE)
-    ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Listen for other machines without tokens or TLS.", rich_help_panel=BESIDE),
-    ] = False,
-    origin: Annotated[
-        list[str] | None,
-        typer.Option("--origin", help="A web page that may read over HTTP; repeatable.", rich_help_panel=BESIDE),
-    ] = None,
-    profile: Profile = None,
-    var: Vars = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Log lines instead of a live table.")] = False,
+    file: options.File,
+    store: options.StorePath = None,
+    parallelism: options.Parallelism = None,
+    epoch: options.EpochEvery = None,
+    master: options.Master = None,
+    until: options.Until = "stopped",
+    fresh: options.Fresh = False,
+    takeover: options.Takeover = False,
+    serve: options.Serve = None,
+    http_port: options.HttpPort = None,
+    processes: options.Processes = None,
+    users: options.Users = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
+    insecure: options.Insecure = False,
+    origin: options.Origins = None,
+    profile: options.Profile = None,
+    var: options.Vars = None,
+    plain: options.Plain = False,
     as_json: Json = False,
     trace: Trace = False,
 ) -> None:
@@ -107,27 +69,33 @@ def run(
     """
     with told(trace=trace, as_json=as_json):
         from headrace.cli.loading import load_app, parse_vars
-        from headrace.foreground import choose_screen, play, read_opening
 
         show_spark(trace)
         variables = parse_vars(var or [])
         app = load_app(file, variables=variables, profile=profile)
-        arguments: dict[str, Any] = {
-            "store": store, "parallelism": parallelism, "epoch": epoch, "master": master, "vars": variables or None,
-            "fresh": fresh or None, "takeover": takeover or None, "plain": plain or None,
-            "serve": _serving(
-                serve, http_port=http_port, processes=processes, users=users, tls_cert=tls_cert, tls_key=tls_key,
-                insecure=insecure or None, origins=origin or None,
-            ),
-        }  # fmt: skip
-        settings = app.settings(profile=profile, **arguments)
+        serving = _serving(
+            serve, http_port=http_port, processes=processes, users=users, tls_cert=tls_cert, tls_key=tls_key,
+            insecure=insecure or None, origins=origin or None,
+        )  # fmt: skip
+        # A flag that was not given says nothing: the setting is then that of headrace.toml or of the environment.
+        settings = app.settings(
+            profile=profile, store=store, parallelism=parallelism, epoch=epoch, master=master, vars=variables or None,
+            fresh=fresh or None, takeover=takeover or None, plain=plain or None, serve=serving,
+        )  # fmt: skip
         app._check_runnable(until)
-        opening = read_opening(settings)
-        screen = JsonLines(opening) if as_json else choose_screen(app, plain=settings.plain)
-        with aborting(screen):
-            screen.say(str(opening))
-            stopped = play(app, settings, until, screen)
-        _close(screen, stopped)
+        _play(app, settings, until, as_json)
+
+
+def _play(app: App, settings: Settings, until: options.Until, as_json: bool) -> None:
+    """The run itself, on a screen or as lines of JSON."""
+    from headrace.foreground import choose_screen, play, read_opening
+
+    opening = read_opening(settings)
+    screen = JsonLines(opening) if as_json else choose_screen(app, plain=settings.plain)
+    with aborting(screen):
+        screen.say(str(opening))
+        stopped = play(app, settings, until, screen)
+    _close(screen, stopped)
 
 
 def _serving(place: str | None, **words: Any) -> str | dict[str, Any] | None:
@@ -167,57 +135,3 @@ def _close(screen: Screen, stopped: bool) -> None:
         screen.end(stopped)
     else:
         say_end(screen, stopped)
-
-
-class JsonLines:
-    """A run for machines: one line when it starts, one per epoch, one at the end."""
-
-    def __init__(self, opening: Opening) -> None:
-        self._opening = opening
-        from headrace.standstill import Standstill
-
-        self._standstill = Standstill()
-        self._epochs = 0
-        self._rows_in = 0
-        self._rows_out = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        from headrace.cli.show import print_json_line
-
-        newest = self._opening.newest
-        where = {"store": self._opening.store, "resumes_at": None if newest is None else newest + 1}
-        print_json_line({"event": "says", "text": text, **where})
-
-    def follow(self, lines: Callable[[], list[str]]) -> None:
-        """The log says it, on standard error."""
-
-    def __call__(self, manifest: Manifest) -> None:
-        from headrace.cli.epochs import summary
-        from headrace.cli.show import print_json_line
-
-        told_of = summary(manifest)
-        self._standstill(manifest)
-        self._epochs += 1
-        self._rows_in += told_of["rows_in"]
-        self._rows_out += told_of["rows_out"]
-        print_json_line({"event": "epoch", **told_of})
-
-    def summary(self) -> str:
-        return f"{self._epochs:,} epochs, {self._rows_in:,} rows in, {self._rows_out:,} rows out"
-
-    def left(self) -> list[str]:
-        return self._standstill.left()
-
-    def end(self, stopped: bool) -> None:
-        from headrace.cli.show import print_json_line
-
-        totals = {"epochs": self._epochs, "rows_in": self._rows_in, "rows_out": self._rows_out}
-        print_json_line({"event": "end", "stopped": stopped, **totals, "waiting": self.left()})

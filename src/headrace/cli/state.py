@@ -28,7 +28,7 @@ def state(
     ] = None,
     at: Annotated[int | None, typer.Option("--at", metavar="EPOCH", help="As it was at a past epoch.")] = None,
     prefix: Annotated[str, typer.Option("--prefix", help="Only keys that start so.")] = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", help="How many keys; 0 for all.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many keys; 0 for all.")] = 20,
     as_json: Json = False,
     trace: Trace = False,
 ) -> None:
@@ -55,8 +55,8 @@ def state(
 
 
 def _list(store: Store, as_json: bool) -> None:
+    from headrace.catching_up import human_bytes
     from headrace.cli.show import make_console, make_table, print_json, print_table
-    from headrace.progress import human_bytes
 
     epoch = store.epoch
     infos = store.at(epoch).states()

@@ -188,6 +188,22 @@ def merge_marks(into: dict[str, dict[str, int]], marks: Marks) -> None:
                 found[split] = mark
 
 
+def leave_out_heard(hints: Marks, time: TimeState, clock_us: int) -> dict[str, dict[str, int]]:
+    """Times that a filter hid from the tasks of an epoch, without those that its rows have told anyway.
+
+    ``time`` and ``clock_us``: of that epoch. What is observed before a filter is the newest of all rows, also of those
+    that went through it. Learned once more by the next epoch, it would look like a row that came then.
+    """
+    left: dict[str, dict[str, int]] = {}
+    for source, splits in hints.items():
+        known = time.sources.get(source, SourceTime()).splits
+        for split, max_us in splits.items():
+            heard = known.get(split)
+            if heard is None or heard.seen_us != clock_us or heard.max_us < max_us:
+                left.setdefault(source, {})[split] = max_us
+    return left
+
+
 def choose_kept(reported: Iterable[tuple[Marks, Kept]]) -> dict[str, dict[str, str]]:
     """What each split's generator keeps, from what the tasks say that read it in one epoch.
 

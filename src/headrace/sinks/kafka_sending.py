@@ -30,6 +30,7 @@ _SLICE_S: Final = 1.0
 """A call into the library lasts no longer, so that an interrupt is noticed."""
 _LOOK_S: Final = 0.1
 """How often somebody looks whether a step still has a chance."""
+_MEET_S: Final = 0.5
 _DROPPED: Final = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
 _REPORT_LOOKS: Final = 20
 _CHUNK_ROWS: Final = 5_000
@@ -92,6 +93,14 @@ class Sender:
         settings = {name: value for name, value in SETTINGS.items() if name not in cluster.options}
         calls = {"on_delivery": self._delivered, "error_cb": self._told}
         self._producer: Any = cluster.producer({**settings, **_FIXED, **calls, **extra})
+        self._meet_brokers()
+
+    def _meet_brokers(self) -> None:
+        """Connects. A producer that numbers its messages has to be given its own number first; it would look every half
+        second whether there is a broker to ask, and the first look comes too early for any."""
+        # Whoever is not met will be missed when something is sent, and told of there.
+        with suppress(confluent_kafka().KafkaException):
+            self._producer.list_topics(self._topic, timeout=_MEET_S)
 
     @property
     def producer(self) -> Any:

@@ -11,9 +11,8 @@ not part of Spark: its jars are the business of ``spark/connectors.py``.
 from __future__ import annotations
 
 import copy
-import json
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
 from headrace.errors import ProgramError
@@ -151,14 +150,13 @@ class KafkaSource(Source):
             ) from error
 
 
-def silent_partitions(offset: str, known: Container[str]) -> dict[str, int]:
+def silent_partitions(topics: Mapping[str, Iterable[str]], known: Container[str]) -> dict[str, int]:
     """Splits that a source reads and nobody has heard of yet: they hold time at its beginning, as those that spoke hold
-    it where they are. `offset` is Spark's, of one epoch.
+    it where they are. `topics`: topic → its partitions, as Spark's offset of one epoch has them.
 
-    >>> silent_partitions('{"clicks":{"0":12,"1":0}}', {"clicks-0"}) == {"clicks-1": MIN_TIME}
+    >>> silent_partitions({"clicks": {"0": 12, "1": 0}}, {"clicks-0"}) == {"clicks-1": MIN_TIME}
     True
     """
-    topics: dict[str, dict[str, int]] = json.loads(offset)
     named = (f"{topic}-{partition}" for topic, partitions in topics.items() for partition in partitions)
     return {split: MIN_TIME for split in named if split not in known}
 

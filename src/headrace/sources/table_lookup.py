@@ -10,8 +10,10 @@ for in halves until it stands alone, and a row that cannot be decoded fails for 
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 BATCH_VALUES: Final = 1000
 """Values that one query asks for."""
 _MOMENTS: Final = ("timestamptz", "timestamp")
+_WHOLE_NUMBERS: Final = ("int2", "int4", "int8")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -187,7 +190,7 @@ class TableLookup(AsyncFunction[Any, Any]):
         return answers
 
     def _objects(self, columns: list[pa.Array]) -> list[Any]:
-        """The rows; in the place of one that cannot be made (of a word that is not in its Enum) what it raised."""
+        """The rows; in the place of one that cannot be made what it raised."""
         try:
             return self.codec.to_objects(columns)
         except Exception as error:
@@ -197,16 +200,28 @@ class TableLookup(AsyncFunction[Any, Any]):
             return [self._objects(row)[0] for row in singly]
 
     def _adapted(self, value: Any) -> Any:
-        """A value as the column compares it: our times are whole microseconds."""
+        """A value as the column compares it: our times are whole microseconds. None: no row can have it."""
         if isinstance(value, int) and not isinstance(value, bool) and self._key_type in _MOMENTS:
             value = _EPOCH + timedelta(microseconds=value)
         if self._key_type == "timestamp" and isinstance(value, datetime) and value.tzinfo is not None:
             # Such a column holds UTC; the server would turn a moment into the time of its own zone.
             return value.astimezone(UTC).replace(tzinfo=None)
-        return getattr(value, "value", value)
+        value = getattr(value, "value", value)
+        if isinstance(value, float | Decimal) and self._key_type in _WHOLE_NUMBERS:
+            # Postgres would round it, and find a row with another key.
+            return _whole(value)
+        return value
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(Exception):
                 await connection.close()
+
+
+def _whole(number: float | Decimal) -> int | None:
+    """The whole number that it is; None where it is none."""
+    if not math.isfinite(number):
+        return None
+    above, below = number.as_integer_ratio()
+    return above if below == 1 else None

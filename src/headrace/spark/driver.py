@@ -6,6 +6,7 @@ the driver keeps the real one, so that a user never has to read Spark's account 
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -23,12 +24,9 @@ from headrace.model.loops import ENDLESS_EPOCHS, count_tasks, waiting
 from headrace.model.order import PROPERTY
 from headrace.model.report import TaskReport
 from headrace.model.tick import Tick, read_clock_us, read_final
-from headrace.model.watermarks import SourceTime, merge_marks
+from headrace.model.watermarks import SourceTime, leave_out_heard, merge_marks
 from headrace.runtime.failures import failure_error
 from headrace.sources.kafka import silent_partitions
-from headrace.spark.behind import BehindReader
-from headrace.spark.file_backlog import FileBacklog
-from headrace.spark.remaining import RemainingReader
 from headrace.state import layout
 from headrace.state.manifest import Manifest
 from headrace.state.store import Store
@@ -37,7 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.plan.physical import Program
-    from headrace.sources.contract import SplitReader
+    from headrace.spark.backlog import Backlog
+    from headrace.spark.behind import Positions
 
 log = logging.getLogger("headrace.driver")
 
@@ -62,6 +61,7 @@ class EpochDriver:
         run: str,
         watch: Callable[[Manifest], None] | None = None,
         *,
+        backlog: Backlog,
         bounded: bool = False,
     ) -> None:
         """``bounded``: the run is to end when all input is read, so loops have to become empty."""
@@ -85,9 +85,8 @@ class EpochDriver:
         self._logs_inputs = any(not source.source.python for source in program.sources)
         self._known_inputs = {path.removeprefix(f"{layout.INPUTS}/") for path in store.list(layout.INPUTS)}
         self._tick: Tick | None = None
-        self._remaining = RemainingReader({})
-        self._files = FileBacklog(program.sources, store)
-        self._behind = BehindReader(source.log_name for source in program.sources if source.source.connector == "kafka")
+        self._backlog = backlog
+        self._kafka = [source.log_name for source in program.sources if source.source.connector == "kafka"]
         self._partitioned = {
             source.name: source.log_name
             for source in program.sources
@@ -99,10 +98,6 @@ class EpochDriver:
         self._waiting: WaitingOrder | None = None
         self._kept_hints = self._read_kept_hints() if self._filtered else {}
         self._previous_end_ns: int | None = None
-
-    def watch_readers(self, readers: Mapping[str, SplitReader]) -> None:
-        """Has the readers of sources that Python reads tell how far they are behind."""
-        self._remaining = RemainingReader(readers)
 
     def request_stop(self) -> None:
         """The current epoch finishes; the next one does not begin."""
@@ -130,9 +125,10 @@ class EpochDriver:
         started = perf_counter_ns()
         offsets = self._folders.read(layout.spark_offset(self._run_id, epoch)).decode()
         ends = source_offsets(offsets)
+        positions: dict[str, Positions] = {name: json.loads(ends[name]) for name in self._kafka if name in ends}
         hints: dict[str, dict[str, int]] = {}
         merge_marks(hints, self._hints())
-        merge_marks(hints, self._silent(ends))
+        merge_marks(hints, self._silent(positions))
         order = self._coordinator.begin(
             epoch, offsets, clock_us=read_clock_us(offsets), final=read_final(offsets), hints=hints
         )
@@ -149,7 +145,7 @@ class EpochDriver:
         if self._previous_end_ns is not None:
             took["between"] = (started - self._previous_end_ns) // 1000
         inputs = self._new_inputs()
-        behind = {**self._behind.read(self.query, ends), **self._remaining.read(ends), **self._files.read(inputs)}
+        behind = self._backlog.read(self.query, ends, positions, inputs)
         manifest = self._coordinator.complete(
             order, reports, offsets=offsets, inputs=inputs, took_us=took, behind=behind
         )
@@ -189,7 +185,10 @@ class EpochDriver:
         for source, splits in hints.items():
             known = state.manifest.time.sources.get(source, SourceTime()).splits
             if any(split not in known or known[split].max_us < max_us for split, max_us in splits.items()):
-                tick = Tick(seq=state.epoch + 1, due_us=0, loops=self._loop_tasks(state.manifest), hidden=hints)
+                # The last epoch may be called for already: then it is the one that learns of them.
+                last = self._tick is not None and self._tick.final
+                loops = self._loop_tasks(state.manifest)
+                tick = Tick(seq=state.epoch + 1, due_us=0, final=last, loops=loops, hidden=hints)
                 if tick != self._tick:
                     self._store.write(layout.TICK, msgspec.json.encode(tick))
                     self._tick = tick
@@ -234,6 +233,13 @@ class EpochDriver:
 
     def _hints(self) -> dict[str, dict[str, int]]:
         """Event times that a filter in the JVM hid from the tasks of the epoch before."""
+        observed, state = self._observed(), self._coordinator.state
+        if state is None:
+            return observed
+        return leave_out_heard(observed, state.manifest.time, state.manifest.clock_us)
+
+    def _observed(self) -> dict[str, dict[str, int]]:
+        """The newest event times of the epoch before, as they were in front of filters in the JVM."""
         if not self._filtered or self.query is None:
             return self._kept_hints
         progress = self.query.lastProgress
@@ -247,14 +253,14 @@ class EpochDriver:
                 hints[source] = {row["split"] or "": int(row["max_us"])}
         return hints
 
-    def _silent(self, ends: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    def _silent(self, positions: Mapping[str, Positions]) -> dict[str, dict[str, int]]:
         """Partitions that are read and have not brought a row in any epoch."""
         state = self._coordinator.state
         times = {} if state is None else state.manifest.time.sources
         return {
-            source: silent_partitions(ends[name], times.get(source, SourceTime()).splits)
+            source: silent_partitions(positions[name], times.get(source, SourceTime()).splits)
             for source, name in self._partitioned.items()
-            if name in ends
+            if name in positions
         }
 
     def _new_inputs(self) -> dict[str, bytes]:

@@ -26,7 +26,14 @@ _NOISE = re.compile(
     r"|\s+require_minimum_pandas_version\(\)"
 )
 _TRACE = "Traceback (most recent call last):"
-_TRACE_OF_A_GOING_DAEMON = re.compile(r"(BrokenPipeError|EOFError|ConnectionResetError)")
+_TRACE_OF_A_GOING_PROCESS = re.compile(
+    r"(BrokenPipe|EOF|ConnectionReset|ConnectionRefused|FileNotFound)Error"
+    r"|\S*PySparkRuntimeError: \[CANNOT_OPEN_SOCKET\]"
+)
+_FRAME = re.compile(r'\s+File "([^"]+)"')
+_LINK = re.compile(r"\s*$|During handling of the above exception|The above exception was the direct cause")
+"""What stands between the traces of a chain."""
+_PYTHONS_OWN = (os.path.dirname(os.__file__), "<frozen ")
 
 
 def keep_arguments_out_of_logs() -> None:
@@ -42,21 +49,35 @@ def _above_debugging(record: logging.LogRecord) -> bool:
 
 
 def quiet_lines(lines: Iterable[str]) -> Iterator[str]:
-    """The lines worth showing. A trace is kept back until its last line tells what it is."""
+    """The lines worth showing. A trace is kept back until its last line tells what it is.
+
+    Processes of Spark that lose each other while a run ends tell it with a trace, or with a chain of them, whose first
+    lines may stand together where two speak at once.
+    """
     held: list[str] = []
+    dropped = False
     for line in lines:
-        if held:
+        if line.startswith(_TRACE):
+            held.append(line)
+        elif held:
             held.append(line)
             if line.startswith((" ", "\t")):
                 continue
-            if not _TRACE_OF_A_GOING_DAEMON.match(line):
+            dropped = _is_of_a_going_process(held)
+            if not dropped:
                 yield from held
             held = []
-        elif line.startswith(_TRACE):
-            held = [line]
-        elif not _NOISE.match(line):
+        elif not _NOISE.match(line) and not (dropped and _LINK.match(line)):
+            dropped = False
             yield line
     yield from held
+
+
+def _is_of_a_going_process(trace: list[str]) -> bool:
+    """Whether a trace says no more than that Spark's other side is gone; a user's own code is in none of these."""
+    files = [found[1] for found in map(_FRAME.match, trace) if found]
+    ours = all("/pyspark/" in file or file.startswith(_PYTHONS_OWN) for file in files)
+    return ours and _TRACE_OF_A_GOING_PROCESS.match(trace[-1]) is not None
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from headrace.checkpoint.patience import Patience
 from headrace.checkpoint.recover import Recovered, recover, start_over
 from headrace.checkpoint.release import Releaser
 from headrace.errors import EpochFailed, HeadraceError, StoreError
+from headrace.model.behind import counting_text
 from headrace.model.order import Limits
 from headrace.model.sink_waits import SinkWait
 from headrace.model.time import span_us
@@ -29,6 +30,7 @@ from headrace.plan.ship import dump_program
 from headrace.query.store import Store as StoreView
 from headrace.query.view import StateView
 from headrace.spark import executor
+from headrace.spark.backlog import Backlog
 from headrace.spark.connectors import check_connectors, needed_connectors
 from headrace.spark.driver import EpochDriver, StopRequested
 from headrace.spark.failures import spark_error
@@ -79,6 +81,8 @@ class Job:
         self._session: SparkSession | None = session
         self._fence: Fence | None = None
         self._driver: EpochDriver | None = None
+        self._backlog: Backlog | None = None
+        self._beginning: list[str] = []
         self._maintainer: Maintainer | None = None
         self._ship: executor.Ship | None = None
         self._coordinator: Coordinator | None = None
@@ -120,6 +124,12 @@ class Job:
         """The sinks that the run waits for at this moment."""
         return self._patience.waits
 
+    @property
+    def beginning(self) -> list[str]:
+        """What takes long before a first epoch, a line each: a table is copied, a folder is listed."""
+        counting = {} if self._backlog is None else self._backlog.counting()
+        return [*self._beginning, *(f"{name}: {counting_text(found)}" for name, found in counting.items())]
+
     # -- the way in ---------------------------------------------------------------------------------------------
 
     def _begin(self) -> Recovered:
@@ -152,8 +162,11 @@ class Job:
     def _choose_side(self, side: Side) -> None:
         self._side = side
         self._current = one_side(self.program, side)
-        # What the workers have is the other side.
+        # What the workers have, and what was counted, is the other side.
         self._ship = None
+        if self._backlog is not None:
+            self._backlog.close()
+            self._backlog = None
 
     def _cross_seam(self) -> Recovered:
         """All history is read: goes on with the live sources, from what is published."""
@@ -212,10 +225,15 @@ class Job:
         left = self.settings.restarts
         coordinator = self._coordinator
         assert coordinator is not None
+        if self._backlog is None:
+            published = None if coordinator.state is None else coordinator.state.manifest
+            self._backlog = Backlog(session, self._current, self.store, published, bounded=self._bounded)
+        backlog = self._backlog
         while True:
             driver = EpochDriver(
-                session, self.store, self._current, coordinator, run, self.watch, bounded=self._bounded
-            )
+                session, self.store, self._current, coordinator, run, self.watch,
+                backlog=backlog, bounded=self._bounded,
+            )  # fmt: skip
             self._driver = driver
             if self._stop.is_set():
                 driver.request_stop()
@@ -224,7 +242,7 @@ class Job:
             driver.write_waiting(None if state is None else state.manifest)
             driver.nudge()
             try:
-                self._run_query(session, driver, ship, run)
+                self._run_query(session, driver, ship, run, backlog)
                 return
             except EpochFailed as failed:
                 left = self.settings.restarts if driver.epochs else left - 1
@@ -234,11 +252,16 @@ class Job:
                 time.sleep(_RETRY_WAIT_S)
                 run = self._recover().run
 
-    def _run_query(self, session: SparkSession, driver: EpochDriver, ship: executor.Ship, run: str) -> None:
+    def _run_query(
+        self, session: SparkSession, driver: EpochDriver, ship: executor.Ship, run: str, backlog: Backlog
+    ) -> None:
         try:
             readers: dict[str, SplitReader] = {}
+            tables = [source.log_name for source in self._current.sources if source.source.kind == "table"]
+            self._beginning = [f"{name}: copying the table" for name in tables]
             frame = build_plan(session, self._current, ship, readers)
-            driver.watch_readers(readers)
+            self._beginning = []
+            backlog.watch_readers(readers)
             query = self._start_query(frame, driver, run)
         except HeadraceError:
             raise
@@ -316,6 +339,8 @@ class Job:
                 last.callback(output.sink.close)
             if self._maintainer is not None:
                 last.callback(self._maintainer.close)
+            if self._backlog is not None:
+                last.callback(self._backlog.close)
 
 
 def _leave_session(session: SparkSession) -> None:

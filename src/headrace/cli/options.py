@@ -1,0 +1,64 @@
+"""Options of programs and of the server beside one, each said once; commands name them in their signatures."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import typer
+
+MAX_PORT: Final = 65_535
+
+# --- which program, and with what
+
+File = Annotated[str, typer.Argument(metavar="APP.PY[:NAME]", help="The program; :NAME picks one of several apps.")]
+Profile = Annotated[str | None, typer.Option("--profile", help="Profile of headrace.toml.")]
+Vars = Annotated[list[str] | None, typer.Option("--var", metavar="NAME=VALUE", help="What hr.var gives; repeatable.")]
+
+# --- how it runs
+
+StorePath = Annotated[str | None, typer.Option("--store", help="Folder or URL of the checkpoint store.")]
+Parallelism = Annotated[int | None, typer.Option("--parallelism", "-p", help="Number of shards.")]
+EpochEvery = Annotated[str | None, typer.Option("--epoch", help="How often an epoch begins: 500ms, 1s.")]
+Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs: local[2], spark://host:7077.")]
+Until = Annotated[
+    Literal["stopped", "caught_up", "drained"],
+    typer.Option("--until", help="End when told to, when the input of now is read, or at the end of all input."),
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is in the store and start over.")]
+Takeover = Annotated[bool, typer.Option("--takeover", help="End another driver that runs on this store.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Log lines instead of a live table.")]
+
+# --- the server beside it
+
+_BESIDE: Final = "The server beside the job"
+
+Serve = Annotated[
+    str | None,
+    typer.Option(
+        "--serve",
+        metavar="[[ADDRESS:]PORT]",
+        help="Serve state beside the job: Redis' protocol on 127.0.0.1:6399 by default, and HTTP.",
+    ),
+]
+HttpPort = Annotated[
+    int | None,
+    typer.Option("--http-port", min=0, max=MAX_PORT, metavar="PORT", help="For HTTP [8399].", rich_help_panel=_BESIDE),
+]
+Processes = Annotated[
+    int | None, typer.Option("--processes", help="How many share the ports [1].", rich_help_panel=_BESIDE)
+]
+Users = Annotated[
+    str | None,
+    typer.Option("--users", metavar="FILE", help="Users with tokens and states, in TOML.", rich_help_panel=_BESIDE),
+]
+TlsCert = Annotated[
+    str | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain, PEM.", rich_help_panel=_BESIDE)
+]
+TlsKey = Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="Its key, PEM.", rich_help_panel=_BESIDE)]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Listen for other machines without tokens or TLS.", rich_help_panel=_BESIDE)
+]
+Origins = Annotated[
+    list[str] | None,
+    typer.Option("--origin", help="A web page that may read over HTTP; repeatable.", rich_help_panel=_BESIDE),
+]

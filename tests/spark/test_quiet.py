@@ -1,0 +1,58 @@
+"""What of the processes behind Spark reaches the terminal: everything a user said, and no trace of their going."""
+
+from __future__ import annotations
+
+import contextlib
+import textwrap
+
+from headrace.spark.quiet import quiet_lines
+
+
+def shown(text: str) -> list[str]:
+    return list(quiet_lines(textwrap.dedent(text).lstrip("\n").splitlines(keepends=True)))
+
+
+LOST = f"""
+Traceback (most recent call last):
+Traceback (most recent call last):
+  File "/venv/lib/site-packages/pyspark/util.py", line 822, in local_connect_and_auth
+    sock.connect(sock_path)
+FileNotFoundError: [Errno 2] No such file or directory
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+  File "{contextlib.__file__}", line 137, in __enter__
+    return next(self.gen)
+           ^^^^^^^^^^^^^^
+  File "/venv/lib/site-packages/pyspark/util.py", line 828, in local_connect_and_auth
+    raise PySparkRuntimeError(
+pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET] Can not open socket
+"""
+
+
+def test_processes_that_lose_each_other_at_the_end_of_a_run_say_nothing() -> None:
+    assert shown(LOST) == []
+    assert shown(LOST + "printed\n\nby a function\n") == ["printed\n", "\n", "by a function\n"]
+
+
+def test_a_trace_that_a_users_function_prints_is_shown_whatever_it_is_about() -> None:
+    text = """
+        Traceback (most recent call last):
+          File "/srv/ann/tweets.py", line 3, in on_event
+            open("nowhere")
+        FileNotFoundError: [Errno 2] No such file or directory: 'nowhere'
+        """
+    assert "".join(shown(text)) == textwrap.dedent(text).lstrip("\n")
+    of_spark = text.replace("FileNotFoundError", "ValueError").replace("/srv/ann", "/venv/pyspark")
+    assert len(shown(of_spark)) == 4
+
+
+def test_lines_of_spark_that_mean_nothing_to_a_user_are_left_out() -> None:
+    text = """
+        WARNING: Using incubator modules: jdk.incubator.vector
+        26/11/16 12:00:00 WARN NativeCodeLoader: Unable to load native-hadoop library
+        hello
+        """
+    assert shown(text) == ["hello\n"]
