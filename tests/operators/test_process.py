@@ -1,49 +1,19 @@
-"""A process function at work: events, timers, side outputs, counters, late rows, failures."""
+"""A process function at work: events, state, side outputs, counters, late rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace as hr
-from headrace.dataflow.functions import declarations
-from headrace.errors import EpochFailed, FunctionFailed, StoreError
-from headrace.model.ids import MAX_TIME, MIN_TIME
+from headrace.errors import EpochFailed
+from headrace.model.ids import MIN_TIME
 from headrace.model.rows import codec_of
-from headrace.operators import timers
 from headrace.operators.process import ProcessOperator
 from tests.operators.rig import Rig, Row, values
-
-
-class Tap(hr.Record):
-    user: str
-    n: int
-    at: hr.Timestamp
-
-
-class Total(hr.Record):
-    user: str
-    n: int
-
-
-def tap(user: str, n: int = 1, at: int = 0) -> Tap:
-    return Tap(user, n, hr.Timestamp(at))
-
-
-def rig(function: Any, out: Any = Total, **options: Any) -> Rig:
-    operator = ProcessOperator("step", function, declarations(type(function)), codec_of(out), key_type=str)
-    return Rig(operator, codec_of(Tap), lambda row: row.user, **options)
-
-
-class Sum(hr.Process[Tap, Total, str]):
-    total: hr.ValueState[int]
-
-    def on_event(self, event: Tap, ctx: hr.Context[str]) -> Iterator[Total]:
-        self.total.set(self.total.get(0) + event.n)
-        yield Total(ctx.key, self.total.get(0))
+from tests.operators.taps import Sum, Tap, Total, rig, tap
 
 
 def test_state_of_a_key_lives_on_in_the_next_epoch() -> None:
@@ -155,142 +125,6 @@ def hr_task() -> Any:
     return TaskInfo(0, 0, 0)
 
 
-# --- timers
-
-
-class Quiet(hr.Process[Tap, Total, str]):
-    """Says when a user was quiet for 10 µs; n < 0 takes the timer back."""
-
-    quiet: hr.Timer
-
-    def on_event(self, event: Tap, ctx: hr.Context[str]) -> None:
-        if event.n < 0:
-            self.quiet.clear()
-        else:
-            self.quiet.set(hr.Timestamp(int(event.at) + 10))
-
-    def on_timer(self, timer: hr.Timer, ctx: hr.Context[str]) -> Iterator[Total]:
-        assert timer is self.quiet
-        assert self.quiet.get() is None
-        yield Total(ctx.key, ctx.timestamp)  # type: ignore[arg-type]
-
-
-def test_a_timer_fires_in_the_epoch_whose_watermark_reaches_it() -> None:
-    r = rig(Quiet())
-    assert r.epoch([tap("a", at=5)], watermark=14) == []
-    assert r.epoch(watermark=15) == [Row(Total("a", 15), 15)]
-    assert r.report.fired == 1
-    assert r.epoch(watermark=99) == []
-
-
-def test_setting_a_timer_again_moves_it() -> None:
-    r = rig(Quiet())
-    r.epoch([tap("a", at=5)], watermark=6)
-    assert r.epoch([tap("a", at=9)], watermark=18) == []
-    assert r.epoch(watermark=19) == [Row(Total("a", 19), 19)]
-
-
-def test_a_timer_taken_back_does_not_fire() -> None:
-    r = rig(Quiet())
-    r.epoch([tap("a", at=5)], watermark=6)
-    r.epoch([tap("a", -1, at=7)], watermark=8)
-    assert r.epoch(watermark=99) == []
-
-
-def test_a_timer_for_a_time_that_has_passed_fires_with_the_epoch() -> None:
-    r = rig(Quiet())
-    r.epoch([], watermark=100)
-    assert r.epoch([tap("a", at=5)]) == [Row(Total("a", 15), 15)]
-
-
-@pytest.mark.parametrize("limit", [1, 1 << 40])
-def test_a_timer_for_a_time_that_has_passed_fires_even_if_it_was_spilled(limit: int) -> None:
-    r = rig(Quiet(), overlay_limit_bytes=limit)
-    r.epoch([], watermark=100)
-    assert len(r.epoch([tap("a", at=5)], [tap("b", at=6)])) == 2
-    assert r.epoch(watermark=200) == []
-
-
-def test_the_end_of_time_fires_everything() -> None:
-    r = rig(Quiet())
-    r.epoch([tap("a", at=5), tap("b", at=1 << 60)], watermark=6)
-    assert len(r.epoch(watermark=MAX_TIME, final=True)) == 2
-
-
-class Alarms(hr.Process[Tap, Total, str]):
-    """``n`` > 0 adds a timer for that time, < 0 takes it away; a timer at 10 sets one at 20 and one at 21."""
-
-    ends: hr.Timers
-    first: hr.Timer
-
-    def on_event(self, event: Tap, ctx: hr.Context[str]) -> None:
-        if event.n > 0:
-            self.ends.add(hr.Timestamp(event.n))
-        else:
-            self.ends.discard(hr.Timestamp(-event.n))
-        if self.first.get() is None:
-            self.first.set(hr.Timestamp(15))
-
-    def on_timer(self, timer: hr.Timer, ctx: hr.Context[str]) -> Iterator[Total]:
-        yield Total(timer.name, ctx.timestamp)  # type: ignore[arg-type]
-        if ctx.timestamp == 10:
-            self.ends.add(hr.Timestamp(20))
-            self.ends.add(hr.Timestamp(21))
-
-
-def test_timers_fire_in_the_order_of_their_times_once_each() -> None:
-    r = rig(Alarms())
-    assert r.epoch([tap("a", 30), tap("a", 11), tap("a", 30), tap("a", 12), tap("a", -12)], watermark=1) == []
-    assert values(r.epoch([tap("a", 9)], watermark=30)) == [
-        Total("ends", 9),
-        Total("ends", 11),
-        Total("first", 15),
-        Total("ends", 30),
-    ]
-
-
-def test_a_timer_set_while_timers_fire_fires_in_the_same_pass_if_due() -> None:
-    r = rig(Alarms())
-    r.epoch([tap("a", 10)], watermark=1)
-    assert values(r.epoch(watermark=20)) == [Total("ends", 10), Total("first", 15), Total("ends", 20)]
-    assert values(r.epoch(watermark=21)) == [Total("ends", 21)]
-
-
-def test_a_timer_that_sets_itself_for_ever_is_an_error_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timers, "MAX_REARMS", 50)
-
-    class Ever(Quiet):
-        def on_timer(self, timer: hr.Timer, ctx: hr.Context[str]) -> None:  # type: ignore[override]
-            self.quiet.set(ctx.timestamp + hr.seconds(1))
-
-    r = rig(Ever())
-    r.epoch([tap("a")], watermark=1)
-    with pytest.raises(FunctionFailed, match="set again 50 times") as caught:
-        r.epoch(watermark=MAX_TIME)
-    assert ".errors" not in caught.value.next_move, "they would not take it"
-    assert caught.value.failure.key == "a"
-
-
-class Nap(hr.Process[Tap, Total, str]):
-    wake: hr.WallTimer
-
-    def on_event(self, event: Tap, ctx: hr.Context[str]) -> None:
-        self.wake.set(hr.Timestamp(ctx.now + hr.Duration(event.n)))  # type: ignore[arg-type]
-
-    def on_timer(self, timer: hr.Timer, ctx: hr.Context[str]) -> Iterator[Total]:
-        yield Total(ctx.key, ctx.now)  # type: ignore[arg-type]
-
-
-def test_a_wall_timer_fires_without_rows_and_says_when_it_is_due() -> None:
-    r = rig(Nap())
-    r.epoch([tap("a", 50), tap("b", 70)], clock=100)
-    assert r.report.next_due_us == 150
-    assert values(r.epoch(clock=150)) == [Total("a", 150)]
-    assert r.report.next_due_us == 170
-    assert values(r.epoch(clock=500)) == [Total("b", 500)]
-    assert r.report.next_due_us is None
-
-
 # --- side outputs, counters
 
 
@@ -344,140 +178,7 @@ def test_late_rows_go_to_who_reads_them_instead() -> None:
     assert r.report.late == 1
 
 
-# --- failures
-
-
-class Fragile(hr.Process[Tap, Total, str]):
-    total: hr.ValueState[int]
-    seen: hr.MapState[int, int]
-    trail: hr.ListState[int] = hr.state(max_len=3)
-    quiet: hr.Timer
-    ends: hr.Timers
-    odd: hr.Side[Tap]
-
-    def on_event(self, event: Tap, ctx: hr.Context[str]) -> Iterator[Total]:
-        self.total.set(self.total.get(0) + event.n)
-        self.seen[event.n] = self.seen.get(event.n, 0) + 1
-        self.trail.append(event.n)
-        self.ends.add(hr.Timestamp(1000 + event.n))
-        self.odd.emit(event)
-        yield Total(f"{list(self.trail)} {sorted(self.seen.items())}", self.total.get(0))
-        if event.n == 13:
-            self.seen.clear()
-            self.trail.clear()
-            self.quiet.set(hr.Timestamp(5))
-            raise ValueError("thirteen")
-
-    def on_timer(self, timer: hr.Timer, ctx: hr.Context[str]) -> Iterator[Total]:
-        yield Total(timer.name, ctx.timestamp)  # type: ignore[arg-type]
-        if ctx.timestamp == 1001:
-            self.total.clear()
-            raise KeyError("timer")
-
-
-def test_a_failing_function_stops_the_task_and_tells_where() -> None:
-    r = rig(Fragile())
-    with pytest.raises(FunctionFailed) as caught:
-        r.epoch([tap("bob", 13, at=7)])
-    failure: Any = caught.value.failure
-    assert failure.step == "step"
-    assert failure.function == "Fragile.on_event"
-    assert failure.error == "ValueError: thirteen"
-    assert failure.file == __file__
-    assert 'raise ValueError("thirteen")' in Path(__file__).read_text().splitlines()[failure.line - 1]
-    assert failure.key == "bob"
-    assert '"bob"' in failure.row and "13" in failure.row
-    assert "headrace/operators" not in failure.trace
-    assert ".errors" in caught.value.next_move
-
-
-@pytest.mark.parametrize("limit", [1, 1 << 40])
-def test_where_errors_are_read_the_failing_call_is_undone_and_its_row_goes_there(limit: int) -> None:
-    r = rig(Fragile(), outlets=["errors", "side:odd"], overlay_limit_bytes=limit)
-    r.epoch([tap("a", 1, at=3), tap("a", 2, at=3), tap("a", 3, at=3)])
-    assert values(r.epoch([tap("a", 13, at=4), tap("a", 4, at=5)])) == [
-        Total("[2, 3, 4] [(1, 1), (2, 1), (3, 1), (4, 1)]", 10)
-    ]
-    assert values(r.out["side:odd"]) == [tap("a", 4, at=5)]
-    [failed] = r.out["errors"]
-    assert failed.at == 4
-    assert failed.value.step == "step" and failed.value.error == "ValueError: thirteen"
-    assert (failed.value.key, failed.value.timer) == ("a", "")
-    assert b'"n":13' in failed.value.row
-    assert r.epoch(watermark=999) == []  # The timer that the failing call set was undone too.
-
-
-def test_a_failing_timer_has_fired_but_changed_nothing() -> None:
-    r = rig(Fragile(), outlets=["errors"])
-    r.epoch([tap("a", 1)])
-    assert values(r.epoch(watermark=2000)) == []
-    [failed] = r.out["errors"]
-    assert (failed.value.error, failed.value.key, failed.value.timer) == ("KeyError: 'timer'", "a", "ends")
-    assert (failed.value.row, failed.at) == (b"", 1001)
-    assert values(r.epoch([tap("a", 5)], watermark=3000))[0].n == 6
-
-
-def test_returning_a_row_instead_of_yielding_it_is_explained() -> None:
-    class Slip(hr.Process[Tap, Total, str]):
-        def on_event(self, event: Tap, ctx: hr.Context[str]) -> Any:
-            return Total("a", 1)
-
-    with pytest.raises(FunctionFailed, match="yield the row"):
-        rig(Slip()).epoch([tap("a")])
-
-
-def test_a_value_that_does_not_fit_its_declaration_is_found_before_it_is_stored() -> None:
-    class Wrong(hr.Process[Tap, Total, str]):
-        total: hr.ValueState[int]
-
-        def on_event(self, event: Tap, ctx: hr.Context[str]) -> None:
-            self.total.set("many")  # type: ignore[arg-type]
-
-    with pytest.raises(FunctionFailed, match="'total' was given 'many'"):
-        rig(Wrong()).epoch([tap("a")])
-
-
-def test_stored_values_of_another_type_are_the_stores_error_not_the_functions() -> None:
-    class Text(hr.Process[Tap, Total, str]):
-        total: hr.ValueState[str]
-
-        def on_event(self, event: Tap, ctx: hr.Context[str]) -> None:
-            self.total.set(self.total.get("") + "x")
-
-    before = rig(Sum())
-    before.epoch([tap("a")])
-    after = rig(Text())
-    after.runs = before.runs
-    with pytest.raises(StoreError, match="does not fit"):
-        after.epoch([tap("a")])
-
-
-def test_open_and_close_run_around_everything_and_their_failures_are_told() -> None:
-    calls: list[str] = []
-
-    class Opens(Sum):
-        def open(self) -> None:
-            calls.append("open")
-
-        def close(self) -> None:
-            raise OSError("gone")
-
-    r = rig(Opens())
-    r.epoch([tap("a")])
-    r.epoch([tap("a")])
-    assert calls == ["open"]
-    with pytest.raises(FunctionFailed, match="gone") as caught:
-        r.operator.close()
-    assert ".errors" not in caught.value.next_move
-
-
-def test_a_state_cannot_be_used_outside_of_a_call() -> None:
-    class Early(Sum):
-        def open(self) -> None:
-            self.total.get()
-
-    with pytest.raises(FunctionFailed, match="on_event and on_timer only"):
-        rig(Early())
+# --- keys, objects, pieces
 
 
 @pytest.mark.parametrize(
@@ -502,20 +203,6 @@ def test_the_users_own_object_stays_as_it_is() -> None:
     assert vars(function) == {}
 
 
-def test_a_state_stored_as_another_kind_is_refused() -> None:
-    class Many(hr.Process[Tap, Total, str]):
-        total: hr.MapState[str, int]
-
-        def on_event(self, event: Tap, ctx: hr.Context[str]) -> None: ...
-
-    before = rig(Sum())
-    before.epoch([tap("a")])
-    after = rig(Many())
-    after.runs = before.runs
-    with pytest.raises(StoreError, match="another kind"):
-        after.epoch([tap("a")])
-
-
 def test_a_batch_is_handled_in_pieces_that_fit_into_memory() -> None:
     class Heavy(hr.Process[Tap, Total, str]):
         text: hr.ValueState[str]
@@ -530,30 +217,3 @@ def test_a_batch_is_handled_in_pieces_that_fit_into_memory() -> None:
     assert sorted(map(str, values(tight.epoch(rows)))) == wanted
     assert tight.spills > 1
     assert sorted(map(str, values(tight.epoch(rows)))) == sorted(map(str, values(roomy.epoch(rows))))
-
-
-class Word(hr.Record):
-    key: str
-
-
-@pytest.mark.parametrize("reads_errors", [False, True])
-def test_a_text_that_is_returned_is_not_taken_for_rows_of_letters(reads_errors: bool) -> None:
-    class Greet(hr.Process[Word, str, str]):
-        def on_event(self, event: Word, ctx: hr.Context[str]) -> Any:
-            return "hello"
-
-    app = hr.App("greeting")
-    events = app.read("events", hr.source.items([]), Word)
-    greetings = events.key_by(Word.key).process(Greet())
-    greetings.show()
-    if reads_errors:
-        greetings.errors.show()
-    with hr.testing.Harness(app) as h:
-        h.push(events, Word("a"))
-        if reads_errors:
-            h.epoch()
-            assert "'hello', which is neither None nor an iterable" in h.take(greetings.errors)[0].error
-            assert h.take(greetings) == []
-        else:
-            with pytest.raises(hr.HeadraceError, match="'hello', which is neither None nor an iterable"):
-                h.epoch()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from headrace.query.access import Access, Limits
+from headrace.query.follow import open_replica
 from headrace.query.http import HttpApp, HttpServer
 from headrace.query.resp.server import RespServer
 from headrace.query.service import Service
@@ -35,10 +36,15 @@ class Served:
         port: int = 0,
         http_port: int = 0,
         held_bytes: int | None = None,
+        cache: Path | None = None,
         **options: Any,
     ) -> None:
-        """``held_bytes``: so few does the system hold for a client of HTTP that does not read; else it is megabytes."""
+        """``held_bytes``: so few does the system hold for a client of HTTP that does not read; else it is megabytes.
+
+        ``cache``: the folder of a replica.
+        """
         self.path = path
+        self._cache = cache
         self._access = Access(users)
         self._limits = limits or Limits()
         self._tls = tls
@@ -64,7 +70,7 @@ class Served:
 
     async def _start(self) -> None:
         self.service = Service(
-            lambda: Store(self.path),
+            lambda: Store(self.path) if self._cache is None else open_replica(self.path, self._cache),
             where=str(self.path),
             access=self._access,
             limits=self._limits,

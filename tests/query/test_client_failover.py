@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,18 @@ def copy_of(tweets: Tweets, path: Path) -> Path:
     """The store as it is now; what comes later does not reach the copy."""
     shutil.copytree(tweets.path, path)
     return path
+
+
+@contextmanager
+def one_behind(tmp_path: Path) -> Iterator[tuple[Tweets, Served]]:
+    """A job of two epochs, and a server that never hears of the second."""
+    with Tweets(tmp_path / "store") as tweets:
+        tweets.push(("a", "12:01", 1))
+        old = copy_of(tweets, tmp_path / "old")
+        tweets.push(("a", "12:02", 1))
+        with Served(old) as behind:
+            behind.wait_for(0)
+            yield tweets, behind
 
 
 @both
@@ -70,22 +83,17 @@ def test_a_server_that_was_started_again_is_found_again(protocol: str, tmp_path:
 
 @both
 def test_a_replica_that_is_behind_is_not_believed(protocol: str, tmp_path: Path) -> None:
-    with Tweets(tmp_path / "store") as tweets:
-        tweets.push(("a", "12:01", 1))
-        old = copy_of(tweets, tmp_path / "old")
-        tweets.push(("a", "12:02", 1))
-        with Served(old) as behind:
-            behind.wait_for(0)
-            with Served(tweets.path) as ahead:
-                ahead.wait_for(1)
-                urls = [url_of(ahead, protocol), url_of(behind, protocol)]
-                client = hr.Client(urls, timeout="400ms")
-                view = client.state("watch.seen", int)
-                assert client.wait_for(1, timeout="60s") == 1
-            with pytest.raises(Unreachable):
-                view["a"]
-            assert hr.Client(urls).state("watch.seen", int)["a"] == 1
-            client.close()
+    with one_behind(tmp_path) as (tweets, behind):
+        with Served(tweets.path) as ahead:
+            ahead.wait_for(1)
+            urls = [url_of(ahead, protocol), url_of(behind, protocol)]
+            client = hr.Client(urls, timeout="400ms")
+            view = client.state("watch.seen", int)
+            assert client.wait_for(1, timeout="60s") == 1
+        with pytest.raises(Unreachable):
+            view["a"]
+        assert hr.Client(urls).state("watch.seen", int)["a"] == 1
+        client.close()
 
 
 @both
@@ -113,41 +121,31 @@ def test_a_client_waits_for_the_replica_that_catches_up(protocol: str, tmp_path:
 
 @both
 def test_a_watched_key_goes_on_with_a_server_that_is_not_behind(protocol: str, tmp_path: Path) -> None:
-    with Tweets(tmp_path / "store") as tweets:
-        tweets.push(("a", "12:01", 1))
-        old = copy_of(tweets, tmp_path / "old")
-        tweets.push(("a", "12:02", 1))
-        with Served(old) as behind, Served(tweets.path) as second:
-            behind.wait_for(0)
-            second.wait_for(1)
-            with Served(tweets.path) as first:
-                first.wait_for(1)
-                client = hr.Client([url_of(each, protocol) for each in (first, behind, second)], timeout="60s")
-                view = client.state("watch.seen", int)
-                watched = view.watch("a")
-                assert (next(watched), view.epoch) == (2, 1)
-            tweets.push(("a", "12:03", 1))
-            assert (next(watched), view.epoch) == (3, 2)
-            watched.close()  # type: ignore[attr-defined]
-            client.close()
+    with one_behind(tmp_path) as (tweets, behind), Served(tweets.path) as second:
+        second.wait_for(1)
+        with Served(tweets.path) as first:
+            first.wait_for(1)
+            client = hr.Client([url_of(each, protocol) for each in (first, behind, second)], timeout="60s")
+            view = client.state("watch.seen", int)
+            watched = view.watch("a")
+            assert (next(watched), view.epoch) == (2, 1)
+        tweets.push(("a", "12:03", 1))
+        assert (next(watched), view.epoch) == (3, 2)
+        watched.close()  # type: ignore[attr-defined]
+        client.close()
 
 
 @both
 def test_a_watched_key_never_goes_back_to_a_replica_that_is_behind(protocol: str, tmp_path: Path) -> None:
-    with Tweets(tmp_path / "store") as tweets:
-        tweets.push(("a", "12:01", 1))
-        old = copy_of(tweets, tmp_path / "old")
-        tweets.push(("a", "12:02", 1))
-        with Served(old) as behind:
-            behind.wait_for(0)
-            with Served(tweets.path) as ahead:
-                ahead.wait_for(1)
-                client = hr.Client([url_of(ahead, protocol), url_of(behind, protocol)], timeout="400ms")
-                watched = client.state("watch.seen", int).watch("a")
-                assert next(watched) == 2
-            with pytest.raises(Unreachable):
-                next(watched)
-            client.close()
+    with one_behind(tmp_path) as (tweets, behind):
+        with Served(tweets.path) as ahead:
+            ahead.wait_for(1)
+            client = hr.Client([url_of(ahead, protocol), url_of(behind, protocol)], timeout="400ms")
+            watched = client.state("watch.seen", int).watch("a")
+            assert next(watched) == 2
+        with pytest.raises(Unreachable):
+            next(watched)
+        client.close()
 
 
 @both
@@ -199,25 +197,20 @@ ANSWERS: dict[str, Callable[[hr.Client], object]] = {
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_answers_without_a_key_do_not_go_back_either(answer: str, protocol: str, tmp_path: Path) -> None:
     ask = ANSWERS[answer]
-    with Tweets(tmp_path / "store") as tweets:
-        tweets.push(("a", "12:01", 1))
-        old = copy_of(tweets, tmp_path / "old")
-        tweets.push(("a", "12:02", 1))
-        with Served(old) as behind:
-            behind.wait_for(0)
-            with Served(tweets.path) as ahead:
-                ahead.wait_for(1)
-                urls = [url_of(ahead, protocol), url_of(behind, protocol)]
-                taught, asking = hr.Client(urls, timeout="300ms"), hr.Client(urls, timeout="300ms")
-                ask(taught)
-                assert asking.epoch == 1
-            # What they were told is remembered, and what they are told is compared.
-            with pytest.raises(Unreachable):
-                taught.state("watch.seen")["a"]
-            with pytest.raises(Unreachable):
-                ask(asking)
-            taught.close()
-            asking.close()
+    with one_behind(tmp_path) as (tweets, behind):
+        with Served(tweets.path) as ahead:
+            ahead.wait_for(1)
+            urls = [url_of(ahead, protocol), url_of(behind, protocol)]
+            taught, asking = hr.Client(urls, timeout="300ms"), hr.Client(urls, timeout="300ms")
+            ask(taught)
+            assert asking.epoch == 1
+        # What they were told is remembered, and what they are told is compared.
+        with pytest.raises(Unreachable):
+            taught.state("watch.seen")["a"]
+        with pytest.raises(Unreachable):
+            ask(asking)
+        taught.close()
+        asking.close()
 
 
 @both
@@ -267,3 +260,44 @@ def test_a_server_that_breaks_off_or_talks_nonsense_is_passed_over(protocol: str
                 with hr.Client([bad, url_of(served, protocol)]) as client:
                     assert client.state("watch.seen", int)["a"] == 1
         thread.join(60)
+
+
+@both
+def test_a_client_goes_on_with_a_store_that_was_removed_and_made_anew(protocol: str, tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store", id="first")
+    for number in range(5):
+        made.epoch({"count": [values("value", [("a", number)])]})
+    old = shutil.copytree(made.path, tmp_path / "old")
+    with Served(made.path) as served, Served(old) as behind:
+        # Asked by hand first, so that both have looked.
+        assert {hr.Client(url_of(each, protocol)).epoch for each in (served, behind)} == {4}
+        client = hr.Client([url_of(served, protocol), url_of(behind, protocol)], timeout="60s")
+        view = client.state("count", int)
+        watched = view.watch("a")
+        assert (next(watched), view["a"], view.epoch) == (4, 4, 4)
+        shutil.rmtree(made.path)
+        anew = MadeStore(made.path, id="second")
+        anew.epoch({"count": [values("value", [("a", 7)])]})
+        assert (next(watched), view["a"], view.epoch, client.epoch) == (7, 7, 0, 0)
+        # A server that still has the store from before is one that is behind.
+        assert [view["a"] for _ in range(5)] == [7] * 5
+        watched.close()  # type: ignore[attr-defined]
+        client.close()
+
+
+@both
+def test_a_store_that_was_put_back_is_told_apart_from_one_that_nobody_serves(protocol: str, tmp_path: Path) -> None:
+    with Tweets(tmp_path / "store") as tweets:
+        tweets.push(("a", "12:01", 1))
+        earlier = copy_of(tweets, tmp_path / "earlier")
+        tweets.push(("a", "12:02", 1))
+        ports = {"port": free_port(), "http_port": free_port()}
+        with Served(tweets.path, **ports) as served:
+            client = hr.Client(url_of(served, protocol), timeout="400ms")
+            assert client.wait_for(1, timeout="60s") == 1
+        with Served(earlier, **ports) as served:
+            served.wait_for(0)
+            with pytest.raises(Unreachable, match="no server has come as far") as caught:
+                client.state("watch.seen", int)["a"]
+            assert "make a new hr.Client" in caught.value.next_move
+        client.close()

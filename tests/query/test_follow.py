@@ -191,8 +191,8 @@ def test_a_replica_fetches_files_and_reads_them_when_the_store_is_gone(made: Mad
     shutil.rmtree(made.path)
     assert [read(snapshot, "count.views", key) for key in ("a", "k0", "k2", "none")] == [2, 0, 2, None]
     assert list(cache.rglob("*.run"))
-    with pytest.raises(StoreError):
-        Follower(open_replica(made.path, cache))
+    with pytest.raises(StoreError, match="there is no store"):
+        open_replica(made.path, tmp_path / "another")
 
 
 def test_a_replica_is_swapped_in_only_when_every_file_is_here(made: MadeStore, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -11,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from headrace.query.access import ANYBODY
+from headrace.query.follow import Follower
 from headrace.query.http import events
+from headrace.query.store import Store
 from tests.query.served import Served
 from tests.query.tweets import Tweets, fetch
 
@@ -157,3 +161,28 @@ def test_listeners_that_leave_are_forgotten(tweets: Tweets, served: Served) -> N
         listener.epoch()
         assert served.app.jobs.watches == 1
     served.until(lambda: served.app.jobs.watches == 0)
+
+
+def test_others_have_their_turn_while_many_keys_are_compared(tweets: Tweets) -> None:
+    snapshot = Follower(Store(tweets.path)).look()
+    assert snapshot is not None
+    watched = [("watch.seen", f"k{number}") for number in range(20 * events.KEYS_AT_ONCE)]
+    watch: Any = events.KeyWatch(None, None, ANYBODY, "", "json", watched)  # type: ignore[arg-type]
+
+    async def compare() -> tuple[int, int]:
+        done, turns = asyncio.Event(), 0
+
+        async def look() -> None:
+            nonlocal turns
+            while not done.is_set():
+                await asyncio.sleep(0)
+                turns += 1
+
+        looking = asyncio.ensure_future(look())
+        told = [part async for part in watch._compare(snapshot, everything=False)]
+        done.set()
+        await looking
+        return len(told), turns
+
+    told, turns = asyncio.run(compare())
+    assert told == 0 and turns >= 20

@@ -1,4 +1,4 @@
-"""Values that can be changed in place: what counts is what was set, wherever epochs end; and what does not fit."""
+"""Values that can be changed in place: copies go in and out of a state, wherever epochs end and whatever fails."""
 
 from __future__ import annotations
 
@@ -14,29 +14,9 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.errors import BadRow, FunctionFailed
 from headrace.state.annotations import declared_codec
 from headrace.testing import Harness
-
-
-class Event(hr.Record):
-    key: str
-    n: int = 0
-    at: hr.Timestamp = hr.Timestamp(0)
-
-
-class Out(hr.Record):
-    key: str
-    trail: list[int]
-
-
-class Box(hr.Record):
-    a: int
-    b: int = 0
-
-
-class Bag(hr.Record):
-    things: list[int]
+from tests.state.kept_values import Bag, Box, Event, Out, harness
 
 
 class Tree(hr.Record):
@@ -67,12 +47,12 @@ class Colour(Enum):
     RED = "red"
 
 
-class Appending(hr.Aggregator[int, list[int], list[int]]):
+class Appending(hr.Aggregator[Event, list[int], list[int]]):
     def zero(self) -> list[int]:
         return []
 
-    def add(self, acc: list[int], x: int) -> list[int]:
-        acc.append(x)
+    def add(self, acc: list[int], x: Event) -> list[int]:
+        acc += [x.n]
         return acc
 
     def merge(self, a: list[int], b: list[int]) -> list[int]:
@@ -132,21 +112,11 @@ class Reduced(hr.Process[Event, Out, str]):
 
 
 class Aggregated(hr.Process[Event, Out, str]):
-    kept: hr.AggregatingState[int, list[int]] = hr.state(aggregator=Appending())
+    kept: hr.AggregatingState[Event, list[int]] = hr.state(aggregator=Appending())
 
     def on_event(self, event: Event, ctx: hr.Context[str]) -> Iterator[Out]:
-        self.kept.add(event.n)
+        self.kept.add(event)
         yield Out(ctx.key, self.kept.get() or [])
-
-
-def harness(function: Any, *, errors: bool = False) -> tuple[Harness, Any, Any]:
-    app = hr.App("copies")
-    events = app.read("events", hr.source.items([]), Event, time=Event.at)
-    step = events.key_by(Event.key).process(function).named("step")
-    step.show()
-    if errors:
-        step.errors.show()
-    return Harness(app, parallelism=1), events, step
 
 
 def trails(function: Any, epochs: Sequence[int]) -> tuple[list[list[int]], Any]:
@@ -201,7 +171,7 @@ def test_a_change_in_place_counts_only_if_it_is_set(epochs: tuple[int, ...]) -> 
 class Failing(hr.Process[Event, Out, str]):
     value: hr.ValueState[list[int]]
     map: hr.MapState[str, list[int]]
-    total: hr.AggregatingState[int, list[int]] = hr.state(aggregator=Appending())
+    total: hr.AggregatingState[Event, list[int]] = hr.state(aggregator=Appending())
 
     def on_event(self, event: Event, ctx: hr.Context[str]) -> Iterator[Out]:
         trail = self.value.get([])
@@ -210,7 +180,7 @@ class Failing(hr.Process[Event, Out, str]):
         entry = self.map.get("x", [])
         entry.append(event.n)
         self.map["x"] = entry
-        self.total.add(event.n)
+        self.total.add(event)
         if event.n == 13:
             raise ValueError("thirteen")
         yield Out(ctx.key, trail)
@@ -248,129 +218,12 @@ def test_an_annotation_says_what_can_be_changed_in_place(annotation: Any, change
     assert (codec.changeable, codec.each) == (changeable, each)
 
 
-# --- what does not fit
-
-
-def refused(function: Any, *rows: Event) -> FunctionFailed:
-    """The error of an epoch that must not be published, and that leaves nothing behind."""
-    h, events, _ = harness(function)
-    with h:
-        h.push(events, Event("fine", 0), *rows)
-        with pytest.raises(FunctionFailed) as caught:
-            h.epoch()
-        assert h.published == -1
-        return caught.value
-
-
-class Sets(hr.Process[Event, Out, str]):
-    number: hr.ValueState[int]
-    text: hr.ValueState[str]
-    box: hr.ValueState[Box]
-    boxes: hr.ListState[Box]
-    by_name: hr.MapState[str, tuple[int, int]]
-    bags: hr.ValueState[Bag]
-    wall: hr.WallTimer
-    ends: hr.Timers
-
-    def __init__(self, name: str, bad: Any) -> None:
-        self.name = name
-        self.bad = bad
-
-    def on_event(self, event: Event, ctx: hr.Context[str]) -> None:
-        given: Any = self.bad if event.n else GOOD[self.name]
-        handle = getattr(self, self.name)
-        if self.name == "boxes":
-            handle.append(given)
-        elif self.name == "by_name":
-            handle.update(given)
-        elif self.name == "ends":
-            handle.add(given)
-        else:
-            handle.set(given)
-
-    def on_timer(self, timer: Any, ctx: hr.Context[str]) -> None:
-        pass
-
-
-GOOD: dict[str, Any] = {
-    "number": 1,
-    "text": "a",
-    "box": Box(1),
-    "boxes": Box(1),
-    "by_name": {"a": (1, 2)},
-    "bags": Bag([1]),
-    "wall": 5,
-    "ends": 5,
-}
-
-
-class Unshowable:
-    def __repr__(self) -> str:
-        raise RuntimeError
-
-
-LOOP: list[Any] = []
-LOOP.append(LOOP)
-
-
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [
-        ("number", 2**70),
-        ("number", 1.5),
-        ("number", object()),
-        ("number", Unshowable()),
-        ("text", "a\ud800"),
-        ("box", Box(1.5)),  # type: ignore[arg-type]
-        ("box", Box(2**70)),
-        ("boxes", Box("a")),  # type: ignore[arg-type]
-        ("by_name", {"a": (1, "b")}),
-        ("by_name", {"a\ud800": (1, 2)}),
-        ("bags", Bag([1.5])),  # type: ignore[list-item]
-        ("bags", Bag(LOOP)),
-        ("wall", 2**63),
-        ("ends", -(2**63) - 1),
-    ],
-)
-def test_what_does_not_fit_stops_the_epoch_and_says_where(name: str, bad: Any) -> None:
-    error = refused(Sets(name, bad), Event("odd", 1), Event("other", 0))
-    assert error.where.startswith("step step")
-    assert "key odd" in error.found
-    assert name in str(error) or "timer" in str(error)
-    assert error.failure is not None and error.failure.key == "odd"
-
-
-def test_a_misfit_that_can_be_changed_in_place_goes_to_the_errors_of_the_step() -> None:
-    h, events, step = harness(Sets("bags", Bag([1.5])), errors=True)  # type: ignore[list-item]
-    with h:
-        h.push(events, Event("a", 0), Event("a", 1), Event("b", 0))
-        h.epoch()
-        (failed,) = h.take(step.errors)
-        assert failed.key == "a" and "'bags' was given" in failed.error
-        assert h.state(step, Sets.bags, "a") == Bag([1])
-
-
 # --- steps that keep values for functions without declaring a state
 
 
 class Numbers(hr.Record):
     key: str
     ns: list[int]
-
-
-class Trail(hr.Aggregator[Event, list[int], list[int]]):
-    def zero(self) -> list[int]:
-        return []
-
-    def add(self, acc: list[int], x: Event) -> list[int]:
-        acc.append(x.n)
-        return acc
-
-    def merge(self, a: list[int], b: list[int]) -> list[int]:
-        return a + b
-
-    def result(self, acc: list[int]) -> list[int]:
-        return acc
 
 
 def joined(a: Numbers, b: Numbers) -> Numbers:
@@ -383,7 +236,7 @@ def test_rolling_results_stay_as_they_were_given_out(epochs: tuple[int, ...]) ->
     app = hr.App("rolling")
     events = app.read("events", hr.source.items([]), Event)
     lists = app.read("lists", hr.source.items([]), Numbers)
-    trails = events.key_by(Event.key).aggregate(Out, trail=Trail(), fire=hr.per_row()).named("trails")
+    trails = events.key_by(Event.key).aggregate(Out, trail=Appending(), fire=hr.per_row()).named("trails")
     reduced = lists.key_by(Numbers.key).reduce(joined).named("reduced")
     trails.show()
     reduced.show()
@@ -396,63 +249,6 @@ def test_rolling_results_stay_as_they_were_given_out(epochs: tuple[int, ...]) ->
             numbers = numbers[count:]
         assert [row.trail for row in h.take(trails)] == [[1], [1, 2], [1, 2, 3]]
         assert [row.ns for row in h.take(reduced)] == [[1], [1, 2], [1, 2, 3]]
-
-
-class Halving(hr.Aggregator[Event, int, int]):
-    """Makes a number with a fraction of some rows, which its type does not allow."""
-
-    def zero(self) -> int:
-        return 0
-
-    def add(self, acc: int, x: Event) -> int:
-        return acc + x.n / 2 if x.n % 2 else acc + 1  # type: ignore[return-value]
-
-    def merge(self, a: int, b: int) -> int:
-        return a + b
-
-    def result(self, acc: int) -> int:
-        return 1
-
-
-class Halved(hr.Record):
-    key: str
-    n: int
-
-
-def half(a: Event, b: Event) -> Event:
-    return Event(a.key, a.n + (0.5 if b.n % 2 else 1))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda keyed: keyed.aggregate(Halved, n=Halving()),
-        lambda keyed: keyed.window(hr.tumbling("1h")).aggregate(Halved, n=Halving()),
-        lambda keyed: keyed.window(hr.tumbling("1h")).reduce(half),
-    ],
-)
-def test_what_other_functions_make_must_fit_too(made: Any) -> None:
-    app = hr.App("halves")
-    events = app.read("events", hr.source.items([]), Event, time=Event.at)
-    step = made(events.key_by(Event.key)).named("step")
-    step.show()
-    with Harness(app, parallelism=1) as h:
-        h.push(events, *(Event(key, n) for key, n in (("fine", 2), ("fine", 2), ("odd", 1), ("odd", 1))))
-        with pytest.raises(FunctionFailed, match="which its type cannot hold") as caught:
-            h.epoch()
-        assert h.published == -1
-        assert caught.value.where == "step step" and caught.value.found == "key odd"
-
-
-def test_what_is_given_out_must_fit_too() -> None:
-    app = hr.App("halves")
-    events = app.read("events", hr.source.items([]), Event, time=Event.at)
-    events.key_by(Event.key).reduce(half, fire=hr.per_epoch()).named("step").show()
-    with Harness(app, parallelism=1) as h:
-        h.push(events, Event("odd", 1), Event("odd", 1))
-        with pytest.raises(BadRow, match="step step: a row does not fit Event"):
-            h.epoch()
-        assert h.published == -1
 
 
 class Rule(hr.Record):
@@ -495,21 +291,3 @@ def test_broadcast_values_are_copied_and_checked_where_they_are_put(epochs: tupl
         h.push(events, Event("x"))
         h.epoch()
         assert [row.trail for row in h.take(step)] == [[1, 2]]
-
-
-class Never(hr.Trigger):
-    def on_row(self, row: Event, ctx: hr.TriggerContext) -> hr.TriggerResult:
-        ctx.set_timer(hr.Timestamp(2**63))
-        return hr.TriggerResult.CONTINUE
-
-
-def test_a_trigger_cannot_set_a_timer_beyond_time() -> None:
-    app = hr.App("never")
-    events = app.read("events", hr.source.items([]), Event, time=Event.at)
-    step = events.key_by(Event.key).window(hr.tumbling("1h"), fire=Never()).aggregate(n=hr.count()).named("step")
-    step.show()
-    with Harness(app, parallelism=1) as h:
-        h.push(events, Event("a"))
-        with pytest.raises(FunctionFailed, match="is no time for a timer") as caught:
-            h.epoch()
-        assert caught.value.failure.file == __file__

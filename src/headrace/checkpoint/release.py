@@ -8,7 +8,8 @@ That an epoch is released is known from Spark's commits, which lie in a local st
 note says it, written beside the next epoch; where the note is late, an epoch is released once more, as after a crash. A
 run that ends leaves the note in every store, because Spark may be stopped before its last commit.
 
-What no sink of the program can let out is refused, and not dropped: the program of then meant it to go somewhere.
+What no sink of the program can let out is refused, and not dropped: the program of then meant it to go somewhere. Rows
+whose file was damaged since they were staged are not let out either.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from headrace.model.report import COUNTED, TAP, StagedPart
 from headrace.sinks.contract import Sink
 from headrace.state import layout
 from headrace.state.manifest import Manifest
+from headrace.state.staged_parts import open_part
 from headrace.state.store import Store
 
 log = logging.getLogger("headrace.release")
@@ -50,12 +52,34 @@ class ReleaseContext:
         self.job = job
         self._store = store
         self._session = session
+        self._unchecked = [part for part in manifest.outputs.get(output, ()) if part.file]
+        """Files that nobody has compared with what was staged; a release that is tried again does not ask again."""
 
     def read(self, part: StagedPart) -> pa.Buffer:
+        self._check()
         return self._store.open_buffer(part.file, part.crc) if part.file else pa.py_buffer(part.inline)
 
     def local_path(self, part: StagedPart) -> Path | None:
-        return self._store.local_path(part.file) if part.file else None
+        if not part.file:
+            return None
+        # Whoever takes the file as it is does not look at its bytes.
+        self._check()
+        return self._store.local_path(part.file)
+
+    def _check(self) -> None:
+        """Looks at all files before the first is let out: what a sink has taken already cannot be called back."""
+        while self._unchecked:
+            # A remote store compares each file when it fetches it.
+            if self._store.local_path(self._unchecked[-1].file) is not None:
+                open_part(self._store, self._unchecked[-1], otherwise=self._otherwise)
+            self._unchecked.pop()
+
+    @property
+    def _otherwise(self) -> str:
+        return (
+            "; the rows are released then. Without one, leave out what this epoch has for the output: "
+            f'write(hr.sink.discard(), name="{self.output}") for one start'
+        )
 
     def spark(self) -> Any:
         if self._session is None:

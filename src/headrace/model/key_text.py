@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import typing
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -38,6 +39,9 @@ def _to_json(value: Any, annotation: Any) -> Any:
         return _time_text(decode_key(encode_key(value)))
     if isinstance(value, (date, UUID, Decimal)):
         return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no word for these, and browsers refuse what Python would write.
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return _time_text(value) if isinstance(value, int) and _is_timestamp(annotation) else value
 
 

@@ -86,6 +86,12 @@ class TableColumn:
     column: Column
 
     @property
+    def bare(self) -> Any:
+        """The annotation of a value, or of an item where it is an array, without None."""
+        bare, _ = split_optional(self.annotation)
+        return _item_annotation(bare) if self.array else bare
+
+    @property
     def ddl(self) -> str:
         return DDL[self.kind] + ("[]" if self.array else "")
 

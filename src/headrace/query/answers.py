@@ -77,6 +77,11 @@ class Table:
         return self.key_of(text.encode("utf-8", "surrogatepass"))
 
     @property
+    def key_type(self) -> Any:
+        """The type of the keys, as an annotation would say it: what `key_of` reads."""
+        return self._key_type
+
+    @property
     def by_text(self) -> bool:
         """Whether keys are text, which is written in one way only."""
         return self._key_type is str
@@ -138,6 +143,10 @@ class Table:
     def expires_us(self, key: bytes) -> int | None:
         """When the value of a key ends; None where it does not, or is not there."""
         return None
+
+    def changes_us(self, key: bytes) -> int | None:
+        """When the value of a key will change though nobody writes it, or should be looked at again; None: never."""
+        return self.expires_us(key)
 
     @property
     def now_us(self) -> int | None:

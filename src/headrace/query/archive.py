@@ -26,6 +26,7 @@ from headrace.model.keys import NULL_KEY, encode_columns, hash_key
 from headrace.model.window import Window
 from headrace.query.archive_folder import ArchiveFolder, File, Opened, folder_of
 from headrace.state import layout
+from headrace.state.staged_parts import open_part
 
 if TYPE_CHECKING:
     from headrace.model.report import StagedPart
@@ -129,7 +130,7 @@ class ArchivedWindows:
                         self._released = True
 
     def _open(self, part: StagedPart) -> Opened:
-        data = self._store.open_buffer(part.file, part.crc) if part.file else pa.py_buffer(part.inline)
+        data = open_part(self._store, part)
         return Opened(pa.BufferReader(data), len(part.inline))
 
     def _files(self, bucket: str) -> list[File]:

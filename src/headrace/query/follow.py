@@ -3,7 +3,7 @@
 A `Follower` looks for the next manifest by name, which costs one question to the file system, and gives a `Snapshot` of
 each epoch it meets. Nothing here writes, and nothing needs the job to run: while it restarts, recovers or rescales, the
 last snapshot simply grows older. A replica is the same over a store whose files have to be fetched: a snapshot of an
-epoch is there when all its files are.
+epoch is there when all its files are. It remembers the newest one, and begins with it where the store is not there.
 
 Invariants
 - `Follower.snapshot` is replaced whole, and only by one that could be opened to the last file.
@@ -13,6 +13,7 @@ Invariants
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -20,9 +21,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headrace.errors import MissingFile, StoreError
+from headrace.errors import HeadraceError, MissingFile, StoreError
+from headrace.query.remembering import Memory
 from headrace.query.snapshot import Snapshot
-from headrace.query.store import Record, Store, no_store
+from headrace.query.store import Record, Store, bare_id, no_store
 from headrace.state import layout
 from headrace.state.manifest import JobState, list_epochs, read_manifest, read_state
 from headrace.state.store import LocalStore
@@ -30,12 +32,16 @@ from headrace.state.store import LocalStore
 if TYPE_CHECKING:
     from headrace.state.store import Store as Files
 
-__all__ = ["Follower", "Snapshot", "open_replica"]
+log = logging.getLogger("headrace.serving")
+
+__all__ = ["Follower", "Replica", "Snapshot", "open_replica"]
 
 ATTEMPTS: Final = 8
 """How often opening begins again when a sweep was faster."""
 RECORD_EVERY_S: Final = 1.0
 """How often to look whether the store was started over or made anew; asking by name costs far less."""
+REMEMBER_EVERY_S: Final = 1.0
+"""How often a replica notes what it answers from; where it is ended properly it does so once more."""
 NEVER: Final = float("-inf")
 _FETCHERS: Final = 8
 
@@ -51,6 +57,12 @@ class _Known(NamedTuple):
     store_id: str
     anew: bool = False
     """Whether it does not continue what was known before in this place."""
+
+
+class Replica(Store):
+    """A store of which the newest epoch is remembered on this machine, beside its fetched files."""
+
+    memory: Memory
 
 
 class Follower:
@@ -72,6 +84,12 @@ class Follower:
         self.newest_epoch = -1
         """The newest epoch seen published, whether its files are here yet or not."""
         self._record_seen = NEVER
+        self._memory = store.memory if isinstance(store, Replica) else None
+        self._remembered: _Known | None = None
+        """What was remembered last …"""
+        self._remembered_s = NEVER
+        """… and when."""
+        self._recalled = False
 
     @property
     def lag_epochs(self) -> int:
@@ -79,16 +97,54 @@ class Follower:
         return 0 if self.snapshot is None else max(0, self.newest_epoch - self.snapshot.epoch)
 
     def look(self) -> Snapshot | None:
-        """The newest snapshot, opened if there is a newer one than before; None while nothing is published."""
+        """The newest snapshot, opened if there is a newer one than before; None while nothing is published.
+
+        Where the store cannot be read that is raised each time; `snapshot` may be there all the same.
+        """
+        try:
+            snapshot = self._look()
+        except (HeadraceError, OSError):
+            if self.snapshot is None:
+                self._recall()
+            raise
+        if self._clock() - self._remembered_s >= REMEMBER_EVERY_S:
+            self.remember()
+        return snapshot
+
+    def remember(self) -> None:
+        """Notes the snapshot, where it is one of a replica, for a start without its store."""
+        known = self._known
+        if self._memory is None or known is None or known is self._remembered:
+            return
+        self._memory.write(known.app, known.store_id, known.state)
+        self._remembered, self._remembered_s = known, self._clock()
+
+    def _recall(self) -> None:
+        """Begins with what was remembered, if all its files are still here. Tried once: files do not come back."""
+        found = None if self._memory is None or self._recalled else self._memory.read()
+        self._recalled = True
+        if found is None:
+            return
+        known = _Known(found.state, found.app, found.store_id)
+        try:
+            self.snapshot = self._open(known)
+        except (HeadraceError, OSError) as error:
+            log.warning("epoch %d, which was answered from before, is not wholly here: %s", known.state.epoch, error)
+            return
+        self._known = self._remembered = known
+        self.newest_epoch = known.state.epoch
+
+    def _look(self) -> Snapshot | None:
+        missing: MissingFile | None = None
         for _ in range(ATTEMPTS):
-            found = self._next()
-            if found is None:
-                return self.snapshot
             try:
+                found = self._next()
+                if found is None:
+                    return self.snapshot
                 snapshot = self._open(found)
-            except MissingFile:
+            except MissingFile as error:
                 # A sweep was faster than this reader: there is a newer epoch by now.
-                self._swept = True
+                self._swept, missing = True, error
                 continue
             except Exception:
                 # The next look has to find it again, however it was found.
@@ -97,14 +153,18 @@ class Follower:
             self.snapshot, self._known, self._swept = snapshot, found, False
             return snapshot
         raise StoreError(
-            "files vanish faster than they can be opened",
+            "files are missing, or vanish faster than they can be opened",
             where=self._store.url,
-            next_move="run the job with a larger `retain`, or give the replica a faster way to the store",
+            expected="every file of the newest epoch",
+            found="" if missing is None else missing.what,
+            next_move="where the job sweeps too fast, run it with a larger `retain`, or give the replica a faster way "
+            "to the store; where files were lost, restore them from a copy of the store",
         )
 
     def _open(self, found: _Known) -> Snapshot:
         self._fetch(found.state)
-        snapshot = Snapshot(self._files, found.app, found.state, self.snapshot, anew=found.anew)
+        name = bare_id(found.store_id)
+        snapshot = Snapshot(self._files, found.app, found.state, self.snapshot, anew=found.anew, store_id=name)
         if self._on_new is not None:
             self._on_new(self.snapshot, snapshot)
         return snapshot
@@ -155,10 +215,7 @@ class Follower:
         if not epochs:
             return None
         self.newest_epoch = epochs[-1]
-        try:
-            state = read_state(self._files, record.timeline, epochs[-1])
-        except MissingFile:
-            return None
+        state = read_state(self._files, record.timeline, epochs[-1])
         known = self._known
         if known is None:
             return _Known(state, record.app, record.query)
@@ -184,7 +241,10 @@ class Follower:
 
 
 def open_replica(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str]) -> Store:
-    """A store whose files are fetched into a folder of one's own before they are read, wherever it lies."""
+    """A store whose files are fetched into a folder of one's own before they are read, wherever it lies.
+
+    StoreError where there is none, and none was followed from that folder before.
+    """
     from headrace.state.remote import RemoteStore
 
     text = os.fspath(path)
@@ -195,6 +255,9 @@ def open_replica(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str]
 
         root = Path(text.removeprefix("file://")).absolute()
         files = RemoteStore(root.as_uri(), cache_dir=Path(cache_dir), fs=LocalFileSystem(), root=str(root))
-    if not files.exists(layout.STORE_RECORD):
+    memory = Memory(Path(cache_dir), files.url)
+    if memory.read() is None and not files.exists(layout.STORE_RECORD):
         raise no_store(text)
-    return Store.over(files)
+    made = Replica.over(files)
+    made.memory = memory
+    return made

@@ -154,13 +154,14 @@ class Service:
         follower, snapshot = self._follower, self.snapshot
         return 0 if follower is None or snapshot is None else max(0, follower.newest_epoch - snapshot.epoch)
 
-    def age_ms(self) -> int:
+    def age_ms(self, snapshot: Snapshot | None = None) -> int:
         """How long ago the clock of the epoch stood that answers are of; −1 before the first."""
-        return -1 if self.snapshot is None else max(0, round(self.clock() * 1e3 - self.snapshot.published_us / 1e3))
+        snapshot = snapshot or self.snapshot
+        return -1 if snapshot is None else max(0, round(self.clock() * 1e3 - snapshot.published_us / 1e3))
 
-    def facts(self) -> dict[str, Any]:
-        """What an answer means: epoch, age, watermarks, lag."""
-        snapshot = self.snapshot
+    def facts(self, snapshot: Snapshot | None = None) -> dict[str, Any]:
+        """What an answer means: epoch, age, watermarks, lag. ``snapshot``: for those who may not be at the newest."""
+        snapshot = snapshot or self.snapshot
         if snapshot is None:
             return {"epoch": -1, "store": self.where, "trouble": self.trouble}
         steps = sorted(snapshot.state.manifest.time.steps)
@@ -169,8 +170,9 @@ class Service:
             "app": snapshot.app,
             "epoch": snapshot.epoch,
             "timeline": snapshot.timeline,
+            "store_id": snapshot.store_id,
             "published": format_time(snapshot.published_us),
-            "age_ms": self.age_ms(),
+            "age_ms": self.age_ms(snapshot),
             "lag_epochs": self.lag_epochs,
             "final": snapshot.final,
             "watermarks": {step: format_time(time) for step, time in watermarks.items() if time is not None},
@@ -197,6 +199,8 @@ class Service:
                 self._tell("an error of our own; the log has it")
             if not self._looked.is_set():
                 loop.call_soon_threadsafe(self._looked.set)
+        if self._follower is not None:
+            self._follower.remember()
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._follower is None:

@@ -41,16 +41,26 @@ class Snapshot:
     """One published epoch of a job, opened for reading."""
 
     def __init__(
-        self, files: Files, app: str, state: JobState, before: Snapshot | None = None, *, anew: bool = False
+        self,
+        files: Files,
+        app: str,
+        state: JobState,
+        before: Snapshot | None = None,
+        *,
+        anew: bool = False,
+        store_id: str = "",
     ) -> None:
         """``before``: an older snapshot, whose open runs are taken over where a step has not changed.
 
         ``anew``: another store is in the place of that one's, so nothing is, and whatever it counts is newer.
+        ``store_id``: of the store; as before where it is not given.
         """
         self.app = app
         self.state = state
         self.epoch = state.epoch
         self.timeline = state.manifest.timeline
+        self.store_id: str = store_id or ("" if before is None else before.store_id)
+        """Tells the store from others that were, or will be, in its place."""
         self.line: tuple[int, int] = (0 if before is None else before.line[0] + anew, self.timeline)
         """The line of epochs it is of: grows when the store is started over, or made anew. Known in this process."""
         self.published_us = state.manifest.clock_us

@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple, Self, overload
 from urllib.parse import unquote, urlparse
 
 import msgspec
@@ -66,6 +66,18 @@ class Record(msgspec.Struct, frozen=True):
     """Holds an id of the store: tells it from others that are in its place before or after it."""
 
 
+def bare_id(query: str) -> str:
+    """The id in a record's ``query``, as answers tell it; empty where it holds none.
+
+    >>> bare_id('{"id":"5f3c"}')
+    '5f3c'
+    """
+    try:
+        return msgspec.json.decode(query, type=dict[str, str]).get("id", "")
+    except msgspec.MsgspecError:
+        return query
+
+
 class Store:
     """The checkpoint store of a job, stopped or running, opened for reading.
 
@@ -83,7 +95,7 @@ class Store:
         self._pinned: int | None = None
 
     @classmethod
-    def over(cls, files: Files) -> Store:
+    def over(cls, files: Files) -> Self:
         """A store by its files; for tools that opened them themselves."""
         made = object.__new__(cls)
         made._files = files
@@ -127,7 +139,9 @@ class Store:
                 where=self.url,
                 expected=f"one of {_ranges(known)}" if known else "a published epoch",
                 found=f"epoch {epoch}",
-                next_move="older epochs are swept; run with a larger `retain` to keep more of them",
+                next_move="older epochs are swept; run with a larger `retain` to keep more of them"
+                if known and epoch < known[-1]
+                else "the job has not come so far: ask for one that is published",
             )
         pinned = Store.over(self._files)
         pinned._pinned = epoch

@@ -21,6 +21,7 @@ from headrace.model.values import type_name
 from headrace.model.wire import ROW_TIME
 from headrace.runtime.marking import read_times
 from headrace.sinks.staged import ARROW, PartWriter, columns_of, encode_arrow
+from headrace.state.staged_parts import open_part
 
 if TYPE_CHECKING:
     from headrace.plan.physical import LoopPlan
@@ -51,7 +52,7 @@ class LoopWriter:
 def read_loop(store: Store, loop: LoopPlan, parts: Sequence[StagedPart]) -> Iterator[Rows]:
     """The rows of these parts, in order."""
     for part in parts:
-        data = store.open_buffer(part.file, part.crc) if part.file else pa.py_buffer(part.inline)
+        data = open_part(store, part)
         with pa.ipc.open_stream(data) as stream:
             for batch in stream:
                 yield _rows(loop, batch)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import BadRow, EnvironmentMissing, HeadraceError, ProgramError
 from headrace.model.jsonrows import JsonForm
@@ -209,7 +211,31 @@ _Decode = Callable[[pa.Array], pa.Array]
 
 def _decoder(column: TableColumn) -> _Decode:
     value = _value_decoder(column)
+    if column.kind != "json":
+        value = _known_words(column, value)
     return _list_decoder(column, value) if column.array else value
+
+
+def _known_words(column: TableColumn, decode: _Decode) -> _Decode:
+    """Refuses what is none of an Enum or a Literal: as a column it would pass for one, and fail far from here."""
+    bare = column.bare
+    is_enum = isinstance(bare, type) and issubclass(bare, Enum)
+    if not is_enum and get_origin(bare) is not Literal:
+        return decode
+    words = list(bare) if is_enum else [word for word in get_args(bare) if word is not None]
+    known = column.item.encode(words)
+
+    def checked(texts: pa.Array) -> pa.Array:
+        made = decode(texts)
+        odd = made.filter(pc.invert(pc.or_(pc.is_in(made, value_set=known), made.is_null()))).unique()
+        if len(odd):
+            if not is_enum:
+                raise ValueError(f"{odd[0].as_py()!r} is none of {', '.join(map(repr, words))}")
+            # An Enum may know more values than its members have: flags together, or what its `_missing_` takes.
+            column.item.decode(odd)
+        return made
+
+    return checked
 
 
 def _value_decoder(column: TableColumn) -> _Decode:

@@ -9,8 +9,20 @@ from headrace.model.window import Window
 from headrace.query.client.steps import Line, Server, Steps
 from headrace.query.shape import Kind
 
-Version = tuple[int, int]
-"""Timeline and epoch; later ones are greater."""
+
+class Version(NamedTuple):
+    """What an answer is of. Of one store later ones are greater."""
+
+    timeline: int
+    epoch: int
+    store: str = ""
+    """The id of the store; one that is made anew in the same place has another. Empty: the server does not tell."""
+
+    def is_before(self, other: Version) -> bool:
+        """Whether it is older than another of the same store."""
+        return (self.timeline, self.epoch) < (other.timeline, other.epoch)
+
+
 Ends = tuple[int | None, int | None]
 """A stretch of time in microseconds; None: without that end."""
 
@@ -26,7 +38,7 @@ class Told(NamedTuple):
 
     @property
     def epoch(self) -> int:
-        return self.version[1]
+        return self.version.epoch
 
 
 class Heard(NamedTuple):

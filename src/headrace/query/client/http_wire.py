@@ -236,13 +236,14 @@ class _Change(msgspec.Struct):
     value: bytes | None
     timeline: int
     epoch: int
+    store: str
     age_ms: int
     watermark: str | None
 
     @property
     def told(self) -> Told:
         mark = None if self.watermark is None else parse_time(self.watermark)
-        return Told((self.timeline, self.epoch), self.age_ms / 1000, mark)
+        return Told(Version(self.timeline, self.epoch, self.store), self.age_ms / 1000, mark)
 
 
 class _Got(msgspec.Struct):
@@ -260,10 +261,11 @@ class _Page(msgspec.Struct):
 
 
 def _wait(seen: Version, timeout_s: float) -> dict[str, str]:
-    timeline, epoch = seen
-    if epoch < 0:
+    if seen.epoch < 0:
         return {}
-    return {"wait_epoch": str(epoch), "timeline": str(timeline), "timeout": _seconds(timeout_s)}
+    of = {"wait_epoch": str(seen.epoch), "timeline": str(seen.timeline), "store": seen.store}
+    # Shorter than we wait ourselves: that it has not come so far says more than that nothing was heard.
+    return {**of, "timeout": _seconds(0.8 * timeout_s)}
 
 
 def _seconds(timeout_s: float) -> str:
@@ -273,7 +275,7 @@ def _seconds(timeout_s: float) -> str:
 def _told(headers: Mapping[str, str]) -> Told:
     mark = headers.get("headrace-watermark")
     return Told(
-        (int(headers["headrace-timeline"]), int(headers["headrace-epoch"])),
+        Version(int(headers["headrace-timeline"]), int(headers["headrace-epoch"]), headers["headrace-store"]),
         int(headers["headrace-age-ms"]) / 1000,
         None if mark is None else parse_time(mark),
     )

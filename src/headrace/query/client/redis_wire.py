@@ -115,7 +115,8 @@ class RedisWire:
     def _told_of(self, facts: dict[bytes, Any]) -> Told:
         if facts[b"epoch"] < 0:
             raise Lost(f"{self.server} waits for the first epoch: {facts[b'trouble'].decode()}")
-        return Told((facts[b"timeline"], facts[b"epoch"]), facts[b"age_ms"] / 1000)
+        version = Version(facts[b"timeline"], facts[b"epoch"], facts[b"store_id"].decode())
+        return Told(version, facts[b"age_ms"] / 1000)
 
     # --- watching
 
@@ -146,8 +147,8 @@ class RedisWire:
     # --- requests
 
     def _told(self, timeout_s: float, *words: bytes | str) -> Steps[tuple[Told, Any]]:
-        timeline, epoch, age_ms, mark, payload = yield from self._ask(timeout_s, *words)
-        return Told((timeline, epoch), age_ms / 1000, mark), payload
+        timeline, epoch, age_ms, mark, store, payload = yield from self._ask(timeout_s, *words)
+        return Told(Version(timeline, epoch, store.decode()), age_ms / 1000, mark), payload
 
     def _ask(self, timeout_s: float, *words: bytes | str) -> Steps[Any]:
         yield from self._send(timeout_s, *words)

@@ -18,6 +18,18 @@ def refusal(server: Server, status: int, parts: Mapping[str, Any]) -> HeadraceEr
     return _BY_STATUS.get(status, StoreError)(str(parts.get("what", "")), where=where, **told)
 
 
+def all_behind(servers: Sequence[Server], timeout_s: float, last: str) -> Unreachable:
+    """Servers answered, and what they said is older than what this client has read before."""
+    return Unreachable(
+        "no server has come as far as was asked for",
+        where=", ".join(map(str, servers)),
+        expected=f"within {timeout_s:g}s an answer that is not older than one before, and of what was waited for",
+        found=last,
+        next_move="look whether the job runs and the server follows its store (`headrace epochs STORE`); where the "
+        "store was put back to an earlier epoch on purpose, make a new hr.Client, which has seen nothing yet",
+    )
+
+
 def unreachable(servers: Sequence[Server], timeout_s: float, last: str) -> Unreachable:
     """Nobody answered in time."""
     return Unreachable(

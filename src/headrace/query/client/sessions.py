@@ -6,7 +6,8 @@ read, so asking again is always safe.
 
 Invariants
 - `Session.seen` only grows: whatever server answers, and on whatever connection, time does not go back. For that every
-  answer is learned before it is given to anybody.
+  answer is learned before it is given to anybody. A store that is made anew in the place of another counts from the
+  beginning; it is followed, and the one before is not gone back to.
 - A connection carries one request at a time, and is closed after anything but a whole answer.
 """
 
@@ -23,12 +24,12 @@ from typing_extensions import TypeVar
 
 from headrace.errors import HeadraceError, ProgramError
 from headrace.query.client.answers import Heard, Told, Version, Wire
-from headrace.query.client.refusals import unreachable
+from headrace.query.client.refusals import all_behind, unreachable
 from headrace.query.client.steps import Behind, Line, Lost, Open, Pause, Server, Silent, Steps
 
 T = TypeVar("T")
 
-NOTHING: Final[Version] = (0, -1)
+NOTHING: Final = Version(0, -1)
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 KEPT_LINES: Final = 16
@@ -54,6 +55,8 @@ class Session:
         self.timeout_s = timeout_s
         self.seen: Version = NOTHING
         """The newest version that an answer was of."""
+        self._replaced: set[str] = set()
+        """Ids of stores that had the place of the present one before."""
         self._heard: dict[str, Heard] = {}
         """State → its newest answer."""
         self._make_wire = make_wire
@@ -76,8 +79,14 @@ class Session:
         ``address``: the state it is about, if it is about one.
         """
         with self._lock:
-            if told.version < self.seen:
-                raise Behind(f"epoch {told.epoch} after {self.seen[1]}")
+            store, known = told.version.store, self.seen.store
+            if store in self._replaced:
+                raise Behind("an answer from a store that another has taken the place of")
+            if known not in ("", store):
+                self._replaced.add(known)
+                self._heard.clear()
+            elif told.version.is_before(self.seen):
+                raise Behind(f"an answer of epoch {told.epoch}, after one of epoch {self.seen.epoch}")
             self.seen = told.version
             if address:
                 self._heard[address] = Heard(told, self._clock())
@@ -91,7 +100,7 @@ class Session:
         """
         allowed_s = self.timeout_s if timeout_s is None else timeout_s
         deadline = self._clock() + allowed_s
-        pause_s, failures, last = FIRST_PAUSE_S, 0, ""
+        pause_s, failures, last, lost = FIRST_PAUSE_S, 0, "", False
         while True:
             wire = None if own else self._take()
             was_idle = wire is not None
@@ -100,16 +109,16 @@ class Session:
                     wire = yield from self.open(deadline)
                 # One that says nothing must leave time for the others.
                 answer = yield from request(wire, self._left(deadline) / (1 if len(self.servers) == 1 else 2))
-            except Lost as lost:
-                if not last or not isinstance(lost, Silent):
-                    # That the time was up says less than what went wrong before.
-                    last = str(lost)
+            except Lost as loss:
                 self._drop(wire)
                 if was_idle:
                     # The server closed it while nobody used it; that says nothing of the server itself.
                     continue
+                if not last or not isinstance(loss, Silent):
+                    # That the time was up says less than what went wrong before.
+                    last, lost = str(loss), True
             except Behind as behind:
-                last = str(behind)
+                last, lost = str(behind), False
                 self._give_back(wire)
             except HeadraceError:
                 # A whole answer, if not a good one.
@@ -126,7 +135,7 @@ class Session:
             self._preferred = (self._preferred + 1) % len(self.servers)
             left_s = deadline - self._clock()
             if left_s <= 0:
-                raise unreachable(self.servers, allowed_s, last)
+                raise (unreachable if lost else all_behind)(self.servers, allowed_s, last)
             if failures % len(self.servers) == 0:
                 yield Pause(min(left_s, pause_s * random.uniform(0.5, 1.0)))
                 pause_s = min(LONGEST_PAUSE_S, pause_s * 2)

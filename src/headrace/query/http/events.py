@@ -11,10 +11,14 @@ reset      epochs were missed that nobody keeps any more, or the job began anew:
 Only ``epoch`` (and a sign of life every few seconds) carries an id, so a client that loses the connection in the middle
 of an epoch gets all of that epoch again, and none is left out. A client that reads more slowly than epochs are
 published gets the newest value of what changed meanwhile; nothing is queued for it.
+
+A stream of keys that were named also tells when their values expire and their windows end. One of whole states does
+not: nobody writes that down, so it would have to be looked for among all keys.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
@@ -136,17 +140,20 @@ class KeyWatch(Watch):
 
     async def _begin(self, snapshot: Snapshot) -> AsyncIterator[bytes]:
         """The values as they are: whoever begins to watch need not ask for them besides."""
-        for part in self._compare(snapshot, everything=True):
+        async for part in self._compare(snapshot, everything=True):
             yield part
 
     async def _between(self, old: Snapshot | None, new: Snapshot) -> AsyncIterator[bytes]:
         if old is not None and old.line != new.line:
             yield _reset_event(new)
-        for part in self._compare(new, everything=False):
+        async for part in self._compare(new, everything=False):
             yield part
 
-    def _compare(self, snapshot: Snapshot, everything: bool) -> Iterator[bytes]:
-        for (address, text), before in self._watched.items():
+    async def _compare(self, snapshot: Snapshot, everything: bool) -> AsyncIterator[bytes]:
+        for number, ((address, text), before) in enumerate(self._watched.items()):
+            if number % KEYS_AT_ONCE == KEYS_AT_ONCE - 1:
+                # Most have not changed, so nothing else here would let others have their turn.
+                await asyncio.sleep(0)
             table = snapshot.table(address)
             if table is None:
                 continue
@@ -167,7 +174,8 @@ class KeyWatch(Watch):
         mark = watermark_of(snapshot, address.partition(".")[0])
         age_ms = self._job.age_ms(snapshot)
         return {
-            "timeline": snapshot.timeline, "age_ms": age_ms, "watermark": None if mark is None else format_time(mark),
+            "timeline": snapshot.timeline, "store": snapshot.store_id, "age_ms": age_ms,
+            "watermark": None if mark is None else format_time(mark),
         }  # fmt: skip
 
 

@@ -67,11 +67,17 @@ class Job:
         """The next snapshot after one; None when nothing came in time."""
         return await self.service.wait_for(lambda snapshot: snapshot is not known, timeout_s)
 
-    async def reaching(self, wanted: Version, offsets: Mapping[str, Any], timeout_s: float) -> Snapshot | None:
-        """The first snapshot at or after a version that has read so far; None when it did not come in time."""
+    async def reaching(
+        self, wanted: Version, offsets: Mapping[str, Any], timeout_s: float, store: str = ""
+    ) -> Snapshot | None:
+        """The first snapshot at or after a version that has read so far; None when it did not come in time.
+
+        ``store``: the id of the store that the version is of. Another one counts anew, so it is not waited for there.
+        """
 
         def reached(snapshot: Snapshot) -> bool:
-            return snapshot.version >= wanted and all(
+            elsewhere = store not in ("", snapshot.store_id)
+            return (elsewhere or snapshot.version >= wanted) and all(
                 reaches(snapshot.offsets.get(source, ""), offset) for source, offset in offsets.items()
             )
 

@@ -25,7 +25,7 @@ from headrace.query.snapshot import Snapshot
 P = ParamSpec("P")
 T = TypeVar("T")
 
-EPOCH_PARAMETERS: Final = ("at", "wait_epoch", "wait_offset", "timeline", "timeout")
+EPOCH_PARAMETERS: Final = ("at", "wait_epoch", "wait_offset", "timeline", "store", "timeout")
 MAX_EPOCH: Final = 10**15
 WAIT_S: Final = 10.0
 MAX_WAIT_S: Final = 60.0
@@ -87,7 +87,7 @@ class Jobs:
         newest = job.newest
         present = newest.timeline if newest is not None else 0
         wanted = (asked.number("timeline", present, least=0, most=MAX_EPOCH), epoch)
-        reached = await job.reaching(wanted, asked.offsets("wait_offset"), timeout_s)
+        reached = await job.reaching(wanted, asked.offsets("wait_offset"), timeout_s, asked.text("store"))
         if reached is None:
             raise _stopping() if job.service.stopping else _too_early(job, asked, timeout_s)
         return reached

@@ -29,6 +29,7 @@ _OF_EPOCH: Final = (
     Parameter("wait_epoch", "wait until this epoch is published: what was written in it will be seen", _EPOCH),
     Parameter("wait_offset", "wait until sources are read so far: JSON, source → offset in its own words", _TEXT),
     Parameter("timeline", "the timeline of `wait_epoch`; the present one by default", _EPOCH),
+    Parameter("store", "the store that `wait_epoch` is of: nothing is waited for where it is another", _TEXT),
     Parameter("timeout", "how long to wait, like 500ms or 5s; 10s by default, up to 60s", _TEXT),
 )
 _IN_PATH: Final = {
@@ -141,6 +142,7 @@ _ERROR: Final = {
 _HEADERS: Final = {
     "Headrace-Epoch": "the epoch that all of the answer is of",
     "Headrace-Timeline": "its timeline; a job that begins anew has a greater one",
+    "Headrace-Store": "the id of its store; another one, made anew in the same place, has another",
     "Headrace-Age-Ms": "how long ago it was published",
     "Headrace-Watermark": "how far event time had come, where the step has one",
 }

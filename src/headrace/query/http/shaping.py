@@ -1,7 +1,7 @@
 """Answers as bytes: what a request found, with the epoch, age and watermark it is of.
 
 Headers of every answer about a job
-- ``Headrace-Epoch``, ``Headrace-Timeline``: the epoch that all of the answer is of.
+- ``Headrace-Epoch``, ``Headrace-Timeline``, ``Headrace-Store``: the epoch that all of the answer is of.
 - ``Headrace-Age-Ms``: how long ago it was published. It grows while the job stands still.
 - ``Headrace-Watermark``: how far event time had come in the step, as ISO text; left out where there is none.
 - ``Headrace-Lag-Epochs``: how many published epochs this server has not fetched yet; left out where there are none.
@@ -25,7 +25,8 @@ from headrace.query.snapshot import Snapshot
 
 TYPES: Final = {JSON: JSON_TYPE, PACKED: PACKED_TYPE}
 OWN_HEADERS: Final = (
-    "Headrace-Epoch", "Headrace-Timeline", "Headrace-Age-Ms", "Headrace-Watermark", "Headrace-Lag-Epochs",
+    "Headrace-Epoch", "Headrace-Timeline", "Headrace-Store", "Headrace-Age-Ms", "Headrace-Watermark",
+    "Headrace-Lag-Epochs",
 )  # fmt: skip
 
 
@@ -34,6 +35,7 @@ def headers_of(job: Job, snapshot: Snapshot, step: str | None = None) -> dict[st
     headers = {
         "Headrace-Epoch": str(snapshot.epoch),
         "Headrace-Timeline": str(snapshot.timeline),
+        "Headrace-Store": snapshot.store_id,
         "Headrace-Age-Ms": str(job.age_ms(snapshot)),
         "Cache-Control": "private, no-cache",
         "Vary": "Accept, Authorization",

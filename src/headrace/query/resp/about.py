@@ -65,8 +65,8 @@ def _headrace(session: Session) -> dict[str, Any]:
 
 def _facts(session: Session) -> dict[str, Any]:
     """What the service tells of itself, without steps that the client may not hear of."""
-    facts = session.service.facts()
-    snapshot, user = session.service.snapshot, session.user
+    snapshot, user = session.scope.snapshot, session.user
+    facts = session.service.facts(snapshot)
     if snapshot is None or user is None or user.everything:
         return facts
     watermarks: dict[str, str] = facts.get("watermarks", {})

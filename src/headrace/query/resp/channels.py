@@ -4,6 +4,10 @@ A channel is a key, ``address:key``, whose messages are its new values (``null``
 ``address``, whose messages are objects of ``key``, ``value`` and ``epoch``. Patterns are matched against both. Where
 several epochs come at once only the last value of a key is told: what is pushed is what a read would give now.
 
+Whoever listens to a key is also told when its value expires or its last window ends, with the first epoch whose time
+has come so far. Whoever listens to a state or a pattern is not: nobody writes that down, so what expired would have to
+be looked for among all keys, and the end of an hour would be a message for each of them.
+
 Work is done in slices, between which requests are answered: by keys times patterns, because every changed key is held
 against every pattern that anybody listens to. A client that does not read its messages is cut off.
 """
@@ -15,10 +19,11 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.query.answers import Table
-from headrace.query.forms import encode
+from headrace.query.forms import PACKED, encode
 from headrace.query.patterns import Pattern
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Request, command, spoken
+from headrace.query.resp.listened import KeysListenedTo
 
 if TYPE_CHECKING:
     from headrace.query.resp.session import Session
@@ -53,6 +58,8 @@ class Channels:
     def __init__(self, service: Service) -> None:
         self.exact: dict[bytes, set[Session]] = {}
         self.patterns: dict[bytes, tuple[Pattern, set[Session]]] = {}
+        self._keys: dict[bytes, KeysListenedTo] = {}
+        """Address of a state → its keys among the channels."""
         self._told: Snapshot | None = None
         """The snapshot whose changes were told last."""
         self._newest: Snapshot | None = None
@@ -65,7 +72,12 @@ class Channels:
         if channel not in session.channels:
             session.channels.add(channel)
             session.channel_bytes += len(channel)
-        self.exact.setdefault(channel, set()).add(session)
+        if channel not in self.exact:
+            self.exact[channel] = set()
+            address, divided, text = channel.partition(b":")
+            if divided:
+                self._keys.setdefault(address, KeysListenedTo()).add(text)
+        self.exact[channel].add(session)
 
     def join_pattern(self, session: Session, glob: bytes) -> None:
         session.patterns.add(glob)
@@ -77,10 +89,17 @@ class Channels:
         if channel in session.channels:
             session.channels.discard(channel)
             session.channel_bytes -= len(channel)
-        members = self.exact.get(channel, set())
+        members = self.exact.get(channel)
+        if members is None:
+            return
         members.discard(session)
         if not members:
-            self.exact.pop(channel, None)
+            del self.exact[channel]
+            address, divided, text = channel.partition(b":")
+            if divided:
+                self._keys[address].drop(text)
+                if not self._keys[address]:
+                    del self._keys[address]
 
     def part_pattern(self, session: Session, glob: bytes) -> None:
         session.patterns.discard(glob)
@@ -116,6 +135,7 @@ class Channels:
                     table = snapshot.table(address)
                     if table is not None:
                         await self._tell_state(table, snapshot.epoch, keys)
+                await self._tell_ends(since, snapshot)
                 self._told = snapshot
         except Exception:
             log.exception("changes cannot be told")
@@ -130,16 +150,18 @@ class Channels:
             if _may_match(pattern, head)
         ]
         over_state = [each for each in listening if each.pattern.matches(address)]
+        known = self._keys.get(state)
+        listened = () if known is None else known.keys(table)
         if not listening and state not in self.exact:
-            listened = self._keys_listened_to(table, head.encode())
             keys = [key for key in keys if key in listened]
         turns = _Turns()
         for key in keys:
             text = table.text(key)
             channel = f"{head}{text}".encode()
             told = _Told(table, key, text, epoch)
-            for session in list(self.exact.get(channel, ())):
-                _send(session, address, [b"message", channel], told.value(session.form))
+            if known is not None and key in listened:
+                known.changed(key)
+                self._tell_key(state, key, told)
             for session in list(self.exact.get(state, ())):
                 _send(session, address, [b"message", state], told.change(session.form))
             for each in over_state:
@@ -154,15 +176,29 @@ class Channels:
                             _send(session, address, [b"pmessage", each.glob, channel], told.value(session.form))
                 await turns.spend(len(part))
 
-    def _keys_listened_to(self, table: Table, head: bytes) -> set[bytes]:
-        found = set()
-        for channel in self.exact:
-            if channel.startswith(head):
-                try:
-                    found.add(table.key_of(channel[len(head) :]))
-                except ValueError:
-                    continue
-        return found
+    async def _tell_ends(self, since: Snapshot | None, snapshot: Snapshot) -> None:
+        """Tells those who listen to keys of values that expired and of windows that ended between two epochs."""
+        turns = _Turns()
+        for address, known in list(self._keys.items()):
+            if since is None or since.line != snapshot.line:
+                known.begin_anew()
+                continue
+            table, before = (each.table(address.decode("utf-8", "replace")) for each in (snapshot, since))
+            if table is None or before is None:
+                continue
+            known.keys(table)
+            for key in known.due(before, table):
+                await turns.spend(_KEY_WORK)
+                if key is not None and before.get(key, PACKED) != table.get(key, PACKED):
+                    self._tell_key(address, key, _Told(table, key, table.text(key), snapshot.epoch))
+
+    def _tell_key(self, address: bytes, key: bytes, told: _Told) -> None:
+        """Tells those who listen to a key of its new value, under the channel that they named."""
+        known = self._keys.get(address)
+        for text in known.texts(key) if known is not None else ():
+            channel = b"%b:%b" % (address, text)
+            for session in list(self.exact.get(channel, ())):
+                _send(session, told.address, [b"message", channel], told.value(session.form))
 
 
 class _Listening(NamedTuple):
@@ -191,6 +227,7 @@ class _Told:
     """A changed key as messages; each form is made once, and only if somebody wants it."""
 
     def __init__(self, table: Table, key: bytes, text: str, epoch: int) -> None:
+        self.address = table.address
         self._table, self._key, self._text, self._epoch = table, key, text, epoch
         self._made: dict[tuple[str, str], bytes] = {}
 

@@ -10,6 +10,7 @@ Back-pressure
   no further byte is read, until it has drained.
 - What is pushed unasked (messages) cannot be held back: a client that lets it pile up is cut off.
 - A command that takes its time (a wait, a walk) holds up this connection only, and so do many that take little each.
+  It ends soon after its client has gone away, unless that has sent more behind it, which is not read before its turn.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ _AT_ONCE: Final = 256
 _ERROR: Final = b"-"[0]
 _TURN_S: Final = 0.005
 """So long the requests of one client are answered in one go; then others have their turn."""
+_LAST_ANSWER_S: Final = 5.0
+"""So long a client is answered that sends nothing more: nobody can tell one that still reads from one that is gone."""
 _IN_MULTI: Final = frozenset({b"EXEC", b"DISCARD", b"MULTI", b"WATCH", b"QUIT", b"RESET"})
 _WHILE_LISTENING: Final = frozenset(
     {b"SUBSCRIBE", b"PSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"PING", b"QUIT", b"RESET"}
@@ -78,6 +81,8 @@ class Connection(asyncio.Protocol):
         self._full = False
         self._reading = True
         self._closing = False
+        self._last = False
+        """Whether the answer that is being made is the last one: the client sends nothing more."""
 
     @property
     def full(self) -> bool:
@@ -109,6 +114,14 @@ class Connection(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
         self.server.dismiss(self)
+
+    def eof_received(self) -> bool:
+        secure = self.transport.get_extra_info("sslcontext") is not None
+        if self._task is None or self._closing or secure:
+            return False
+        self._last = True
+        asyncio.get_running_loop().call_later(_LAST_ANSWER_S, self.transport.close)
+        return True
 
     def pause_writing(self) -> None:
         self._full = True
@@ -258,14 +271,16 @@ class Connection(asyncio.Protocol):
                 break
         if out:
             self.transport.write(b"".join(out))
-        self._settle()
         if self._closing:
+            self._settle()
             self.transport.close()
             return
-        reads = not self._queue and self._task is None and not self._full
+        # Also during a command that takes its time: that its client has gone away is told to those alone who read.
+        reads = not self._queue and not self._full
         if reads != self._reading:
             self._reading = reads
             (self.transport.resume_reading if reads else self.transport.pause_reading)()
+        self._settle()
 
     def _settle(self) -> None:
         """Decides whether the next bytes may go the quick way."""
@@ -276,7 +291,8 @@ class Connection(asyncio.Protocol):
             or session.user is None or session.queued is not None or (session.listening and session.version == 2)
         )  # fmt: skip
         if not self._full:
-            waits = pending or (session.user is None and not self._closing)
+            # What is not read cannot be completed.
+            waits = (pending and self._reading) or (session.user is None and not self._closing)
             since = self.server.tick if self.stuck_since is None else self.stuck_since
             self.stuck_since = since if waits else None
 
@@ -292,6 +308,7 @@ class Connection(asyncio.Protocol):
             reply = replies.error("ERR an error of the server's own; its log has it")
         self._task = None
         if not self._closing:
+            self._closing = self._last
             self._go_on([reply])
         return reply
 

@@ -20,7 +20,7 @@ from headrace.query.forms import encode
 from headrace.query.ranges import MOST_WINDOWS, Place, Range, RangePage, parse_place, place_text
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Reply, Request, command, number, spoken
-from headrace.query.resp.scopes import WRONG_TYPE
+from headrace.query.resp.making import WRONG_TYPE
 from headrace.query.resp.stored import checked_key, find_table, told
 
 if TYPE_CHECKING:

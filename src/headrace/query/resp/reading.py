@@ -18,7 +18,8 @@ from headrace.query.forms import encode
 from headrace.query.resp import replies
 from headrace.query.resp.commands import Refusal, Reply, Request, command, number
 from headrace.query.resp.limits import Parts, check_keys, less_room, within_room
-from headrace.query.resp.scopes import WRONG_TYPE, asked, key_asked
+from headrace.query.resp.making import WRONG_TYPE
+from headrace.query.resp.scopes import asked, key_asked
 from headrace.query.resp.session import Session
 
 _NO_KEY: Final = -2

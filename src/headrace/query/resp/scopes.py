@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from headrace.query.access import ANYBODY, User
 from headrace.query.answers import Table
-from headrace.query.answers_by_kind import ValueTable
-from headrace.query.forms import JSON, json_of
+from headrace.query.forms import JSON
 from headrace.query.resp import replies
 from headrace.query.resp.limits import too_long
+from headrace.query.resp.making import WRONG_TYPE, Maker, maker_of
 
 if TYPE_CHECKING:
     from headrace.query.service import Service
@@ -41,16 +41,14 @@ MOST_CHANGES: Final = 200_000
 FEW_KEPT: Final = 1000
 """So few replies are not worth looking for what changed."""
 _DROP_AT_ONCE: Final = 1024
+_HELD_BYTES: Final = 1 << 20
+"""For the replies that a scope keeps which one client uses for a while."""
 ENOUGH_BYTES: Final = 1 << 18
 """Replies are handed to the transport when so many bytes of them are there."""
 _END: Final = b"\r\n"
 _LENGTHS: Final = tuple(b"%d" % length for length in range(1024))
 """What stands before keys of each length. Longer ones are read word by word, like everything that is seldom."""
 
-WRONG_TYPE: Final = replies.error("WRONGTYPE Operation against a key holding the wrong kind of value")
-
-Maker = Callable[[bytes], bytes]
-"""From the text of a key, without its address, to the reply of GET."""
 Changes = frozenset[bytes]
 """Keys that changed, as they are asked for."""
 
@@ -184,13 +182,6 @@ class Scope:
     def _too_long(self, reply: bytes) -> bytes:
         return replies.error(too_long(len(reply), self._reply_bytes))
 
-    def _maker(self, table: Table) -> Maker:
-        if isinstance(table, ValueTable) and table.plain_json and self.form == JSON:
-            return _plain_maker(table, self.null)
-        if table.kind in ("value", "windows"):
-            return _any_maker(table, self.form, self.null)
-        return _wrong_maker(table, self.null)
-
     @property
     def busy(self) -> bool:
         """Whether it keeps enough to be worth care."""
@@ -219,7 +210,7 @@ class Scope:
         }
         before, lasting = self._lasting, self._find_lasting(snapshot)
         self._lasting = lasting
-        makers = {address: self._maker(table) for address, table in self.tables.items()}
+        makers = {address: maker_of(table, self.form, self.null) for address, table in self.tables.items()}
         self._makers = {address: make for address, make in makers.items() if address in lasting}
         self._passing = {address: make for address, make in makers.items() if address not in lasting}
         self._dispose.add(self._moment)
@@ -266,42 +257,6 @@ class Scope:
         self._room, self._mark = self._budget * 3 // 4, 0
 
 
-def _plain_maker(table: ValueTable, null: bytes) -> Maker:
-    """Values of keys that are text, as JSON: what nearly everybody asks for."""
-    raw = table.finder.raw
-
-    def make(text: bytes) -> bytes:
-        found = raw(b"s" + text)
-        if found is None:
-            return null
-        value = json_of(found)
-        return b"$%d\r\n%b\r\n" % (len(value), value)
-
-    return make
-
-
-def _any_maker(table: Table, form: str, null: bytes) -> Maker:
-    def make(text: bytes) -> bytes:
-        try:
-            value = table.get(table.key_of(text), form)
-        except ValueError:
-            return null
-        return null if value is None else b"$%d\r\n%b\r\n" % (len(value), value)
-
-    return make
-
-
-def _wrong_maker(table: Table, null: bytes) -> Maker:
-    def make(text: bytes) -> bytes:
-        try:
-            # A key that is not there is of no kind, so it cannot be of the wrong one.
-            return WRONG_TYPE if table.has(table.key_of(text)) else null
-        except ValueError:
-            return null
-
-    return make
-
-
 class Scopes:
     """All scopes of a process; advanced together."""
 
@@ -327,6 +282,14 @@ class Scopes:
             self._scopes[states, form, version] = found
         if self._service.snapshot is not None:
             found.advance(self._service.snapshot, self._share())
+        return found
+
+    def held(self, snapshot: Snapshot | None, user: User, form: str, version: int) -> Scope:
+        """A scope that nobody shares, and that stays with a snapshot; None: with there being none."""
+        states = ("*",) if user.everything else user.states
+        found = Scope(states, form, version, self.dispose, self._service.limits.reply_bytes)
+        if snapshot is not None:
+            found.advance(snapshot, _HELD_BYTES)
         return found
 
     @property

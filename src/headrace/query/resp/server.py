@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from headrace.query.access import Meter, User
 
 # Each of these puts its commands into the table.
-from headrace.query.resp import about, channels, ranges, reading, scanning, stored, talking  # noqa: F401
+from headrace.query.resp import about, channels, ranges, reading, scanning, stored, talking, transactions  # noqa: F401
 from headrace.query.resp.channels import Channels
 from headrace.query.resp.connection import Connection
 from headrace.query.resp.scopes import Scopes

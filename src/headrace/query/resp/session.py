@@ -5,6 +5,8 @@ What a session deliberately does not know: sockets. The connection that owns it 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.query.access import ANYBODY, Meter, User
@@ -59,6 +61,8 @@ class Session:
         self.commands = 0
         self.since_s = server.service.clock()
         self.scope: Scope = server.scopes.of(self.user or ANYBODY, self.form, self.version)
+        self._held = False
+        """Whether it stays with the snapshot it is at, whatever is published."""
         rate = server.service.limits.commands_per_second
         self._meter = Meter(rate) if rate else None
         """Counts what comes over this connection, whoever it comes from and whatever is chosen meanwhile."""
@@ -83,8 +87,20 @@ class Session:
 
     def settle(self) -> None:
         """Who asks, or in what form, has changed."""
-        self.scope = self.server.scopes.of(self.user or ANYBODY, self.form, self.version)
+        scopes, seen = self.server.scopes, (self.user or ANYBODY, self.form, self.version)
+        self.scope = scopes.held(self.scope.snapshot, *seen) if self._held else scopes.of(*seen)
         self.meters = tuple(meter for meter in (self._meter, self.server.meter_of(self.user)) if meter is not None)
+
+    @contextlib.contextmanager
+    def held(self, snapshot: Snapshot | None) -> Iterator[None]:
+        """Answers from a snapshot until it ends, whatever is published meanwhile."""
+        self._held = True
+        self.scope = self.server.scopes.held(snapshot, self.user or ANYBODY, self.form, self.version)
+        try:
+            yield
+        finally:
+            self._held = False
+            self.settle()
 
     def reset(self) -> None:
         """As if the client had just connected."""

@@ -1,8 +1,8 @@
 """Commands for Headrace's own clients: keys as they are stored, values of any kind, and the epoch with every answer.
 
 Redis' own commands know keys as text and kinds as strings, hashes and lists; a typed client wants neither. Each answer
-is a list: timeline, epoch, age in milliseconds, watermark of the step in microseconds (or null), and what was asked
-for.
+is a list: timeline, epoch, age in milliseconds, watermark of the step in microseconds (or null), the id of the store,
+and what was asked for.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ def told(session: Session, table: Table, payload: bytes, snapshot: Snapshot | No
         [
             replies.integer(snapshot.timeline),
             replies.integer(snapshot.epoch),
-            replies.integer(session.service.age_ms()),
+            replies.integer(session.service.age_ms(snapshot)),
             session.null() if watermark is None else replies.integer(watermark),
+            replies.text(snapshot.store_id),
             payload,
         ]
     )

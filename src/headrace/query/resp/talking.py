@@ -1,4 +1,4 @@
-"""Commands about the conversation itself: greeting, naming oneself, the form of answers, transactions, the end."""
+"""Commands about the conversation itself: greeting, naming oneself, the form of answers, the end."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.query.forms import JSON, PACKED
 from headrace.query.resp import replies
-from headrace.query.resp.commands import Refusal, Request, command, find_command, number, spoken, wrong_words
-from headrace.query.resp.limits import Parts, noted
+from headrace.query.resp.commands import Refusal, Request, command, number, spoken, wrong_words
 
 if TYPE_CHECKING:
     from headrace.query.resp.session import Session
@@ -132,58 +131,9 @@ def hello(session: Session, request: Request) -> bytes:
     return replies.plain(told, version)
 
 
-# --- transactions: all reads of one epoch
+# --- what is accepted, because nothing is to be done about it
 
 
-@command("MULTI", 1, "fast", group="transactions", summary="The requests up to EXEC are answered from one epoch.")
-def multi(session: Session, request: Request) -> bytes:
-    if session.queued is not None:
-        raise Refusal("ERR MULTI calls can not be nested")
-    session.queued, session.queued_bytes, session.broken = [], 0, False
-    return replies.OK
-
-
-@command("EXEC", 1, group="transactions", summary="Answers all requests since MULTI.")
-def exec_(session: Session, request: Request) -> bytes:
-    queued, broken = session.queued, session.broken
-    if queued is None:
-        raise Refusal("ERR EXEC without MULTI")
-    session.queued = None
-    if broken:
-        raise Refusal("EXECABORT Transaction discarded because of previous errors.")
-    answers = Parts(session)
-    for each in queued:
-        found = find_command(each[0])
-        assert found is not None
-        try:
-            answer = found.answer(session, each)
-        except Refusal as refusal:
-            answer = replies.error(str(refusal))
-        if isinstance(answer, bytes):
-            noted(session, answer)
-        else:
-            answer.close()
-            answer = replies.error(f"ERR {found.name} takes too long for a transaction; ask for it alone")
-        answers.add([answer])
-    return replies.array(answers.held)
-
-
-@command("DISCARD", 1, "fast", group="transactions", summary="Forgets the requests since MULTI.")
-def discard(session: Session, request: Request) -> bytes:
-    if session.queued is None:
-        raise Refusal("ERR DISCARD without MULTI")
-    session.queued = None
-    return replies.OK
-
-
-@command("WATCH", -2, "fast", group="transactions", summary="Nothing to watch for: nobody writes here.")
-def watch(session: Session, request: Request) -> bytes:
-    if session.queued is not None:
-        raise Refusal("ERR WATCH inside MULTI is not allowed")
-    return replies.OK
-
-
-@command("UNWATCH", 1, "fast", group="transactions", summary="See WATCH.")
 @command("READONLY", 1, "fast", group="cluster", summary="Everything is read only here.")
 @command("READWRITE", 1, "fast", group="cluster", summary="Answers OK; everything stays read only.")
 def fine(session: Session, request: Request) -> bytes:

@@ -1,0 +1,61 @@
+2147483647 + 1
+-(-2147483648)
+abs(-2147483648)
+big + 1
+1 - -big
+big * 2
+-9223372036854775808 div -1
+CAST(100 AS TINYINT) + CAST(100 AS TINYINT)
+1 / 0
+n / 0
+x / 0
+n / 0.0
+m / 0
+n % 0
+x % 0D
+m % 0
+n div 0
+pmod(n, 0)
+99999999999999999999999999999999999999 + 1
+CAST('99999999999999999999999999999999999999' AS DECIMAL(38,0)) * 10
+CAST(123456789012345678901234567890.12 AS DECIMAL(38,18))
+CAST(s AS INT)
+CAST(s AS BIGINT)
+CAST(s AS DOUBLE)
+CAST(s AS DECIMAL(10,2))
+CAST(s AS BOOLEAN)
+CAST(s AS DATE)
+CAST(s AS TIMESTAMP)
+CAST('5.0' AS INT)
+CAST('' AS BIGINT)
+CAST('2024-02-30' AS DATE)
+CAST(128 AS TINYINT)
+CAST(big AS INT)
+CAST(1e10 AS INT)
+CAST(double('NaN') AS BIGINT)
+CAST(1000 AS DECIMAL(3,0))
+CAST(1000.5D AS DECIMAL(3,0))
+round(9223372036854775807, -1)
+ceil(1e19)
+floor(-1e19D)
+timestamp_seconds(9223372036854775807)
+at + big * INTERVAL 1 SECOND
+at + INTERVAL 106751991 DAYS
+substring(s, big)
+s + 1
+s = 5
+s > d
+to_date(s)
+year(s)
+n IN ('x', 5)
+coalesce(NULL, s, 1)
+s || n + 1
+arr[5]
+arr[-1]
+element_at(arr, 9)
+element_at(arr, 0)
+n > 0 AND 1 / 0 > 1
+b OR 1 / 0 > 0
+CASE WHEN n > 0 THEN 1 / 0 END
+IF(b, 1, 1 / 0)
+coalesce(NULL, 1 / 0)
