@@ -12,6 +12,7 @@ import pytest
 
 from headrace.errors import EnvironmentMissing
 from tests.effort import load_profile
+from tests.jvm import start_quickly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
     from tests.services.redis import Redis
 
 load_profile()
+start_quickly()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Lets processes share the work: what takes seconds to start is started in few of them, the long ones first."""
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(_shared(item) or item.nodeid.partition("::")[0]))
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(_shared(item) or item.nodeid.partition("::")[0]))
     items.sort(key=_begins)
 
 
@@ -44,7 +47,7 @@ def _begins(item: pytest.Item) -> int:
     """Pieces are given out in this order; the longest must not begin last."""
     if _shared(item):
         return 0
-    return 1 if item.get_closest_marker("slow") else 2
+    return 1 if item.get_closest_marker("slow") or item.get_closest_marker("spark") else 2
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +56,7 @@ def spark() -> Iterator[SparkSession]:
     from headrace.spark.connectors import with_connectors
     from headrace.spark.session import make_session
 
-    conf = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    conf = {"spark.driver.memory": "1g"}
     with contextlib.suppress(EnvironmentMissing):  # tests that need it ask for `kafka_spark`
         conf = with_connectors(["kafka"], conf)
     try:

@@ -16,7 +16,8 @@ import msgspec
 
 import headrace as hr
 from headrace.model import crash
-from tests.crash.program import MINUTE, START, prepare
+from tests.crash.program import MINUTE, START, WorkerStrikes, planned_strikes, prepare
+from tests.jvm import UNCOMPILED
 
 
 class Services(msgspec.Struct):
@@ -66,6 +67,9 @@ class Visits(hr.Process[Click, Visit, str]):
     odd: hr.Side[Click]
     active: hr.Side[Active]
 
+    def __init__(self, strikes: WorkerStrikes | None = None) -> None:
+        self.strikes = strikes
+
     def on_event(self, event: Click, ctx: hr.Context[str]) -> Iterator[Visit]:
         self.clicks.set(self.clicks.get(0) + 1)
         crash.reach("in_function", ctx.epoch)
@@ -100,7 +104,7 @@ def build(folder: Path, per_epoch: int) -> hr.App:
     app = hr.App("connectors")
     source = hr.source.kafka(at.clicks, brokers=at.brokers, max_per_epoch=per_epoch)
     clicks = app.read("clicks", source, Click, time=Click.at, out_of_order="5s")
-    visits = clicks.key_by(Click.user).process(Visits()).named("visits")
+    visits = clicks.key_by(Click.user).process(Visits(planned_strikes(folder))).named("visits")
     visits.write(hr.sink.kafka(at.visits, brokers=at.brokers, key=Visit.user), name="visits")
     visits.side(Visits.odd).write(hr.sink.files(str(folder / "odd")), name="odd")
     active = visits.side(Visits.active)
@@ -119,7 +123,7 @@ def main(folder: str, rows: str, per_epoch: str, until: str) -> None:
     prepare()
     app = build(Path(folder), int(per_epoch))
     store = str(Path(folder) / "store")
-    app.run(until=until, store=store, parallelism=2, master="local[2]", plain=True)  # type: ignore[arg-type]
+    app.run(until=until, store=store, parallelism=2, master="local[2]", spark=UNCOMPILED, plain=True)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.model.crash import ENVIRONMENT
+from tests.jvm import LAUNCH, QUICK
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,9 +30,7 @@ def start_program(
 ) -> subprocess.Popen[str]:
     """The program in a session of its own, so that everything it started can be found."""
     folder.mkdir(parents=True, exist_ok=True)
-    # Most of the time goes into starting again and again: a JVM that optimises nothing starts soonest.
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": quick}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), LAUNCH: " ".join(QUICK)}
     environment.pop(ENVIRONMENT, None)
     if crash is not None:
         environment[ENVIRONMENT] = json.dumps(crash)

@@ -21,6 +21,7 @@ import headrace as hr
 from headrace.checkpoint import maintenance
 from headrace.model import crash
 from headrace.model.crash import ENVIRONMENT
+from tests.jvm import UNCOMPILED
 
 WORKER_STRIKES = "TESTS_WORKER_STRIKES"
 """In the environment: at which point, from which epoch on, a worker is killed; each point once."""
@@ -77,6 +78,12 @@ class WorkerStrikes:
 
 awake: list[AbstractContextManager[None]] = []
 """Held for as long as the process lives."""
+
+
+def planned_strikes(folder: Path) -> WorkerStrikes | None:
+    """What the environment says of workers that are to be killed; None: nothing."""
+    told = json.loads(os.environ.get(WORKER_STRIKES, "{}"))
+    return WorkerStrikes(folder, told) if told else None
 
 
 class Visits(hr.Process[Click, Visit, str]):
@@ -155,10 +162,9 @@ def prepare() -> None:
 
 def main(folder: str, rows: str, per_epoch: str, until: str) -> None:
     prepare()
-    told = json.loads(os.environ.get(WORKER_STRIKES, "{}"))
-    app = build(Path(folder), int(rows), int(per_epoch), WorkerStrikes(Path(folder), told) if told else None)
+    app = build(Path(folder), int(rows), int(per_epoch), planned_strikes(Path(folder)))
     store = str(Path(folder) / "store")
-    app.run(until=until, store=store, parallelism=2, master="local[2]", plain=True)  # type: ignore[arg-type]
+    app.run(until=until, store=store, parallelism=2, master="local[2]", spark=UNCOMPILED, plain=True)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -23,9 +23,12 @@ class Strike(NamedTuple):
         return self.point if self.lose is None else f"{self.point}-{self.lose.__name__}"
 
 
+LOSSES = {"between_files": lose_spark_folder}
+"""What is lost behind a point. Spark's folder tells the same from `published` to `released`, so any of them would do;
+at the others it is left alone."""
+
 STRIKES = (
-    *(Strike(point) for point in POINTS if point not in LATE),
+    *(Strike(point, LOSSES.get(point)) for point in POINTS if point not in LATE),
     Strike("released", lose_newest_offsets),
-    Strike("released", lose_spark_folder),
 )
 """Those that come in every epoch; `LATE` ones come after them."""

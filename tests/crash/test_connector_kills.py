@@ -1,14 +1,16 @@
 """End to end: Kafka → state, timers, windows → Kafka, Postgres and files, killed everywhere, while servers go away.
 
-One run is killed at each named point in turn and at random moments, each time some epochs further on, so that every
+One run is killed at each named point in turn and at a random moment, each time some epochs further on, so that every
 recovery also starts from a store that was recovered before. After some of the kills the store loses what Spark wrote
-into it; between them broker and database die and come back, under a driver that lives and under one that is killed.
-What a reader of committed messages, of the tables and of the folder sees must be what it sees after a run that nobody
-touched. Longer, and at random only: ``python -m tests.connector_soak``.
+into it. One of its drivers sees workers die, broker and database die and come back, and is killed while they are away
+again. What a reader of committed messages, of the tables and of the folder sees must be what it sees after a run that
+nobody touched, and that cut its input into a few long epochs. Longer, and at random only: ``python -m
+tests.connector_soak``.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import time
@@ -19,6 +21,7 @@ import pytest
 
 from tests.crash.connectors import Outside, fill, published
 from tests.crash.processes import end_orphans, start_program, wait_for_end, wait_for_orphans
+from tests.crash.program import WORKER_STRIKES
 from tests.crash.strikes import LATE, STRIKES, Strike
 
 if TYPE_CHECKING:
@@ -31,16 +34,20 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PER_EPOCH = 700
 EPOCHS = len(STRIKES) + 20
+"""As many as there are strikes, and those that pass by while workers and servers die, and until a fold and a sweep."""
 ROWS = EPOCHS * PER_EPOCH
+WORKER_POINTS = ("state_opening", "in_function", "outputs_staged")
 TIMEOUT_S = 240
 
 
-def start(outside: Outside, crash: dict[str, Any] | None = None) -> subprocess.Popen[str]:
-    return start_program(outside.folder, ROWS, PER_EPOCH, crash, program="connector_program")
+def start(
+    outside: Outside, crash: dict[str, Any] | None = None, *, per_epoch: int = PER_EPOCH
+) -> subprocess.Popen[str]:
+    return start_program(outside.folder, ROWS, per_epoch, crash, program="connector_program")
 
 
-def run_to_the_end(outside: Outside) -> None:
-    process = start(outside)
+def run_to_the_end(outside: Outside, *, per_epoch: int = PER_EPOCH) -> None:
+    process = start(outside, per_epoch=per_epoch)
     output = wait_for_end(process, TIMEOUT_S)
     assert process.returncode == 0, output
 
@@ -67,24 +74,31 @@ def wait_for_epochs(outside: Outside, process: subprocess.Popen[str], more: int)
         time.sleep(0.02)
 
 
-def kill_while_servers_are_away(outside: Outside, rng: random.Random) -> None:
+def start_with_dying_workers(outside: Outside, patch: pytest.MonkeyPatch) -> subprocess.Popen[str]:
+    """A worker is killed at each of the points, in one epoch after the other, which costs a retry and nothing else."""
+    after = published(outside.folder) + 2
+    patch.setenv(WORKER_STRIKES, json.dumps({point: after + nth for nth, point in enumerate(WORKER_POINTS)}))
     process = start(outside)
-    wait_for_epochs(outside, process, 1)
+    patch.delenv(WORKER_STRIKES)
+    wait_for_epochs(outside, process, 2 + len(WORKER_POINTS))
+    for point in WORKER_POINTS:
+        assert (outside.folder / f"struck-{point}-self").exists(), f"no worker came to {point}:\n{end(process)}"
+    return process
+
+
+def live_through_an_outage(outside: Outside, process: subprocess.Popen[str]) -> None:
+    outside.go_away()
+    outside.come_back()
+    # The epoch in which the servers were away, and one that knows nothing of it any more.
+    wait_for_epochs(outside, process, 2)
+
+
+def kill_while_servers_are_away(outside: Outside, process: subprocess.Popen[str], rng: random.Random) -> None:
     time.sleep(rng.uniform(0, 0.3))  # a moment that nobody chose
     outside.go_away()
     time.sleep(rng.uniform(0, 1.0))
     end(process)
     outside.come_back()
-
-
-def live_through_an_outage(outside: Outside) -> None:
-    process = start(outside)
-    wait_for_epochs(outside, process, 2)
-    outside.go_away()
-    outside.come_back()
-    # The epoch in which the servers were away, and one that knows nothing of it any more.
-    wait_for_epochs(outside, process, 2)
-    end(process)
 
 
 def end(process: subprocess.Popen[str]) -> str:
@@ -97,20 +111,21 @@ def end(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.timeout(1500)
 def test_readers_of_kafka_postgres_and_files_see_each_row_once_whatever_is_killed(
-    kafka: Broker, postgres: Postgres, tmp_path: Path
+    kafka: Broker, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     clicks = fill(kafka, ROWS)
     whole = Outside.make(kafka, postgres, tmp_path / "whole", clicks)
-    run_to_the_end(whole)
+    run_to_the_end(whole, per_epoch=ROWS // 3)
     expected = whole.seen()
     assert all(expected.values()), "every output must have rows, or nothing is proved"
     killed = Outside.make(kafka, postgres, tmp_path / "killed", clicks)
     for number, strike in enumerate(STRIKES):
         run_until_struck(killed, strike, number + 1)
-    kill_while_servers_are_away(killed, random.Random(seed))
-    live_through_an_outage(killed)
+    driver = start_with_dying_workers(killed, monkeypatch)
+    live_through_an_outage(killed, driver)
+    kill_while_servers_are_away(killed, driver, random.Random(seed))
     for point in LATE:
         run_until_struck(killed, Strike(point), -1)
     run_to_the_end(killed)

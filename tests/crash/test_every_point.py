@@ -2,8 +2,9 @@
 whole.
 
 A gap has one or more named points (`headrace.model.crash`), where production code lets a test end the world. Each of
-them is struck twice: by SIGKILL with Spark, all in one long run (`test_connector_kills`, or `test_kills` where its
-servers are missing), and without a JVM, where results, state, counters and files can be looked at closely.
+them is struck twice: by SIGKILL with Spark, all in one long run in which workers die, too (`test_connector_kills`, or
+`test_kills` where its servers are missing), and without a JVM, where results, state, counters and files can be looked
+at closely.
 """
 
 from __future__ import annotations
@@ -86,12 +87,12 @@ GAPS = (
     ),
     Gap("between two sinks", ("between_sinks",), (PLAYED,)),
     Gap(
-        "between two files of one sink",
+        "between two files of one sink, and Spark's whole folder deleted",
         ("between_files",),
         (PLAYED, "tests/sinks/test_files.py::test_keeps_every_promise_of_a_sink"),
     ),
     Gap(
-        "released, Spark not told; also with Spark's offsets entry deleted, and with its whole folder",
+        "released, Spark not told; also with Spark's offsets entry deleted",
         ("released",),
         (
             PLAYED,

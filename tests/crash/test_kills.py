@@ -4,8 +4,8 @@ One run is killed at each point in turn, each time some epochs further on, and r
 every recovery also starts from a store that was recovered before. After some of the kills the store loses what Spark
 wrote into it. Workers are killed in one run, one point after the other.
 
-The long run is for machines without a broker and a database: where these are, `test_connector_kills` strikes the same
-points under a program that does more, and a dozen starts of Spark are saved.
+All of this is for machines without a broker and a database: where these are, `test_connector_kills` strikes the same
+points, of drivers and of workers, under a program that does more, and a dozen starts of Spark are saved.
 """
 
 from __future__ import annotations
@@ -22,11 +22,17 @@ from tests.crash.program import WORKER_STRIKES
 from tests.crash.strikes import LATE, STRIKES, Strike
 from tests.services import at_hand
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        at_hand(), reason="tests/crash/test_connector_kills.py strikes the same points, and more is written"
+    ),
+]
 
 CHAIN = (*STRIKES, *map(Strike, LATE))
 PER_EPOCH = 600
-EPOCHS = (0 if at_hand() else len(CHAIN)) + 9
+EPOCHS = len(CHAIN) + 9
 ROWS = EPOCHS * PER_EPOCH
 TIMEOUT_S = 240
 
@@ -59,9 +65,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return result
 
 
-@pytest.mark.skipif(
-    at_hand(), reason="tests/crash/test_connector_kills.py strikes the same points, and more is written"
-)
 @pytest.mark.timeout(1500)
 def test_a_run_killed_at_every_point_in_turn_loses_and_doubles_nothing(
     tmp_path: Path, expected: dict[str, list[str]]

@@ -19,10 +19,10 @@ from tests.crash.timed_program import ANSWERS, OUTPUTS, PARALLELISM, REQUESTS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-POINTS = ("delta_half_written", "published")
+POINTS = ("outputs_staged", "published")
 """One of each kind: an epoch that is run again, and one that is only released again."""
 PER_EPOCH = 400
-ROWS = PER_EPOCH * 11
+ROWS = PER_EPOCH * 7
 TIMEOUT_S = 240
 
 
@@ -51,7 +51,7 @@ def test_a_program_of_event_time_killed_again_and_again_loses_and_doubles_nothin
     expected = written_lines(whole, OUTPUTS)
     assert all(expected.values()), "every output must have rows, or nothing is proved"
     for number, point in enumerate(POINTS):
-        run(folder, {"point": point, "epoch": 3 + 4 * number, "kill": "driver", "once": str(tmp_path / point)})
+        run(folder, {"point": point, "epoch": 2 + 2 * number, "kill": "driver", "once": str(tmp_path / point)})
         assert (tmp_path / point).exists(), f"{point} was never reached"
     assert written_lines(folder, ["held"]) == {"held": []}, "requests must be in flight when it is killed"
     killed_with = set(requests(folder))

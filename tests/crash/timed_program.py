@@ -16,6 +16,7 @@ from pathlib import Path
 
 import headrace as hr
 from tests.crash.program import START, prepare
+from tests.jvm import UNCOMPILED
 
 OUTPUTS = ("per_page", "sessions", "pairs", "unanswered", "matched", "tired", "asked", "held")
 ANSWERS = "answers_may_come"
@@ -138,7 +139,7 @@ def main(folder: str, rows: str, per_epoch: str, until: str) -> None:
     app = build(Path(folder), int(rows), int(per_epoch))
     store = str(Path(folder) / "store")
     parallelism = int(os.environ.get(PARALLELISM, "2"))
-    app.run(until=until, store=store, parallelism=parallelism, master="local[2]", plain=True)  # type: ignore[arg-type]
+    app.run(until=until, store=store, parallelism=parallelism, master="local[2]", spark=UNCOMPILED, plain=True)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

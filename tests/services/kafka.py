@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.jvm import QUICK
 from tests.query.certificates import make_certificate
 from tests.services import end, fetch, free_port, missing, needed, wait_for_port
 
@@ -134,7 +135,7 @@ class Broker:
         )
 
     def _command(self, *words: str) -> list[str]:
-        quick = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        quick = ["-Xmx512m", *QUICK]
         return [self._java, *quick, "-cp", f"{self._jars}/*", *words]
 
     def _run(self, *words: str) -> None:

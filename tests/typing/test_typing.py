@@ -17,6 +17,7 @@ ROOT = HERE.parents[1]
 PROGRAMS = [HERE / "sketch.py", HERE / "wrong.py"]
 
 
+@pytest.mark.xdist_group("mypy")  # not at the same time as others that use its cache
 def test_programs_pass_mypy_strict_and_wrong_lines_do_not() -> None:
     # Warnings about unused ignores are errors under --strict: a wrong line that passes fails the test.
     done = subprocess.run(
