@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from headrace.errors import (
     StoreInUse,
 )
 from tests.cli.calling import call
+from tests.cli.processes import command, environment
 
 COMMANDS = ("run", "demo", "explain", "epochs", "state", "doctor")
 
@@ -50,9 +52,23 @@ def test_the_exit_code_goes_by_the_type_of_the_error(error: BaseException, code:
     assert left.value.exit_code == code
 
 
+def test_a_package_that_is_not_there_is_named_as_what_the_machine_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as left, told():
+        raise ModuleNotFoundError("No module named 'pyspark.sql'", name="pyspark.sql")
+    assert left.value.exit_code == Exit.ENVIRONMENT
+    told_of = capsys.readouterr().err
+    assert "the package pyspark cannot be imported" in told_of
+    assert "-m pip install pyspark" in told_of
+
+
 def test_a_wrong_option_ends_with_two(store_path: Path) -> None:
     assert call("epochs", store_path, "--nonsense").exit_code == Exit.USAGE
     assert call("epochs", store_path, "not-a-number").exit_code == Exit.USAGE
+    assert call("epochs", store_path, "--limit", -1).exit_code == Exit.USAGE
+    assert call("state", store_path, "--limit", -1).exit_code == Exit.USAGE
+    assert call("serve", store_path, "--port", 70_000).exit_code == Exit.USAGE
+    assert call("run", "app.py", "--http-port", 70_000).exit_code == Exit.USAGE
+    assert call("ingest", "--log", store_path, "--port", -1).exit_code == Exit.USAGE
     assert call("nonsense").exit_code == Exit.USAGE
 
 
@@ -93,3 +109,16 @@ def test_an_unexpected_error_asks_for_trace_and_is_described_for_machines() -> N
 
 def test_brackets_in_an_error_are_no_markup() -> None:
     assert "[red]" in error_text(ProgramError("bad", found="[red]")).plain
+
+
+def test_a_terminal_without_letters_for_arrows_is_told_all_the_same(tmp_path: Path) -> None:
+    program = tmp_path / "app.py"
+    program.write_text(
+        "import headrace as hr\n\n"
+        "class Hit(hr.Record):\n    page: str\n\n"
+        'app = hr.App("hits")\napp.read("hits", hr.source.items([]), Hit).show()\n'
+    )
+    env = environment() | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command("explain", program), env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"\u2192 Hit" in done.stdout

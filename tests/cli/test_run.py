@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from headrace.cli.run import JsonLines
+from headrace.cli.json_lines import JsonLines
 from headrace.foreground import Opening
 from tests.cli.calling import call, call_json
 from tests.cli.processes import TIMEOUT_S, headrace, run_headrace

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 import headrace as hr
 from headrace.dataflow import site
 from headrace.dataflow.graph import WriteNode, reachable
-from headrace.errors import ProgramError, SettingsError
+from headrace.errors import BadRow, ProgramError, SettingsError
 
 
 class Tx(hr.Record):
@@ -201,3 +203,26 @@ def test_building_a_program_is_quick() -> None:
     stream.write(hr.sink.collect())
     reachable(app)
     assert time.process_time() - began < 2
+
+
+def test_an_error_of_a_run_is_told_at_the_line_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Py4JError(Exception):
+        __module__ = "py4j.protocol"
+
+    def fail(*_: Any) -> None:
+        raise BadRow("a row cannot be read", where="a.json:3") from Py4JError("a stack of Java's")
+
+    monkeypatch.setitem(sys.modules, "headrace.foreground", SimpleNamespace(run_visibly=fail))  # type: ignore[arg-type]
+
+    def frames() -> list[str]:
+        with pytest.raises(BadRow) as caught:
+            written().run()
+        shown = "".join(traceback.format_exception(caught.value))
+        assert "a.json:3: a row cannot be read" in shown
+        assert ("a stack of Java's" in shown) == bool(os.environ.get("HEADRACE_TRACE"))
+        return [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+
+    monkeypatch.delenv("HEADRACE_TRACE", raising=False)
+    assert frames() == ["frames", "run"]
+    monkeypatch.setenv("HEADRACE_TRACE", "1")
+    assert frames() == ["frames", "run", "run", "fail"]

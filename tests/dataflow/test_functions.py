@@ -200,6 +200,30 @@ def test_state_names_are_addresses() -> None:
         declare({}, Total=hr.ValueState[int])
 
 
+@pytest.mark.parametrize("name", ["open", "close", "on_event", "on_timer"])
+def test_a_state_does_not_take_the_place_of_a_method(name: str) -> None:
+    with pytest.raises(ProgramError, match=f"{name} is declared as ValueState.int., and is a method of") as caught:
+        declare({}, **{name: hr.ValueState[int]})
+    assert f"is_{name}" in caught.value.next_move
+
+
+def test_a_state_may_be_declared_anew_but_not_over_a_method_of_ones_own() -> None:
+    class Base(hr.Process[Tx, Tx, str]):
+        seen: hr.ValueState[int]
+
+        def total(self) -> int:
+            return self.seen.get(0)
+
+    class Derived(Base):
+        seen: hr.ValueState[int] = hr.state(ttl="1h")
+
+    assert [decl.ttl is not None for decl in declarations(Derived)] == [True]
+    with pytest.raises(ProgramError, match="is a method of Base"):
+
+        class Hiding(Base):
+            total: hr.ValueState[int]  # type: ignore[assignment]
+
+
 def test_former_names_of_states_must_not_clash() -> None:
     with pytest.raises(ProgramError, match="a state of its own"):
         declarations(declare({"b": hr.state(was="a")}, a=hr.ValueState[int], b=hr.ValueState[int]))

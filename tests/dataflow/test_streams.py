@@ -137,7 +137,7 @@ def test_an_unknown_column_is_found_with_its_nearest_names(tx: hr.Stream[Tx]) ->
 
 def test_text_that_is_no_sql_is_refused(tx: hr.Stream[Tx]) -> None:
     mistake(lambda: tx.where("cents >"))
-    mistake(lambda: tx.where(lambda t: t.cents > 0), "not a column")  # type: ignore[arg-type]
+    mistake(lambda: tx.where(lambda t: t.cents > 0), "not a column", "the function <lambda>", "filter(…)")  # type: ignore[arg-type]
 
 
 def test_a_condition_has_to_be_a_condition(tx: hr.Stream[Tx]) -> None:

@@ -135,6 +135,15 @@ def test_the_refusal_names_the_field_and_the_place() -> None:
     assert "Profile.photo is Photo" in text
 
 
+def test_a_class_with_typed_fields_is_told_that_it_lacks_its_base() -> None:
+    class Plain:
+        name: str
+
+    with pytest.raises(ProgramError) as caught:
+        check_storable(Plain, what="rows of Plain")
+    assert caught.value.next_move == "let it be a Record: class Plain(hr.Record)"
+
+
 def test_untagged_unions_of_records_are_refused_with_the_reason() -> None:
     with pytest.raises(ProgramError, match="tagged"):
         check_storable(Point | Tree)

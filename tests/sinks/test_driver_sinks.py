@@ -179,6 +179,25 @@ def test_console_shows_a_live_table_on_a_terminal(tmp_path: Path) -> None:
     assert table.row_count == 3
 
 
+@pytest.mark.parametrize("width", [32, 40, 100])
+def test_console_cuts_no_column_on_a_narrow_terminal(tmp_path: Path, width: int) -> None:
+    shown: list[Any] = []
+    out = ConsoleSink(4, Console(file=io.StringIO(), force_terminal=True)).bind(CODEC, "counts")
+    out.show = shown.append
+    out.start()
+    release(out, Staging(tmp_path), 0, COUNTS)
+    text = io.StringIO()
+    Console(file=text, width=width, color_system=None).print(shown[-1])
+    lines = text.getvalue().splitlines()
+    assert all(len(line) <= width for line in lines)
+    heads = [line.split() for line in lines if line.startswith("┃")]
+    assert {word for head in heads for word in head} >= {"word", "at", "n", "tags"}
+    assert all(head[1] == "word" for head in heads)
+    # However many bands there are, they take no more lines together than one table has.
+    rows = [line.split()[1] for line in lines if line.startswith("│")]
+    assert rows[-1] == "w8" and len(rows) <= 4 and rows.count("w8") == len(heads)
+
+
 def test_a_second_live_table_falls_back_to_lines(tmp_path: Path) -> None:
     text = io.StringIO()
     screen = Console(file=text, force_terminal=True, width=100)

@@ -420,8 +420,9 @@ def test_a_program_that_could_not_be_shipped_is_refused() -> None:
 
     app = hr.App("locked")
     app.read("taps", hr.source.items([]), Tap).key_by(Tap.user).process(Locked())
-    with pytest.raises(hr.ProgramError, match="cannot be shipped"):
+    with pytest.raises(hr.ProgramError, match="cannot be shipped") as caught:
         Harness(app)
+    assert caught.value.where == "step locked"
 
 
 def test_two_harnesses_on_one_store_at_a_time_are_refused(tmp_path: Path) -> None:

@@ -6,6 +6,9 @@ help and ``--json`` for machines; errors are told in their four parts, with the 
 
 from __future__ import annotations
 
+import io
+import sys
+
 import typer
 
 from headrace.cli import connectors, demo, doctor, epochs, explain, ingest, run, serve, state
@@ -57,4 +60,8 @@ app.add_typer(connectors.app, name="connectors")
 
 def main() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Where a terminal or a log has no letter for an arrow or a dash, it is spelled out instead of failing.
+            stream.reconfigure(errors="backslashreplace")
     app()

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.exits import Json, Trace, told
-from headrace.cli.run import JsonLines, aborting, show_spark
+from headrace.cli.json_lines import JsonLines
+from headrace.cli.run import aborting, show_spark
 
 if TYPE_CHECKING:
     from typing import Self
@@ -197,7 +198,11 @@ def _own_commands(store: str, tweet: str | None, published: list[int], *, serves
         (f"epochs {folder}", "what each epoch did"),
         *([(f"epochs {folder} {published[-1]}", "where one epoch's time went")] if published else []),
         (f"state {folder}", "what is kept"),
-        *([(f"state {folder} count_views.views {tweet}", "the count of one tweet")] if tweet is not None else []),
+        *(
+            [(f"state {folder} count_views.views {tweet}", "the count of one tweet, to the last view")]
+            if tweet is not None
+            else []
+        ),
         *([] if serves else [(f"serve {folder} --http-port 8399", "ask for it with redis-cli and curl")]),
         ("demo", f"play again: it resumes at epoch {published[-1] + 1}" if published else "play again"),
         ("demo --fresh", "forget all counts"),

@@ -65,9 +65,27 @@ def told(*, trace: bool = False, as_json: bool = False) -> Iterator[None]:
         raise typer.Exit(Exit.OK) from None
     except KeyboardInterrupt:
         raise typer.Exit(Exit.INTERRUPTED) from None
+    except ModuleNotFoundError as error:
+        missing = _missing(error)
+        tell(missing, trace=trace, as_json=as_json)
+        raise typer.Exit(exit_code(missing)) from None
     except Exception as error:
         tell(error, trace=trace, as_json=as_json)
         raise typer.Exit(exit_code(error)) from None
+
+
+def _missing(error: ModuleNotFoundError) -> Exception:
+    """A package that ours needs and that is not there, as it can be after a broken install."""
+    if not error.name:
+        return error
+    package = error.name.partition(".")[0]
+    missing = EnvironmentMissing(
+        f"the package {package} cannot be imported",
+        where=sys.executable,
+        found=str(error),
+        next_move=f"install it beside headrace: {sys.executable} -m pip install {package}",
+    )
+    return missing.with_traceback(error.__traceback__)
 
 
 def tell(error: Exception, *, trace: bool = False, as_json: bool = False) -> None:

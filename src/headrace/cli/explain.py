@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.exits import Json, Trace, told
-from headrace.cli.run import File, Profile, Vars
+from headrace.cli.options import File, Profile, Vars
 
 
 def explain(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.exits import Json, Trace, told
+from headrace.cli.options import MAX_PORT
 
 if TYPE_CHECKING:
     from headrace.ingest.serving import Tell
@@ -28,7 +29,9 @@ def ingest(
             help="Check events: a Record of a program, or an app, whose sources then say it; repeatable.",
         ),
     ] = None,
-    port: Annotated[int, typer.Option("--port", "-p", help="For HTTP; 0 takes a free one.")] = 8400,
+    port: Annotated[
+        int, typer.Option("--port", "-p", min=0, max=MAX_PORT, metavar="PORT", help="For HTTP; 0 takes a free one.")
+    ] = 8400,
     bind: Annotated[str, typer.Option("--bind", help="Address to listen on.")] = "127.0.0.1",
     keep: Annotated[str | None, typer.Option("--keep", help="How long events are kept: 7d. Else for ever.")] = None,
     keep_mb: Annotated[int | None, typer.Option("--keep-mb", help="How much is kept of each partition.")] = None,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from headrace.errors import HeadraceError, ProgramError
+from headrace.state.handles import HANDLE_KINDS
 
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
@@ -105,7 +106,19 @@ def _import_failed(path: Path, error: Exception) -> ProgramError:
     found = f"{type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         next_move = f"install {error.name.partition('.')[0]} beside headrace, or correct the name"
+    elif isinstance(error, TypeError):
+        next_move = _known_slip(str(error)) or next_move
     return ProgramError("the program could not be imported", where=where, found=found, next_move=next_move)
+
+
+def _known_slip(text: str) -> str:
+    """What to write instead, where Python's own words for a mistake are about our insides; else empty."""
+    if "'member_descriptor'" in text:
+        return 'a field names a column and has no value: write SQL text, "n > 0", or hr.col("n") > 0'
+    called, made, _ = text.partition(".__init__() missing")
+    if made and called in {base.__name__ for handle in HANDLE_KINDS for base in handle.__mro__}:
+        return "declare a state by an annotation, and give it no value: seen: hr.ValueState[int]"
+    return ""
 
 
 def find_app(module: ModuleType, name: str | None, path: Path) -> App:

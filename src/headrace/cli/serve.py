@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.exits import Json, Trace, told
+from headrace.cli.options import MAX_PORT
 
 if TYPE_CHECKING:
     from headrace.query.serving import Tell
@@ -18,8 +19,16 @@ Users = Annotated[str | None, typer.Option("--users", metavar="FILE", help="User
 
 def serve(
     store: Annotated[str, typer.Argument(metavar="STORE", help="Folder or URL of the store.")],
-    port: Annotated[int, typer.Option("--port", "-p", help="For Redis' protocol; 0 takes a free one.")] = 6399,
-    http_port: Annotated[int | None, typer.Option("--http-port", help="For HTTP; without it there is none.")] = None,
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port", "-p", min=0, max=MAX_PORT, metavar="PORT", help="For Redis' protocol; 0 takes a free one."
+        ),
+    ] = 6399,
+    http_port: Annotated[
+        int | None,
+        typer.Option("--http-port", min=0, max=MAX_PORT, metavar="PORT", help="For HTTP; without it there is none."),
+    ] = None,
     bind: Annotated[str, typer.Option("--bind", help="Address to listen on.")] = "127.0.0.1",
     processes: Annotated[int, typer.Option("--processes", help="How many processes share the ports.")] = 1,
     follow_ms: Annotated[float, typer.Option("--follow-ms", help="How often to look for a new epoch.")] = 5.0,

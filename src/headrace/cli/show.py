@@ -1,6 +1,6 @@
 """How commands show tables and values: the same look everywhere, and whole lines where nobody is looking.
 
-On a terminal tables fit its width. In a pipe or a log there is no width to fit, so nothing is cut.
+On a terminal tables fit its width: one that is too wide is shown in bands. In a pipe or a log there is no width to fit.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rich.text import Text
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.keys import key_text
 from headrace.model.time import format_time
+from headrace.sinks.bands import Banded
 
 PIPE_WIDTH: Final = 240
 
@@ -38,10 +39,13 @@ def make_table(*columns: str, left: Iterable[str] = ()) -> Table:
     return table
 
 
-def print_table(console: Console, title: str, table: Table) -> None:
-    """A table under its title, which may be wider than the table."""
+def print_table(console: Console, title: str, table: Table, *, names: int = 1) -> None:
+    """A table under its title, which may be wider than the table.
+
+    ``names``: so many of its first columns say what a row is of; each band begins with them.
+    """
     console.print(Text(title, "bold"))
-    console.print(table)
+    console.print(Banded(table, names=names))
 
 
 def print_json(value: Any) -> None:

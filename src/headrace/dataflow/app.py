@@ -28,7 +28,7 @@ from headrace.dataflow.stream import Field, Stream
 from headrace.dataflow.variables import check_variables, find_missing, missing_secret
 from headrace.dataflow.watermarking import Watermark, plan_alignment, plan_marking
 from headrace.dataflow.writing import output_name, output_stem
-from headrace.errors import ProgramError
+from headrace.errors import HeadraceError, ProgramError
 from headrace.model.expr import Expr
 from headrace.model.expr import check as check_expression
 from headrace.model.generators import WatermarkGenerator
@@ -209,7 +209,11 @@ class App:
         self._check_runnable(until)
         from headrace.foreground import run_visibly
 
-        run_visibly(self, settings, until, session)
+        try:
+            return run_visibly(self, settings, until, session)
+        except HeadraceError as error:
+            failed = site.without_our_frames(error)
+        raise failed
 
     def start(self, *, until: Until = "stopped", profile: str | None = None, spark: Any = None, **config: Any) -> Run:
         """Run the program in the background, for notebooks and tests; gives a `Run` to wait for or to stop."""

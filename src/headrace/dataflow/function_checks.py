@@ -56,6 +56,7 @@ def check_methods(cls: Any, root: Any, wanted: Sequence[str], at: Site) -> None:
             where=str(at),
             expected="def on_timer(self, timer, ctx)",
             found=f"timers {', '.join(timers)}",
+            next_move=f"say in on_timer what happens when {timers[0]} is due, or leave it out",
         )
 
 

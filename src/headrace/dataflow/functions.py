@@ -142,6 +142,7 @@ def _misplaced(cls: type, name: str, found: str, expected: str) -> ProgramError:
 def _declaration(cls: type, name: str, kind: Any, annotation: Any, *, unknown: bool) -> StateDecl:
     where = str(call_site())
     check_name(name, f"a state of {cls.__name__}", where)
+    _check_hides_nothing(cls, name, annotation, where)
     given = cls.__dict__.get(name, StateDecl())
     if not isinstance(given, StateDecl):
         raise ProgramError(
@@ -164,6 +165,19 @@ def _declaration(cls: type, name: str, kind: Any, annotation: Any, *, unknown: b
         )
     _check_options(cls, name, kind, given, where)
     return replace(given, name=name, kind=kind, args=args)
+
+
+def _check_hides_nothing(cls: type, name: str, annotation: Any, where: str) -> None:
+    """A state called ``open`` would be in the place of the method that is called before the first row."""
+    for base in cls.__mro__[1:]:
+        if callable(base.__dict__.get(name)):
+            raise ProgramError(
+                f"{cls.__name__}.{name} is declared as {type_name(annotation)}, and is a method of {base.__name__}",
+                where=where,
+                expected="a name that no method has",
+                found=f"{name}: {type_name(annotation)}",
+                next_move=f"call it something else: is_{name}, {name}_state",
+            )
 
 
 def _check_options(cls: type, name: str, kind: str, decl: StateDecl, where: str) -> None:

@@ -258,7 +258,9 @@ def _checked(settings: Settings, app: str) -> Settings:
             "the setting 'parallelism' is out of range",
             expected=f"1 to {groups}, the number of key groups",
             found=str(settings.parallelism),
-            next_move="choose fewer shards; key_groups can be raised for a new store only",
+            next_move="choose fewer shards; key_groups can be raised for a new store only"
+            if settings.parallelism > groups
+            else "one shard is the least: parallelism=1",
         )
     for name in ("retain", "restarts"):
         if getattr(settings, name) < 0:

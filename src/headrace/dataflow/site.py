@@ -10,8 +10,12 @@ import sys
 from itertools import count
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from headrace.errors import HeadraceError
+
+TRACE: Final = "HEADRACE_TRACE"
+"""Set in the environment: tracebacks are shown whole."""
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _statements = count(1)
 
@@ -38,6 +42,21 @@ def user_frame() -> FrameType | None:
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
     return frame
+
+
+def without_our_frames(error: HeadraceError) -> HeadraceError:
+    """An error of a run, to be raised again at the line that started it.
+
+    What it says is whole without the twenty frames that lead there, and without Spark's stack behind it. They are kept
+    where ``HEADRACE_TRACE`` is set.
+    """
+    if os.environ.get(TRACE):
+        return error
+    if type(error.__cause__).__module__.partition(".")[0] in ("py4j", "pyspark"):
+        error.__cause__ = None
+    if error.__cause__ is None:
+        error.__suppress_context__ = True
+    return error.with_traceback(None)
 
 
 def _short(file: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from types import MemberDescriptorType
+from types import FunctionType, MemberDescriptorType, MethodType
 from typing import Any
 from uuid import UUID
 
@@ -212,11 +212,12 @@ def as_sql(column: object) -> str:
         return column.strip()
     if isinstance(column, MemberDescriptorType):
         return quote_name(column.__name__)
-    raise ProgramError(
-        "this is not a column",
-        expected='SQL text, hr.col("name"), or a field of the Record such as Impression.at',
-        found=f"{type(column).__name__} {column!r:.100}",
-    )
+    expected = 'SQL text, hr.col("name"), or a field of the Record such as Impression.at'
+    if isinstance(column, FunctionType | MethodType):
+        found, next_move = f"the function {column.__name__}", "filter(…), map(…) and flat_map(…) take Python functions"
+    else:
+        found, next_move = f"{type(column).__name__} {column!r:.100}", ""
+    raise ProgramError("this is not a column", expected=expected, found=found, next_move=next_move)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect as described
 
 from headrace.errors import ProgramError
-from headrace.model.hints import settle_type
+from headrace.model.hints import own_annotations, settle_type
 
 
 class ValueCodec(NamedTuple):
@@ -67,17 +67,21 @@ def check_storable(annotation: Any, *, what: str = "a value", where: str = "") -
     if blame is not None:
         path, foreign = blame
         inside = f"{' → '.join(path)} is {type_name(foreign)}" if path else type_name(foreign)
-        raise _refusal(what, where, inside, "")
+        raise _refusal(what, where, inside, "", foreign)
 
 
-def _refusal(what: str, where: str, found: str, reason: str) -> ProgramError:
+def _refusal(what: str, where: str, found: str, reason: str, foreign: Any = None) -> ProgramError:
+    next_move = "keep the parts as a Record, or keep bytes and convert in your function"
+    if isinstance(foreign, type) and foreign.__bases__ == (object,) and own_annotations(foreign):
+        # A class of the user's with typed fields: all it lacks is its base.
+        next_move = f"let it be a Record: class {foreign.__name__}(hr.Record)"
     return ProgramError(
         f"the type of {what} cannot be stored",
         where=where,
         expected="numbers, text, bytes, bool, None, datetime, Decimal, UUID, Enum, lists, sets, tuples, dicts, "
         "dataclasses, Records, and unions of these",
         found=f"{found}; {reason}" if reason else found,
-        next_move="keep the parts as a Record, or keep bytes and convert in your function",
+        next_move=next_move,
     )
 
 

@@ -17,7 +17,7 @@ import io
 import pickle
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Final, NewType, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -64,11 +64,34 @@ def dump_program(program: Any) -> bytes:
     except (TypeError, pickle.PicklingError, AttributeError, RecursionError, NameError) as error:
         raise ProgramError(
             "the program cannot be shipped to the workers",
+            where=_find_step(program),
             expected="functions and objects that can be pickled",
             found=f"{type(error).__name__}: {error}",
             next_move="open connections, files and locks in open() of a Process, not in __init__ or in the module",
         ) from error
     return buffer.getvalue()
+
+
+def _find_step(program: Any) -> str:
+    """The first step whose code cannot travel; empty where it is something else."""
+    from headrace.plan.physical import OpPlan
+
+    def plans(part: Any) -> Iterator[OpPlan]:
+        if isinstance(part, OpPlan):
+            yield part
+        elif dataclasses.is_dataclass(part):
+            for field in dataclasses.fields(part):
+                yield from plans(getattr(part, field.name))
+        elif isinstance(part, tuple | list | dict):
+            for each in part.values() if isinstance(part, dict) else part:
+                yield from plans(each)
+
+    for plan in plans(program):
+        try:
+            _Pickler(io.BytesIO(), protocol=pickle.HIGHEST_PROTOCOL).dump(plan.build)
+        except Exception:
+            return f"step {plan.step}"
+    return ""
 
 
 def load_program(payload: bytes | memoryview) -> Any:

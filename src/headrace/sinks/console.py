@@ -62,9 +62,9 @@ class ConsoleSink(Sink):
         self._seen += count
         self._newest.extend(_texts(rows))
         if self.show is not None:
-            self.show(self.table(ctx.epoch))
+            self.show(self.screen(ctx.epoch))
         elif self._live is not None:
-            self._live.update(self.table(ctx.epoch), refresh=True)
+            self._live.update(self.screen(ctx.epoch), refresh=True)
         else:
             self._print_lines(rows, count, ctx)
 
@@ -79,8 +79,14 @@ class ConsoleSink(Sink):
         table = pa.Table.from_batches(read_batches(wanted[::-1], ctx))
         return table.slice(max(0, table.num_rows - self.limit))
 
+    def screen(self, epoch: int) -> RenderableType:
+        """The newest rows, whole however narrow the screen is; where columns stand in bands, fewer of them."""
+        from headrace.sinks.bands import Banded
+
+        return Banded(self.table(epoch), most_lines=self.limit)
+
     def table(self, epoch: int) -> Table:
-        """The newest rows as a rich table, for a screen."""
+        """The newest rows as a rich table."""
         from rich.table import Table
 
         assert self.codec is not None
