@@ -29,7 +29,7 @@ from headrace.errors import SettingsError, StoreError
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.sink_waits import tell_wait
 from headrace.model.time import format_time
-from headrace.progress import EpochWatch, delta_bytes, rows_in, rows_out
+from headrace.progress import EpochWatch, counts_text, delta_bytes, rows_in, rows_out
 from headrace.query.store import Store
 from headrace.sinks.console import ConsoleSink
 from headrace.standstill import Standstill, wall_clock_us
@@ -124,7 +124,8 @@ def play(
 
     The seconds count from the first published epoch, so that starting Spark takes nothing away from them.
     """
-    from headrace.spark.runner import Job, Run
+    from headrace.spark.job import Job
+    from headrace.spark.runner import Run
 
     began: list[float] = []
 
@@ -315,10 +316,8 @@ class EpochCount:
         if self._began is None:
             return "no epoch was published"
         seconds = max(self._clock() - self._began, 0.001)
-        return (
-            f"{self.epochs:,} epochs, {self.rows_in:,} rows in, {self.rows_out:,} rows out in {seconds:.1f} s "
-            f"({self.rows_in / seconds:,.0f} rows/s)"
-        )
+        counts = counts_text(self.epochs, self.rows_in, self.rows_out)
+        return f"{counts} in {seconds:.1f} s ({self.rows_in / seconds:,.0f} rows/s)"
 
 
 def took_us(manifest: Manifest) -> int:

@@ -10,8 +10,8 @@ A source is written in one of two ways, and says which by `Source.python`:
 Who calls what, in order:
 
 1. ``app.read`` calls `Source.bind` once, while the program is built. Nothing outside the process is touched.
-2. At start the driver calls `Source.spark` or `Source.reader`, exactly one of them, once per run. This is where a
-   missing folder or an unreadable header is found.
+2. At start the driver calls `Source.check_there`, and with Spark at hand `Source.spark` or `Source.reader`, exactly one
+   of them, once per run. This is where a missing folder or an unreadable header is found.
 3. A `SplitReader` is then pickled. One copy lives beside the driver and plans: `initial`, `available_now`, `hold`,
    `latest`, `splits`. Short-lived copies live in tasks and only `read`. `close` is called on the planning copy alone.
 4. Rows that could not be decoded come from the JVM (`SparkRead.bad`) or from `SplitReader.read` (`BadRows`). They go to
@@ -249,6 +249,12 @@ class Source(ABC):
         Called once per ``app.read``, while the program is built. Raises ProgramError; touches nothing outside.
         """
         return self
+
+    def check_there(self) -> None:  # noqa: B027 - most sources cannot tell
+        """Raises ProgramError where what is to be read can be seen to be missing.
+
+        Called at each start, in the driver, before Spark is started: it must take no time worth mentioning.
+        """
 
     def placed_in(self, folder: str) -> Source:
         """The source to read, told of a folder (a path or URL) of the store that is its alone, for what it must keep.

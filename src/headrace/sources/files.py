@@ -93,7 +93,7 @@ class FilesSource(Source):
         return None if self.splits is None else self.splits.of_row(codec)
 
     def spark(self, codec: RowCodec) -> SparkRead:
-        self._check_there()
+        self.check_there()
         read = self._read(codec, self._options())
         return read if self.splits is None else self.splits.put_into(read)
 
@@ -154,7 +154,7 @@ class FilesSource(Source):
         # Spark streams folders only, so a single file is its folder with a pattern that fits nothing else.
         return os.path.dirname(whole) if self._is_file() else whole
 
-    def _check_there(self) -> None:
+    def check_there(self) -> None:
         """A pattern and a remote folder are Spark's to find; a plain local path must exist before anything starts."""
         if self._is_remote() or any(sign in self.path for sign in "*?[{"):
             return

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.errors import SettingsError
 from headrace.spark.class_archive import class_archive
 from headrace.spark.connectors import check_connectors, with_connectors
+from headrace.spark.deaf import deaf_to_sigterm
 from headrace.spark.java import find_java
 from headrace.spark.quiet import quiet_children
 
@@ -94,6 +95,16 @@ def leave_session(session: SparkSession) -> None:
         _own.left(session)
 
 
+def is_alive(session: SparkSession) -> bool:
+    """Whether the session's context still runs, and the JVM it is in."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return not session.sparkContext._jsc.sc().isStopped()
+    except (AttributeError, ConnectionError, Py4JError):
+        return False
+
+
 class _OwnContext:
     """The context that a run started, and how many runs use it: the last one ends it."""
 
@@ -150,7 +161,8 @@ def _start_context(
                 next_move="leave the setting out",
             )
         builder = builder.config(name, value)
-    with quiet_children() if not os.environ.get(TRACE) else nullcontext(), class_archive(java, conf):
+    quiet = nullcontext() if os.environ.get(TRACE) else quiet_children()
+    with quiet, class_archive(java, conf), deaf_to_sigterm():
         made: SparkSession = builder.getOrCreate()
     if not os.environ.get(TRACE):
         made.sparkContext.setLogLevel("OFF")

@@ -1,0 +1,366 @@
+"""Running a program on Spark: from an app and its settings to a query that drives epochs, and back to a clean end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, Literal
+
+from py4j.protocol import Py4JNetworkError
+
+from headrace.checkpoint.coordinator import Coordinator
+from headrace.checkpoint.decide import AlreadyFinal
+from headrace.checkpoint.facts import read_facts
+from headrace.checkpoint.fence import Fence, take_fence
+from headrace.checkpoint.maintenance import Maintainer
+from headrace.checkpoint.patience import Patience
+from headrace.checkpoint.recover import Recovered, recover, start_over
+from headrace.checkpoint.release import Releaser
+from headrace.errors import EpochFailed, HeadraceError, StoreError
+from headrace.model.behind import counting_text
+from headrace.model.order import Limits
+from headrace.model.sink_waits import SinkWait
+from headrace.model.time import span_us
+from headrace.plan.compile import compile_app
+from headrace.plan.ship import dump_program
+from headrace.spark import executor
+from headrace.spark.backlog import Backlog
+from headrace.spark.connectors import check_connectors, needed_connectors
+from headrace.spark.driver import EpochDriver, StopRequested
+from headrace.spark.failures import spark_error
+from headrace.spark.frames import build_plan
+from headrace.spark.kafka_failures import kafka_error
+from headrace.spark.seam import NEVER_READ, Side, decide_side, has_seam, histories, one_side
+from headrace.spark.session import check_session, is_alive, leave_session, make_session
+from headrace.state import layout
+from headrace.state.manifest import Manifest
+from headrace.state.store import Store as FileStore
+from headrace.state.store import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.dataflow.app import App
+    from headrace.dataflow.settings import Settings
+    from headrace.plan.physical import Program
+    from headrace.sources.contract import SplitReader
+
+Until = Literal["stopped", "caught_up", "drained"]
+Watch = Callable[[Manifest], None]
+
+log = logging.getLogger("headrace.runner")
+
+_POLL_S = 0.2
+_RETRY_WAIT_S = 1.0
+
+
+class Job:
+    """A run of a program: everything that lives from start to end."""
+
+    def __init__(self, app: App, settings: Settings, until: Until, session: SparkSession | None, watch: Watch | None):
+        self.settings = settings
+        self.until = until
+        self.watch = watch
+        self.program: Program = compile_app(app, parallelism=settings.parallelism, key_groups=settings.key_groups)
+        self._side: Side | None = None
+        """Which side of its backfills the program reads; None: it has none."""
+        self._current = self.program
+        """The program as it is run at this moment: with one side of each backfill in its place."""
+        self.store = _open(settings)
+        sinks = {output.name: output.sink for output in self.program.outputs}
+        self._stop = threading.Event()
+        self._patience = Patience(span_us(settings.sink_patience), stop=self._stop, store=self.store)
+        self._releaser = Releaser(self.store, sinks, self._open_session, self._patience)
+        self._given = session
+        self._session: SparkSession | None = session
+        self._fence: Fence | None = None
+        self._driver: EpochDriver | None = None
+        self._backlog: Backlog | None = None
+        self._beginning: list[str] = []
+        self._maintainer: Maintainer | None = None
+        self._ship: executor.Ship | None = None
+        self._coordinator: Coordinator | None = None
+        self._attempts = 0
+        self.started = threading.Event()
+
+    def run(self) -> None:
+        """From start to end, on the calling thread. Returns when the run has ended cleanly, raises otherwise."""
+        try:
+            recovered = self._begin()
+            if isinstance(recovered.decision, AlreadyFinal):
+                return
+            if self._side == "history":
+                self._drive(recovered.run, final=False)
+                if self._stop.is_set() or self._is_final:
+                    return
+                recovered = self._cross_seam()
+            self._drive(recovered.run, final=False)
+            if self.until == "drained" and not self._stop.is_set() and not self._is_final:
+                self._drive(self._recover().run, final=True)
+                self._check_drained()
+        finally:
+            self._end()
+
+    def stop(self) -> None:
+        """Asks the run to end after the current epoch. Safe from any thread and from a signal handler."""
+        self._stop.set()
+        if self._driver is not None:
+            self._driver.request_stop()
+
+    @property
+    def published(self) -> int:
+        """The newest published epoch; −1 before the first."""
+        state = None if self._coordinator is None else self._coordinator.state
+        return -1 if state is None else state.epoch
+
+    @property
+    def waits(self) -> tuple[SinkWait, ...]:
+        """The sinks that the run waits for at this moment."""
+        return self._patience.waits
+
+    @property
+    def beginning(self) -> list[str]:
+        """What takes long before a first epoch, a line each: a table is copied, a folder is listed."""
+        counting = {} if self._backlog is None else self._backlog.counting()
+        return [*self._beginning, *(f"{name}: {counting_text(found)}" for name, found in counting.items())]
+
+    # -- the way in ---------------------------------------------------------------------------------------------
+
+    def _begin(self) -> Recovered:
+        self._fence = take_fence(self.store, takeover=self.settings.takeover)
+        if self.settings.fresh:
+            start_over(self.store)
+        self._patience.check = self._fence.glance
+        self._releaser.start()
+        if has_seam(self.program):
+            state = read_facts(self.store).state
+            self._choose_side(decide_side(self.program, None if state is None else state.manifest))
+        job = self._current.facts
+        self._maintainer = Maintainer(self.store, job, self._fence.number, retain=self.settings.retain)
+        recovered = recover(self.store, job, self._fence, self._releaser)
+        self._coordinator = Coordinator(
+            self.store, job, self._fence, self._releaser, self._maintainer, recovered.state,
+            timeline=recovered.timeline, retired=recovered.retired, adopted=recovered.adopted,
+        )  # fmt: skip
+        return recovered
+
+    def _recover(self) -> Recovered:
+        """Begins anew from what is published, in a new folder: Spark could not carry on, or its input has ended."""
+        assert self._fence is not None and self._coordinator is not None
+        self._attempts += 1
+        recovered = recover(self.store, self._coordinator.job, self._fence, self._releaser, attempt=self._attempts)
+        self._coordinator.state = recovered.state
+        self._coordinator.adopted = recovered.adopted
+        return recovered
+
+    def _choose_side(self, side: Side) -> None:
+        self._side = side
+        self._current = one_side(self.program, side)
+        # What the workers have, and what was counted, is the other side.
+        self._ship = None
+        if self._backlog is not None:
+            self._backlog.close()
+            self._backlog = None
+
+    def _cross_seam(self) -> Recovered:
+        """All history is read: goes on with the live sources, from what is published."""
+        assert self._coordinator is not None
+        self._choose_side("live")
+        self._coordinator.job = self._current.facts
+        recovered = self._recover()
+        # Noted also where a history was empty: that it was looked for is what says that the seam is behind us.
+        self._coordinator.retired = {**dict.fromkeys(histories(self.program).values(), NEVER_READ), **recovered.retired}
+        log.info("all history is read; going on with the live sources")
+        return recovered
+
+    @property
+    def _bounded(self) -> bool:
+        """Whether the query ends when it has read what is there."""
+        return self.until != "stopped" or self._side == "history"
+
+    @property
+    def _is_final(self) -> bool:
+        """Whether the last epoch is published; the first query gets there where only loops had to become empty."""
+        state = None if self._coordinator is None else self._coordinator.state
+        return state is not None and state.manifest.final
+
+    def _check_drained(self) -> None:
+        if not self._stop.is_set() and not self._is_final:
+            raise EpochFailed(
+                "the input was read to its end, but the last epoch did not run",
+                where=self.store.url,
+                next_move="start again: everything up to the last published epoch is kept",
+            )
+
+    def _open_session(self) -> SparkSession:
+        if self._session is None:
+            needed = needed_connectors(self.program)
+            self._session = make_session(self.program.app, self.settings.master, self.settings.spark, needed)
+        else:
+            check_session(self._session)
+            check_connectors(self._session, needed_connectors(self.program))
+        return self._session
+
+    def _load(self, session: SparkSession) -> executor.Ship:
+        """The compiled program on its way to the workers, once per run."""
+        return executor.Ship(
+            id=uuid.uuid4().hex,
+            program=session.sparkContext.broadcast(dump_program(self._current)),
+            store=self.store.url,
+            limits=Limits(),
+        )
+
+    # -- epochs -------------------------------------------------------------------------------------------------
+
+    def _drive(self, run: str, *, final: bool) -> None:
+        """Runs a query to its end; one that Spark could not carry on is started again from the last published epoch."""
+        for source in self._current.sources:
+            source.source.check_there()
+        session = self._open_session()
+        ship = self._ship = self._ship or self._load(session)
+        left = self.settings.restarts
+        coordinator = self._coordinator
+        assert coordinator is not None
+        if self._backlog is None:
+            published = None if coordinator.state is None else coordinator.state.manifest
+            self._backlog = Backlog(session, self._current, self.store, published, bounded=self._bounded)
+        backlog = self._backlog
+        while True:
+            driver = EpochDriver(
+                session, self.store, self._current, coordinator, run, self.watch,
+                backlog=backlog, bounded=self._bounded,
+            )  # fmt: skip
+            self._driver = driver
+            if self._stop.is_set():
+                driver.request_stop()
+            state = coordinator.state
+            driver.write_tick(None if state is None else state.manifest, final=final)
+            driver.write_waiting(None if state is None else state.manifest)
+            driver.nudge()
+            try:
+                self._run_query(session, driver, ship, run, backlog)
+                return
+            except EpochFailed as failed:
+                left = self.settings.restarts if driver.epochs else left - 1
+                if left < 0 or self._stop.is_set():
+                    raise
+                log.warning("starting again from the last published epoch: %s", failed)
+                time.sleep(_RETRY_WAIT_S)
+                run = self._recover().run
+
+    def _run_query(
+        self, session: SparkSession, driver: EpochDriver, ship: executor.Ship, run: str, backlog: Backlog
+    ) -> None:
+        try:
+            readers: dict[str, SplitReader] = {}
+            tables = [source.log_name for source in self._current.sources if source.source.kind == "table"]
+            self._beginning = [f"{name}: copying the table" for name in tables]
+            frame = build_plan(session, self._current, ship, readers)
+            self._beginning = []
+            backlog.watch_readers(readers)
+            query = self._start_query(frame, driver, run)
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise self._told(error) from error
+        driver.query = query
+        self.started.set()
+        self._watch_query(query, driver)
+        with suppress(HeadraceError, OSError, ConnectionError, Py4JNetworkError):
+            driver.nudge()
+        if driver.failure is not None and not isinstance(driver.failure, StopRequested):
+            if self._stop.is_set() and not is_alive(session):
+                return
+            if isinstance(driver.failure, HeadraceError) or not isinstance(driver.failure, Exception):
+                raise driver.failure
+            raise self._told(driver.failure) from driver.failure
+        reason = None if self._stop.is_set() else query.exception()
+        if reason is not None and driver.failure is None:
+            raise self._told(reason) from reason
+
+    def _told(self, error: BaseException) -> HeadraceError:
+        return kafka_error(error, self._current) or spark_error(error)
+
+    def _start_query(self, frame: DataFrame, driver: EpochDriver, run: str) -> Any:
+        folder = str(self.store.scratch().local_path(layout.spark(run)))
+        if self.store.local_path(layout.SPARK) is None:
+            # The folder is the driver's alone; without a scheme a cluster would look for it in its own file system.
+            folder = f"file://{folder}"
+        writer = frame.writeStream.foreachBatch(driver.on_batch).option("checkpointLocation", folder)
+        if not self._bounded:
+            every_ms = span_us(self.settings.epoch) // 1000
+            return writer.trigger(processingTime=f"{every_ms} milliseconds").start()
+        return writer.trigger(availableNow=True).start()
+
+    def _watch_query(self, query: Any, driver: EpochDriver) -> None:
+        """Waits for the query to end; ends it when a stop was asked for or a newer driver took over."""
+        fence = self._fence
+        assert fence is not None
+        while not self._has_ended(query):
+            if not driver.idle.is_set():
+                continue
+            try:
+                fence.glance()
+                driver.nudge()
+            except HeadraceError as fenced:
+                driver.failure = fenced
+            if self._stop.is_set() or driver.failure is not None:
+                # Between two epochs nothing is in flight, so Spark may be stopped the hard way.
+                query.stop()
+
+    def _has_ended(self, query: Any) -> bool:
+        """Waits a moment for the query's end. Why it ended is asked elsewhere; that the JVM is gone is said here."""
+        try:
+            return bool(query.awaitTermination(_POLL_S))
+        except (ConnectionError, Py4JNetworkError) as error:
+            if self._stop.is_set():
+                # Who ends a whole group of processes (systemd, timeout) ends the JVM too, in the middle of an epoch.
+                log.warning("Spark was ended with us; the epoch it was at will be run by the next start")
+                return True
+            raise EpochFailed(
+                "Spark's JVM is gone",
+                where="the streaming query",
+                found=f"{type(error).__name__}: {error}",
+                next_move="look whether it ran out of memory (spark.driver.memory), and start again: nothing is lost",
+            ) from error
+        except Exception:  # the reason is kept in driver.failure or query.exception()
+            return True
+
+    # -- the way out --------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        with ExitStack() as last:
+            # In the reverse order of this list, and each of them whatever the others do.
+            last.callback(self.started.set)
+            if self._given is None and self._session is not None:
+                last.callback(_leave_session, self._session)
+            if self._fence is not None:
+                last.callback(self._fence.drop)
+            last.callback(self._releaser.close)
+            for output in self.program.outputs:
+                last.callback(output.sink.close)
+            if self._maintainer is not None:
+                last.callback(self._maintainer.close)
+            if self._backlog is not None:
+                last.callback(self._backlog.close)
+
+
+def _leave_session(session: SparkSession) -> None:
+    with suppress(ConnectionError, Py4JNetworkError):
+        leave_session(session)
+
+
+def _open(settings: Settings) -> FileStore:
+    try:
+        return open_store(settings.store)
+    except OSError as error:
+        raise StoreError(
+            "the store cannot be opened",
+            where=str(settings.store),
+            found=f"{type(error).__name__}: {error}",
+            next_move="give a folder that can be written to (store=… or --store)",
+        ) from error
