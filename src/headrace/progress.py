@@ -15,6 +15,7 @@ from rich.text import Text
 from headrace.catching_up import CatchingUp, human_bytes
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.time import format_time
+from headrace.sinks.bands import Banded
 from headrace.standstill import Standstill, WallClock, wall_clock_us
 from headrace.state.manifest import Manifest
 
@@ -47,6 +48,19 @@ def watermark_text(manifest: Manifest) -> str:
     if watermark <= MIN_TIME:
         return "–"
     return "end of time" if watermark >= MAX_TIME else format_time(watermark)
+
+
+def counts_text(epochs: int, came: int, went: int) -> str:
+    """What a run did.
+
+    >>> counts_text(1, 1_200, 1)
+    '1 epoch, 1,200 rows in, 1 row out'
+    """
+    return f"{_many(epochs, 'epoch')}, {_many(came, 'row')} in, {_many(went, 'row')} out"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 class EpochWatch:
@@ -125,21 +139,17 @@ class EpochWatch:
     def summary(self) -> str:
         """One line for the end."""
         seconds = max(self._clock() - self._started, 0.001)
-        return (
-            f"{self.epochs:,} epochs, {self.rows:,} rows in, {self.out:,} rows out in {seconds:.1f} s "
-            f"({self.rows / seconds:,.0f} rows/s)"
-        )
+        return f"{counts_text(self.epochs, self.rows, self.out)} in {seconds:.1f} s ({self.rows / seconds:,.0f} rows/s)"
 
     def _screen(self) -> Group:
         waiting = (*self._followed(), *self._standstill.now())
         bars = self._catching_up.bars()
         behind = () if bars is None else (bars,)
-        return Group(self._table(), *behind, *(Text(line, "yellow") for line in waiting))
+        table = Banded(self._table(), most_lines=SHOWN_EPOCHS)
+        return Group(table, Text(self.summary(), "italic"), *behind, *(Text(line, "yellow") for line in waiting))
 
     def _table(self) -> Table:
-        table = Table(
-            title=f"{self._app}: epochs", title_justify="left", caption=self.summary(), caption_justify="left"
-        )
+        table = Table(title=f"{self._app}: epochs", title_justify="left")
         for name in ("epoch", "rows in", "rows/s", "rows out", "late", "epoch ms", "delta", "watermark"):
             table.add_column(name, justify="left" if name == "watermark" else "right")
         for manifest, took_s in self._recent:

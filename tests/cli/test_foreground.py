@@ -130,6 +130,17 @@ def test_on_a_terminal_the_tables_of_console_sinks_take_the_screen() -> None:
     assert isinstance(choose_screen(make_app(shown=True), console=terminal(), plain=True), EpochWatch)
 
 
+def test_the_live_table_cuts_no_number_where_the_terminal_is_narrow(store_path: Path) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=60)
+    manifest = busy_epoch(MadeStore(store_path))
+    with EpochWatch("hits", console=console) as screen:
+        screen(manifest)
+    out = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in out
+    for words in ("rows in", "rows/s", "watermark", "1,200", "1 epoch, 1,200 rows in, 14 rows out"):
+        assert words in out
+
+
 def test_tables_are_drawn_above_a_line_about_the_epoch(store_path: Path) -> None:
     console = terminal()
     manifest = busy_epoch(MadeStore(store_path))

@@ -174,7 +174,7 @@ def test_the_last_lines_of_a_run_say_what_has_not_come_out(stored: str) -> None:
     out.truncate(0)
     say_end(watch, stopped=True)
     lines = out.getvalue().splitlines()
-    assert "stopped: 1 epochs" in lines[0]
+    assert "stopped: 1 epoch," in lines[0]
     assert lines[1].startswith("not out yet: fell_quiet: time stands at 2024-01-01T12:00:14.999Z")
 
 

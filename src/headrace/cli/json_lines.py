@@ -58,7 +58,9 @@ class JsonLines:
         print_json_line({"event": "epoch", **told_of})
 
     def summary(self) -> str:
-        return f"{self._epochs:,} epochs, {self._rows_in:,} rows in, {self._rows_out:,} rows out"
+        from headrace.progress import counts_text
+
+        return counts_text(self._epochs, self._rows_in, self._rows_out)
 
     def left(self) -> list[str]:
         return self._standstill.left()

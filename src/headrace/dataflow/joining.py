@@ -141,6 +141,13 @@ class JoinVerbs(Generic[T, K]):
 # -- what the arguments mean ------------------------------------------------------------------------------------------
 
 
+def _suggest_bounds(within: Any) -> str:
+    """What somebody most likely meant who gave one span."""
+    if not isinstance(within, str):
+        return "say from when to when, seen from the left row, the right one may come"
+    return f'within=("0s", "{within}"): up to so much later; within=("-{within}", "{within}"): or earlier, too'
+
+
 def _bounds(within: Any, bounds: Any, at: Site) -> tuple[int, int]:
     """Both bounds in microseconds, included."""
     if not isinstance(within, tuple) or len(within) != 2:
@@ -149,6 +156,7 @@ def _bounds(within: Any, bounds: Any, at: Site) -> tuple[int, int]:
             where=str(at),
             expected='two spans, right − left: within=("0s", "1h"), within=("-5m", "5m"); a window; or None',
             found=repr(within),
+            next_move=_suggest_bounds(within),
         )
     _check_choice(bounds, Bounds, "bounds", at)
     low, high = (_signed_us(span, at) for span in within)
