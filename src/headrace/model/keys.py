@@ -124,8 +124,23 @@ def _encode_longs(array: pa.Array) -> pa.BinaryArray:
 
 
 def _tagged(tag: bytes, array: pa.BinaryArray) -> pa.BinaryArray:
+    width = _one_width(array)
+    if width:
+        _, offsets, data = array.buffers()
+        start = int(np.frombuffer(offsets, np.int32)[array.offset])
+        values = np.frombuffer(data, np.uint8)[start : start + len(array) * width]
+        return _fixed(tag, values.view(f"V{width}"), None)
     joined = pc.binary_join_element_wise(pa.scalar(tag, pa.binary()), array, pa.scalar(b"", pa.binary()))
     return joined.fill_null(NULL_KEY) if joined.null_count else joined
+
+
+def _one_width(array: pa.BinaryArray) -> int:
+    """The width of all values, where they have the same: then they are copied as one block. Otherwise 0."""
+    if array.null_count or not len(array) or array.type != pa.binary():
+        return 0
+    lengths = pc.binary_length(array)
+    least, most = pc.min_max(lengths).values()
+    return int(most.as_py()) if least.equals(most) else 0
 
 
 def _fixed(tag: bytes, values: npt.NDArray[Any], nulls_of: pa.Array | None) -> pa.BinaryArray:

@@ -42,6 +42,8 @@ LOOK_AGAIN_ROWS: Final = 1 << 20
 """… and after how many more it looks again."""
 MERGE_ROWS: Final = 1 << 17
 """Rows that are combined at once."""
+FEW_LEFT: Final = 16
+"""Where of so many rows one is left, they are combined as they come: laying more together would only copy them."""
 HELD_ROWS: Final = 1 << 17
 """Partials that a task holds back; more leave at once."""
 WORTH: Final = 0.75
@@ -129,7 +131,8 @@ class CombineOperator(Operator):
         before = 0 if self._held is None else self._held.count
         merged = self._merge()
         self._combines = derive_share(taken, merged.count - before, MERGE_ROWS) <= WORTH
-        self._left = MERGE_ROWS if self._combines else LOOK_AGAIN_ROWS
+        few = merged.count * FEW_LEFT <= taken
+        self._left = LOOK_AGAIN_ROWS if not self._combines else SAMPLE_ROWS if few else MERGE_ROWS
         # Rows that pass would overtake what is held, and would then count as the older ones where times are equal.
         if not self._combines or merged.count >= HELD_ROWS:
             self._give(merged)
