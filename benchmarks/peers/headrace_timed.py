@@ -40,42 +40,14 @@ def read(app: hr.App, options: argparse.Namespace, stream: str) -> hr.Stream[Eve
 
 
 def windows(options: argparse.Namespace, sink: hr.Sink) -> hr.App:
-    app = hr.App("windows")
+    window = hr.session("5s") if options.program == "sessions" else hr.tumbling("10s")
     fire = hr.early("1s") if options.program == "windows-early" else None
-    made = (
-        read(app, options, "events")
-        .key_by(Event.key)
-        .window(hr.tumbling("10s"), fire=fire)
-        .aggregate(n=hr.count(), total=hr.sum(Event.value), most=hr.max(Event.value))
-        .named("per_key")
-    )
-    made.write(sink)
-    return app
-
-
-def sessions(options: argparse.Namespace, sink: hr.Sink) -> hr.App:
-    app = hr.App("sessions")
-    made = (
-        read(app, options, "events")
-        .key_by(Event.key)
-        .window(hr.session("5s"))
-        .aggregate(n=hr.count(), total=hr.sum(Event.value), most=hr.max(Event.value))
-        .named("per_key")
-    )
-    made.write(sink)
-    return app
-
-
-def distinct(options: argparse.Namespace, sink: hr.Sink) -> hr.App:
-    app = hr.App("distinct")
-    made = (
-        read(app, options, "events")
-        .key_by(Event.key)
-        .window(hr.tumbling("10s"))
-        .aggregate(n=hr.count(), different=hr.count_distinct(Event.value))
-        .named("per_key")
-    )
-    made.write(sink)
+    aggregates = {"n": hr.count(), "total": hr.sum(Event.value), "most": hr.max(Event.value)}
+    if options.program == "distinct":
+        aggregates = {"n": hr.count(), "different": hr.count_distinct(Event.value)}
+    app = hr.App(options.program)
+    events = read(app, options, "events").key_by(Event.key)
+    events.window(window, fire=fire).aggregate(**aggregates).named("per_key").write(sink)
     return app
 
 
@@ -88,7 +60,7 @@ def join(options: argparse.Namespace, sink: hr.Sink) -> hr.App:
     return app
 
 
-PROGRAMS = {"windows": windows, "windows-early": windows, "sessions": sessions, "distinct": distinct, "join": join}
+PROGRAMS = {**dict.fromkeys(("windows", "windows-early", "sessions", "distinct"), windows), "join": join}
 
 
 def run(options: argparse.Namespace) -> dict:

@@ -1,4 +1,4 @@
-"""What several files of tests about served state share: a store with a state of every kind, and the audit."""
+"""What several files of tests about served state share: a store with a state of every kind, a server, and the audit."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ from collections.abc import Iterator
 import pytest
 
 from tests.query.kinds import make_kinds
+from tests.query.made_store import MadeStore
+from tests.query.served import Served
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Where it lies."""
     return make_kinds(tmp_path_factory.mktemp("access") / "store").path
+
+
+@pytest.fixture
+def served(made: MadeStore) -> Iterator[Served]:
+    """A server of the store that the file makes, which answers from its first epoch."""
+    with Served(made.path) as server:
+        server.wait_for(0)
+        yield server
 
 
 @pytest.fixture

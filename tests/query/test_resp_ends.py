@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +32,6 @@ def made(store_path: Path) -> MadeStore:
     shops = maps("shops", [("c", "x", 1, at(10)), ("c", "y", 2)])
     made.epoch({"count": [values("views", [("a", 1, at(10)), ("b", 0)])], "fraud": [shops]}, clock_us=at(0))
     return made
-
-
-@pytest.fixture
-def served(made: MadeStore) -> Iterator[Served]:
-    with Served(made.path) as server:
-        server.wait_for(0)
-        yield server
 
 
 def write(made: MadeStore, seconds: int, *views: Row) -> None:

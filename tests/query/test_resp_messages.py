@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,6 @@ def made(store_path: Path) -> MadeStore:
     made = MadeStore(store_path)
     made.epoch({"count": [values("views", [("a", 0), ("b", 0)])], "fraud": [maps("shops", [("c", "x", 1)])]})
     return made
-
-
-@pytest.fixture
-def served(made: MadeStore) -> Iterator[Served]:
-    with Served(made.path) as server:
-        server.wait_for(0)
-        yield server
 
 
 def messages(listener: Any, count: int) -> list[tuple[str, str, Any]]:

@@ -35,7 +35,7 @@ from headrace.spark.failures import spark_error
 from headrace.spark.frames import build_plan
 from headrace.spark.kafka_failures import kafka_error
 from headrace.spark.seam import NEVER_READ, Side, decide_side, has_seam, histories, one_side
-from headrace.spark.session import check_session, is_alive, leave_session, make_session
+from headrace.spark.session import check_session, leave_session, make_session
 from headrace.state import layout
 from headrace.state.manifest import Manifest
 from headrace.state.store import Store as FileStore
@@ -273,13 +273,11 @@ class Job:
         with suppress(HeadraceError, OSError, ConnectionError, Py4JNetworkError):
             driver.nudge()
         if driver.failure is not None and not isinstance(driver.failure, StopRequested):
-            if self._stop.is_set() and not is_alive(session):
-                return
             if isinstance(driver.failure, HeadraceError) or not isinstance(driver.failure, Exception):
                 raise driver.failure
             raise self._told(driver.failure) from driver.failure
-        reason = None if self._stop.is_set() else query.exception()
-        if reason is not None and driver.failure is None:
+        reason = query.exception()
+        if reason is not None and driver.failure is None and not self._stop.is_set():
             raise self._told(reason) from reason
 
     def _told(self, error: BaseException) -> HeadraceError:
@@ -317,10 +315,6 @@ class Job:
         try:
             return bool(query.awaitTermination(_POLL_S))
         except (ConnectionError, Py4JNetworkError) as error:
-            if self._stop.is_set():
-                # Who ends a whole group of processes (systemd, timeout) ends the JVM too, in the middle of an epoch.
-                log.warning("Spark was ended with us; the epoch it was at will be run by the next start")
-                return True
             raise EpochFailed(
                 "Spark's JVM is gone",
                 where="the streaming query",

@@ -95,16 +95,6 @@ def leave_session(session: SparkSession) -> None:
         _own.left(session)
 
 
-def is_alive(session: SparkSession) -> bool:
-    """Whether the session's context still runs, and the JVM it is in."""
-    from py4j.protocol import Py4JError
-
-    try:
-        return not session.sparkContext._jsc.sc().isStopped()
-    except (AttributeError, ConnectionError, Py4JError):
-        return False
-
-
 class _OwnContext:
     """The context that a run started, and how many runs use it: the last one ends it."""
 

@@ -8,15 +8,10 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from tests.operators.joins.shops import Order, ShopTrial
 
 
-class Order(hr.Record):
-    shop: str
-    at: hr.Timestamp
-    n: int = 0
-
-
-class Shop:
+class Shop(ShopTrial):
     """Orders, each beside the payments that come within a span after it, or beside none."""
 
     def __init__(self, store: Path, span: str) -> None:
@@ -30,19 +25,6 @@ class Shop:
         )
         self.told.show()
         self.harness = hr.testing.Harness(self.app, start="2024-01-01T12:00", store=str(store), parallelism=1)
-
-    def __enter__(self) -> Shop:
-        self.harness.__enter__()
-        return self
-
-    def __exit__(self, *args: Any) -> None:
-        self.harness.__exit__(*args)
-
-    def order(self, n: int, at: str) -> None:
-        self.harness.push(self.orders, Order("a", self.harness.at(at), n))
-
-    def pay(self, n: int, at: str) -> None:
-        self.harness.push(self.payments, Order("a", self.harness.at(at), n))
 
     def reach(self, watermark: str, *, fold: bool = False) -> list[Any]:
         self.harness.epoch(watermark=watermark)

@@ -10,12 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import StoreError
-
-
-class Order(hr.Record):
-    shop: str
-    at: hr.Timestamp
-    n: int = 0
+from tests.operators.joins.shops import Order, ShopTrial
 
 
 class Count(hr.WindowProcess[Order, tuple[Any, Any], str]):
@@ -38,7 +33,7 @@ def seen(orders: Any, payments: Any, window: Any, **options: Any) -> Any:
     return orders.window(window).process(Count()).named("paid", **options)
 
 
-class Shop:
+class Shop(ShopTrial):
     """Orders and payments of one hour, or of other windows."""
 
     def __init__(self, store: Path, window: Any, make: Any = joined, **options: Any) -> None:
@@ -48,19 +43,6 @@ class Shop:
         self.told = make(self.orders.key_by(Order.shop), self.payments.key_by(Order.shop), window, **options)
         self.told.show()
         self.harness = hr.testing.Harness(app, start="2024-01-01T12:00", store=str(store), parallelism=2)
-
-    def __enter__(self) -> Shop:
-        self.harness.__enter__()
-        return self
-
-    def __exit__(self, *args: Any) -> None:
-        self.harness.__exit__(*args)
-
-    def order(self, n: int, at: str) -> None:
-        self.harness.push(self.orders, Order("a", self.harness.at(at), n))
-
-    def pay(self, n: int, at: str) -> None:
-        self.harness.push(self.payments, Order("a", self.harness.at(at), n))
 
     def reach(self, at: str) -> list[Any]:
         """An epoch at whose end both clocks stand there."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import headrace as hr
+from headrace.model.ids import MAX_TIME
 from headrace.model.record import row_type
 from headrace.model.rows import codec_of
 from headrace.operators.aggregates import (
@@ -30,6 +31,7 @@ from headrace.operators.sketch import quantile_of, sketch_stretches
 from headrace.operators.spec import StepInfo
 from headrace.operators.windows.assigners import Assigner
 from headrace.operators.windows.spec import WindowSpec
+from headrace.testing.operators import EpochInput
 from headrace.testing.rig import OperatorRig
 
 Timestamp = hr.Timestamp
@@ -41,6 +43,17 @@ class Sale(hr.Record):
     cents: int = 1
     weight: float | None = None
     what: str | None = None
+
+
+TRIED = [
+    EpochInput([Sale("a", 1, 1, 0.5), Sale("b", 3, 2, None, "x"), Sale("a", 12, 9)], watermark=3, clock=1),
+    EpochInput([Sale("a", 2, 3, 1.5, "y"), Sale("c", 14, 1), Sale("b", 7, 5)], watermark=11, clock=6),
+    EpochInput([Sale("a", 6, 3), Sale("c", 3, 1), Sale("c", 25, 4, 2.0)], watermark=14, clock=8),
+    EpochInput([], watermark=16, clock=14),
+    EpochInput([Sale("a", 12, 3), Sale("b", 30, 1), Sale("d", 2, 4)], watermark=31, clock=15),
+    EpochInput([Sale("a", 29, 3), Sale("b", 30, 1)], watermark=MAX_TIME, clock=40, final=True),
+]
+"""Epochs for `verify_operator`: rows out of order, late and early, keys that come and go, an end."""
 
 
 AGGS: Mapping[str, Agg[Any]] = {

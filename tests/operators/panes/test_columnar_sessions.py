@@ -21,9 +21,9 @@ from headrace.operators.session_plan import fits_sessions
 from headrace.operators.windows.assigners import Session, Tumbling
 from headrace.operators.windows.operator import WindowOperator
 from headrace.operators.windows.triggers import EveryRows, PerEpoch, Periodic, PerRow
-from headrace.testing.operators import EpochInput, verify_operator
+from headrace.testing.operators import verify_operator
 from headrace.testing.rig import OperatorRig, row_time
-from tests.operators.panes.steps import AGGS, Sale, builtin_sum, info_of, naive, results, spec_of, told
+from tests.operators.panes.steps import AGGS, TRIED, Sale, builtin_sum, info_of, naive, results, spec_of, told
 
 BY_ARRIVAL = ("best", "all", "named", "dearest")
 IN_ANY_ORDER = {name: agg for name, agg in AGGS.items() if name not in BY_ARRIVAL}
@@ -350,14 +350,6 @@ CASES = [
     ("early by the clock", spec_of(Session(9), SOME, fire=Periodic(5, "wall"))),
     ("per epoch", spec_of(Session(9), SOME, fire=PerEpoch(), allow_late_us=10)),
     ("own gaps", spec_of(Session(None, "cents"), SOME, allow_late_us=3)),
-]
-TRIED = [
-    EpochInput([Sale("a", 1, 1, 0.5), Sale("b", 3, 2, None, "x"), Sale("a", 12, 9)], watermark=3, clock=1),
-    EpochInput([Sale("a", 2, 3, 1.5, "y"), Sale("c", 14, 1), Sale("b", 7, 5)], watermark=11, clock=6),
-    EpochInput([Sale("a", 6, 3), Sale("c", 3, 1), Sale("c", 25, 4, 2.0)], watermark=14, clock=8),
-    EpochInput([], watermark=16, clock=14),
-    EpochInput([Sale("a", 12, 3), Sale("b", 30, 1), Sale("d", 2, 4)], watermark=31, clock=15),
-    EpochInput([Sale("a", 29, 3), Sale("b", 30, 1)], watermark=MAX_TIME, clock=40, final=True),
 ]
 
 

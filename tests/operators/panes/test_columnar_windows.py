@@ -16,9 +16,9 @@ from headrace.operators.panes import PaneOperator, fits_panes
 from headrace.operators.windows.assigners import Cumulating, Session, Sliding, Tumbling
 from headrace.operators.windows.operator import WindowOperator
 from headrace.operators.windows.triggers import EveryRows, PerEpoch, Periodic
-from headrace.testing.operators import EpochInput, verify_operator
+from headrace.testing.operators import verify_operator
 from headrace.testing.rig import OperatorRig, row_time
-from tests.operators.panes.steps import AGGS, Sale, builtin_sum, info_of, naive, results, spec_of, told
+from tests.operators.panes.steps import AGGS, TRIED, Sale, builtin_sum, info_of, naive, results, spec_of, told
 
 ASSIGNERS = [
     Tumbling(10),
@@ -346,14 +346,6 @@ CASES = [
     ("discarding", spec_of(Cumulating(20, 10), fire=Periodic(5, "wall"), discard=True, allow_late_us=6)),
     ("per epoch", spec_of(Tumbling(20), fire=PerEpoch(), allow_late_us=10)),
     ("per epoch, discarding", spec_of(Tumbling(20), fire=PerEpoch(), discard=True, allow_late_us=10)),
-]
-TRIED = [
-    EpochInput([Sale("a", 1, 1, 0.5), Sale("b", 3, 2, None, "x"), Sale("a", 12, 9)], watermark=3, clock=1),
-    EpochInput([Sale("a", 2, 3, 1.5, "y"), Sale("c", 14, 1), Sale("b", 7, 5)], watermark=11, clock=6),
-    EpochInput([Sale("a", 6, 3), Sale("c", 3, 1), Sale("c", 25, 4, 2.0)], watermark=14, clock=8),
-    EpochInput([], watermark=16, clock=14),
-    EpochInput([Sale("a", 12, 3), Sale("b", 30, 1), Sale("d", 2, 4)], watermark=31, clock=15),
-    EpochInput([Sale("a", 29, 3), Sale("b", 30, 1)], watermark=2**63 - 1, clock=40, final=True),
 ]
 
 
