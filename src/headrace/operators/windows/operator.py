@@ -57,6 +57,8 @@ class WindowOperator(KeyedOperator):
         super().__init__(info.step, info.key_type)
         self.said = spec
         self.spec = plain_spec(spec)
+        self._cut = spec.windows
+        """How windows are cut, in words."""
         self.assigner = self.spec.assigner
         self.entries_per_row = self.assigner.per_row
         parts = building.build_parts(self, self.spec, info)
@@ -77,7 +79,7 @@ class WindowOperator(KeyedOperator):
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
-        check_windows(self.state, self.assigner, self.said.windows, alone=self.stands_alone)
+        check_windows(self.state, self.assigner, self._cut, alone=self.stands_alone)
         self.windows = OpenWindows(self.state, self._stored, len(self.contents.kinds))
         self.schedule.begin(self.state, self.watermark, task)
         if isinstance(self.contents, RowContents):
