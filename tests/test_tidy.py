@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sinks.contract",
     },
     "plan": {"model", "dataflow", "operators", "sources.contract", "sinks.contract"},
-    "runtime": {"model", "state", "operators", "plan", "sinks"},
+    "runtime": {"model", "state", "operators", "plan", "sources.contract", "sinks"},
     "checkpoint": {"model", "state", "sinks.contract"},
     "query": {"model", "state"},
     "ingest": {"model", "checkpoint.lock", "query.access", "query.http", "query.serving"},

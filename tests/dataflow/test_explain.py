@@ -116,3 +116,13 @@ def test_the_outline_can_be_written_as_json(app: hr.App) -> None:
     told = msgspec.json.decode(msgspec.json.encode(outline(app)))
     assert told["app"] == "fraud"
     assert told["exchanges"][0] == {"number": 1, "key": "card", "after": 4, "steps": [5, 11]}
+
+
+def test_expressions_behind_parquet_run_where_it_is_decoded() -> None:
+    app = hr.App("files")
+    read = app.read("tx", hr.source.files("in/", format="parquet"), Tx)
+    read.where("cents > 0").select(card="card").map(str).write(hr.sink.discard())
+    assert [line.split("  (")[0].strip() for line in app.explain().splitlines() if "[where" in line] == [
+        "└─ where cents > 0 [where it is decoded]",
+        "└─ select card → Row [where it is decoded]",
+    ]

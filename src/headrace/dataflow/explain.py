@@ -52,7 +52,7 @@ class Step(msgspec.Struct, omit_defaults=True):
     """Type of the rows that come out."""
     name: str = ""
     runs: str = ""
-    """Where it runs: "jvm" or "worker"; empty where there is nothing to run."""
+    """Where it runs: "jvm", "worker", or "decoder" for where the source is decoded; empty: there is nothing to run."""
     notes: list[str] = []
     state: list[str] = []
     exchange: int = 0
@@ -87,12 +87,12 @@ def outline(app: App) -> Outline:
     all_nodes = reachable(app)
     inner = carrying_nodes(all_nodes)
     nodes = tuple(node for node in all_nodes if node not in inner)
-    in_jvm = expressions_in_jvm(nodes)
+    places = places_of_expressions(nodes)
     exchanges: list[Exchange] = []
     by_edge: dict[tuple[Node, Any], Exchange] = {}
     steps = []
     for node in nodes:
-        step = _step(node, node in in_jvm)
+        step = _step(node, places.get(node, "worker"))
         if isinstance(node, KeyedNode) and node.needs_exchange:
             for before, key in node.keyed_inputs:
                 edge = (before, None if key is None else (key.columns, key.fn))
@@ -106,10 +106,14 @@ def outline(app: App) -> Outline:
     return Outline(app.name, steps, exchanges)
 
 
-def expressions_in_jvm(nodes: tuple[Node, ...]) -> set[Node]:
-    """Expressions that stand directly behind a read, with no fork before them: Spark evaluates those."""
+def places_of_expressions(nodes: tuple[Node, ...]) -> dict[Node, str]:
+    """Expressions that stand directly behind a read, with no fork before them: Spark evaluates those.
+
+    But for those behind files that workers can decode: they run where the files are decoded, which is in the worker if
+    it needs the rows before the first exchange.
+    """
     reading = readers(nodes)
-    in_jvm: set[Node] = set()
+    places: dict[Node, str] = {}
     for node in nodes:
         if not isinstance(node, ExprNode):
             continue
@@ -117,12 +121,15 @@ def expressions_in_jvm(nodes: tuple[Node, ...]) -> set[Node]:
         alone = [each for each in reading[before] if not isinstance(each, TapNode)] == [node]
         # A watermark generator wants the rows as they were read, so nothing may run before it.
         read = isinstance(before, ReadNode) and before.marking.generator is None
-        if alone and (read or before in in_jvm):
-            in_jvm.add(node)
-    return in_jvm
+        if alone and read:
+            assert isinstance(before, ReadNode)
+            places[node] = "jvm" if before.source.decoder(before.codec) is None else "decoder"
+        elif alone and before in places:
+            places[node] = places[before]
+    return places
 
 
-def _step(node: Node, in_jvm: bool) -> Step:
+def _step(node: Node, place: str) -> Step:
     step = Step(
         id=node.id,
         verb=node.verb,
@@ -137,7 +144,7 @@ def _step(node: Node, in_jvm: bool) -> Step:
         _tell_read(node, step)
     elif isinstance(node, ExprNode):
         step.title = f"{node.op} {_expressions(node)}"
-        step.runs = "jvm" if in_jvm else "worker"
+        step.runs = place
     elif isinstance(node, CallNode):
         shown = type_name(node.fn) if node.op == "only" else describe_function(node.fn)
         step.title, step.runs = f"{node.op} {shown}", "worker"
@@ -293,13 +300,16 @@ def _grouped(step: Step, told: Outline, kids: list[Step]) -> list[tuple[Exchange
     return sorted(groups, key=lambda group: group[1][0].id)
 
 
+_PLACES = {"jvm": "in the JVM", "worker": "in the worker", "decoder": "where it is decoded"}
+
+
 def _headline(step: Step) -> str:
     named = f"{step.name}: " if step.name else ""
     parts = [f"{named}{step.title}"]
     if step.verb not in ("write", "feed", "where", "filter"):
         parts.append(f"→ {step.rows}")
     if step.runs and step.verb in ("where", "select", "with_columns"):
-        parts.append("[in the JVM]" if step.runs == "jvm" else "[in the worker]")
+        parts.append(f"[{_PLACES[step.runs]}]")
     if step.guarantee:
         parts.append(f"[{step.guarantee}]")
     if step.queryable:
@@ -359,7 +369,7 @@ def _box(step: Step) -> Iterator[str]:
         yield step.name
     yield step.title
     if step.runs and step.verb in ("where", "select", "with_columns"):
-        yield "in the JVM" if step.runs == "jvm" else "in the worker"
+        yield _PLACES[step.runs]
     yield from step.notes
     yield from step.state
     if step.guarantee:

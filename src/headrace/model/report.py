@@ -48,11 +48,15 @@ class StagedPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the file's content."""
 
 
+LEFT_TO_SPARK: Final = "left"
+"""The kind of a failure that is none to the user: the worker does not decode a file that Spark's reader may know."""
+
+
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """A user's function raised, or a row could not be decoded."""
 
     kind: str
-    """``function``, ``row``, or ``error`` for one of our own family, whose parts are then given."""
+    """``function``, ``row``, `LEFT_TO_SPARK`, or ``error`` for one of our own family, whose parts are then given."""
     step: str
     error: str
     """Type and text of the exception."""

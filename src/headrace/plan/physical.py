@@ -111,6 +111,15 @@ class Seam:
     """Event time of the cut: history holds what is before it, the live stream the rest. None: both hold all."""
 
 
+class Prefixed(NamedTuple):
+    """An expression step right behind a source."""
+
+    verb: Literal["where", "select", "with_columns"]
+    pairs: tuple[tuple[str, str], ...]
+    """Name → SQL text; of a ``where``, one pair."""
+    out: pa.Schema
+
+
 @dataclass(frozen=True)
 class SourcePlan:
     name: str
@@ -119,8 +128,8 @@ class SourcePlan:
     """Type of the rows as read."""
     time: str | None
     """SQL text of the event time over the columns as read."""
-    prefix: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-    """Expressions that run in the JVM, as (verb, pairs), in order."""
+    prefix: tuple[Prefixed, ...]
+    """Expressions that run where the source is decoded, in order: in the JVM, most often."""
     out: RowCodec
     """Type of the rows after the prefix."""
     fragment: Fragment
@@ -133,6 +142,8 @@ class SourcePlan:
     aligned: bool = False
     """Whether it waits where it is too far ahead of its group."""
     seam: Seam | None = None
+    decoded: bool = False
+    """Whether the worker decodes its files (`Source.decoder`); then the prefix runs there, too."""
 
     @property
     def log_name(self) -> str:
@@ -141,8 +152,8 @@ class SourcePlan:
 
     @property
     def filtered(self) -> bool:
-        """Whether a JVM filter may hide rows that would have moved time."""
-        return self.time is not None and any(verb == "where" for verb, _ in self.prefix)
+        """Whether a filter in the JVM may hide rows that would have moved time."""
+        return self.time is not None and not self.decoded and any(step.verb == "where" for step in self.prefix)
 
 
 @dataclass(frozen=True)

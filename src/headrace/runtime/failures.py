@@ -8,9 +8,10 @@ import headrace.errors as errors
 from headrace.errors import BadRow, FunctionFailed, HeadraceError, StoreError
 from headrace.model.batch import Rows
 from headrace.model.record import Failed
-from headrace.model.report import Failure
+from headrace.model.report import LEFT_TO_SPARK, Failure
 from headrace.model.rows import codec_of
 from headrace.operators.failures import next_move
+from headrace.sources.contract import LeftToSpark
 
 if TYPE_CHECKING:
     from headrace.plan.physical import Program, SourcePlan
@@ -44,6 +45,10 @@ def error_failure(error: HeadraceError | OSError) -> Failure:
 
 def failure_error(program: Program, failure: Failure) -> HeadraceError:
     """The error for a failure that a task reported."""
+    if failure.kind == LEFT_TO_SPARK:
+        left = LeftToSpark(failure.error, where=failure.file)
+        left.source = failure.step
+        return left
     return _bad_row(program, failure) if failure.kind == "row" else reported_error(failure)
 
 

@@ -35,6 +35,10 @@ class LargestTimes:
 
     def see(self, rows: Rows, times: Int64s, splits: pa.Array, said: pa.Array | None) -> None:
         """Takes note of a batch. ``said``: the time that each row says is complete, where rows do."""
+        self.see_times(times, splits)
+
+    def see_times(self, times: Int64s, splits: pa.Array) -> None:
+        """Takes note of rows by their times alone."""
         for split, mine in _by_split(splits):
             self.note(split, int((times if mine is None else times[mine]).max()))
 

@@ -23,7 +23,7 @@ from headrace.model import crash
 from headrace.model.batch import Keys, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.order import EpochOrder, Limits
-from headrace.model.report import Failure, StagedPart, TaskReport
+from headrace.model.report import LEFT_TO_SPARK, Failure, StagedPart, TaskReport
 from headrace.model.watermarks import SourceTime, TimeState, derive_time, merge_marks
 from headrace.model.wire import BAD_ROW, MARKER, REPORT, RESERVED, control_batch
 from headrace.operators.contract import TaskInfo
@@ -35,7 +35,9 @@ from headrace.runtime.inputs import read_input
 from headrace.runtime.loops import read_loop
 from headrace.runtime.marking import LargestTimes, open_marking, read_times
 from headrace.runtime.shards import OpenShard, open_shard, write_delta
+from headrace.runtime.source_rows import chain_input
 from headrace.runtime.stopwatch import Stopwatch
+from headrace.sources.contract import LeftToSpark
 from headrace.state.manifest import JobState
 from headrace.state.shard import EVENT_DUE
 from headrace.state.store import Store
@@ -182,14 +184,14 @@ def run_chain(
     """A partition of a source, from decoded columns to the first exchange (or to staged outputs, where there is none).
 
     Input columns: the fields of ``source.out``, then event time, split and bad-row text; and the time that rows say is
-    complete, where they do.
+    complete, where they do. Of a source that is decoded here: what names the pieces of its files.
     """
     task = _Task(env, live, 0, shard, attempt)
     last = not env.program.levels
     try:
         task.begin()
         marking = open_marking(source, task.before.sources.get(source.name, SourceTime()))
-        for batch in read_input(batches):
+        for batch in chain_input(source, read_input(batches), marking):
             task.resume()
             task.report.rows_in += batch.num_rows
             task.report.rows_read += batch.num_rows
@@ -204,6 +206,8 @@ def run_chain(
             task.report.kept = {source.name: marking.kept} if marking.kept else {}
         yield from task.finish_operators(TimeState())
         task.close()
+    except LeftToSpark as left:
+        task.fail(Failure(kind=LEFT_TO_SPARK, step=source.name, error=left.what, file=left.where))
     except (HeadraceError, OSError) as error:
         task.fail(_reported(env, error))
     yield from task.control_rows([], last, Marker(attempt, task.report.marks))

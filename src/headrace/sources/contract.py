@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
+from headrace.errors import EpochFailed
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -197,6 +199,41 @@ class SparkRead:
     """Whether Spark's source can be read up to what is there now, epoch by epoch."""
 
 
+class LeftToSpark(EpochFailed):
+    """The worker does not decode this file: Spark is to read the source's rows. `where` is the file.
+
+    Not told to users: the job goes on from the last published epoch with Spark's reader (`Source.spark`).
+    """
+
+    source = ""
+    """The name of the source, once it is known."""
+
+
+class FileRows(ABC):
+    """Decodes in the worker the files that Spark lists, cuts and schedules; see `Source.decoder`.
+
+    Spark's scan (the format, schema and options of its `SparkRead`) reads no column. The ``spark`` room builds::
+
+        frame = readStream.…load(…).selectExpr(*pieces).where(keep)
+
+    and hands the rows of that frame to `read`. Each stands for a piece of a file; together they must stand for each row
+    of it once, whatever splits Spark makes of the file.
+    """
+
+    pieces: ClassVar[tuple[str, ...]]
+    """``expression AS name``, over what Spark knows of a row without reading it."""
+    keep: ClassVar[str]
+
+    @abstractmethod
+    def read(self, pieces: pa.RecordBatch) -> Iterator[pa.RecordBatch | BadRows]:
+        """The rows of these pieces in their order, as batches with exactly the codec's schema, in bounded memory.
+
+        Called in a task; reading again gives the same rows. They must be the rows that `SparkRead` would give, bad
+        ones told for `Source.explain_bad`. Where that is not certain it raises `LeftToSpark`, also half way through:
+        the epoch is then read again, whole, by Spark.
+        """
+
+
 @dataclass(frozen=True)
 class BadInput:
     """A row that could not be decoded, in words for people."""
@@ -267,6 +304,13 @@ class Source(ABC):
     def spark(self, codec: RowCodec) -> SparkRead:
         """Called once per run, in the driver. May look at the world, to say in plain words that a folder is missing."""
         raise NotImplementedError(f"the source {self.kind} is read by Python")
+
+    def decoder(self, codec: RowCodec) -> FileRows | None:
+        """What reads the rows of its files in the worker, instead of what `spark` says of columns and bad rows.
+
+        Used where the rows go to Python anyway. Called in the driver while a run starts, and in tasks; must be cheap.
+        """
+        return None
 
     def reader(self, codec: RowCodec) -> SplitReader:
         """Called once per run, in the driver. The reader knows the codec from here on."""

@@ -22,7 +22,7 @@ from headrace.errors import StoreError
 from headrace.model.alignment import WaitingOrder, derive_waiting
 from headrace.model.loops import ENDLESS_EPOCHS, count_tasks, waiting
 from headrace.model.order import PROPERTY
-from headrace.model.report import TaskReport
+from headrace.model.report import LEFT_TO_SPARK, TaskReport
 from headrace.model.tick import Tick, read_clock_us, read_final
 from headrace.model.watermarks import SourceTime, leave_out_heard, merge_marks
 from headrace.runtime.failures import failure_error
@@ -140,7 +140,8 @@ class EpochDriver:
         collected = perf_counter_ns()
         failures = [failure for report in reports for failure in report.failures]
         if failures:
-            raise failure_error(self._program, failures[0])
+            # A file that Spark is to read comes before all others: those may be of the same file, and come again.
+            raise failure_error(self._program, min(failures, key=lambda failure: failure.kind != LEFT_TO_SPARK))
         took = {"order": (ordered - started) // 1000, "tasks": (collected - ordered) // 1000}
         if self._previous_end_ns is not None:
             took["between"] = (started - self._previous_end_ns) // 1000

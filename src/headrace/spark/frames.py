@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.plan.physical import EdgePlan, Program, SourcePlan
-    from headrace.sources.contract import SplitReader
+    from headrace.sources.contract import SparkRead, SplitReader
 
 
 def _row_columns(source: SourcePlan) -> tuple[str, ...]:
@@ -105,7 +105,10 @@ def _chain(
     session: SparkSession, program: Program, index: int, ship: executor.Ship, readers: dict[str, SplitReader]
 ) -> DataFrame:
     source = program.sources[index]
-    frame = _prefix(_cut(_read(session, source, ship.store, readers), source), source)
+    if source.decoded:
+        frame = _hand_out(session, source)
+    else:
+        frame = _prefix(_cut(_read(session, source, ship.store, readers), source), source)
     if source.direct is not None:
         return frame.selectExpr(*_direct(program, source, source.direct))
     task = partial(executor.chain_task, ship, index)
@@ -129,15 +132,28 @@ def _read(session: SparkSession, source: SourcePlan, store: str, readers: dict[s
         raw = None if split_reader.never_bad else quoted(ROW_BAD)
         return _with_row_columns(frame, source, columns, split=quoted(ROW_SPLIT), bad=None, raw=raw)
     read = source.source.spark(codec)
-    reader: Any = session.readStream.format(read.format).options(**read.options).name(source.log_name)
-    if read.schema_ddl is not None:
-        reader = reader.schema(read.schema_ddl)
-    frame = reader.load(read.load_path) if read.load_path is not None else reader.load()
+    frame = _load(session, source, read)
     if read.prepare:
         frame = frame.selectExpr("*", *read.prepare)
     if read.keep is not None:
         frame = frame.where(read.keep)
     return _with_row_columns(frame, source, read.columns, split=read.split, bad=read.bad, raw=read.raw)
+
+
+def _hand_out(session: SparkSession, source: SourcePlan) -> DataFrame:
+    """The pieces of files that the worker decodes; Spark reads nothing of them but how long they are."""
+    rows = source.source.decoder(source.codec)
+    assert rows is not None, "a source was planned to be decoded, and has no decoder"
+    frame = _load(session, source, source.source.spark(source.codec))
+    return frame.selectExpr(*rows.pieces).where(rows.keep)
+
+
+def _load(session: SparkSession, source: SourcePlan, read: SparkRead) -> DataFrame:
+    reader: Any = session.readStream.format(read.format).options(**read.options).name(source.log_name)
+    if read.schema_ddl is not None:
+        reader = reader.schema(read.schema_ddl)
+    frame: DataFrame = reader.load(read.load_path) if read.load_path is not None else reader.load()
+    return frame
 
 
 def _cut(frame: DataFrame, source: SourcePlan) -> DataFrame:
@@ -213,7 +229,7 @@ def _prefix(frame: DataFrame, source: SourcePlan) -> DataFrame:
             functions.max_by(ROW_SPLIT, ROW_TIME).alias("split"),
         )
     names = list(source.codec.schema.names)
-    for verb, pairs in source.prefix:
+    for verb, pairs, _ in source.prefix:
         if verb == "where":
             frame = frame.where(f"{ROW_BAD} IS NOT NULL OR ({pairs[0][1]})")
             continue

@@ -27,9 +27,11 @@ from headrace.model.sink_waits import SinkWait
 from headrace.model.time import span_us
 from headrace.plan.compile import compile_app
 from headrace.plan.ship import dump_program
+from headrace.sources.contract import LeftToSpark
 from headrace.spark import executor
 from headrace.spark.backlog import Backlog
 from headrace.spark.connectors import check_connectors, needed_connectors
+from headrace.spark.decoding import decode_in_workers
 from headrace.spark.driver import EpochDriver, StopRequested
 from headrace.spark.failures import spark_error
 from headrace.spark.frames import build_plan
@@ -68,7 +70,9 @@ class Job:
         self.program: Program = compile_app(app, parallelism=settings.parallelism, key_groups=settings.key_groups)
         self._side: Side | None = None
         """Which side of its backfills the program reads; None: it has none."""
-        self._current = self.program
+        self._left_to_spark: set[str] = set()
+        """Sources with files that the workers do not decode."""
+        self._current = decode_in_workers(self.program, self._left_to_spark)
         """The program as it is run at this moment: with one side of each backfill in its place."""
         self.store = _open(settings)
         sinks = {output.name: output.sink for output in self.program.outputs}
@@ -159,12 +163,19 @@ class Job:
 
     def _choose_side(self, side: Side) -> None:
         self._side = side
-        self._current = one_side(self.program, side)
+        self._current = decode_in_workers(one_side(self.program, side), self._left_to_spark)
         # What the workers have, and what was counted, is the other side.
         self._ship = None
         if self._backlog is not None:
             self._backlog.close()
             self._backlog = None
+
+    def _leave_to_spark(self, left: LeftToSpark) -> None:
+        """Has Spark read a source whose files the workers do not decode."""
+        log.info("%s: Spark decodes its files from here on; of %s, %s", left.source, left.where, left.what)
+        self._left_to_spark.add(left.source)
+        self._current = decode_in_workers(self._current, self._left_to_spark)
+        self._ship = None
 
     def _cross_seam(self) -> Recovered:
         """All history is read: goes on with the live sources, from what is published."""
@@ -221,7 +232,6 @@ class Job:
         for source in self._current.sources:
             source.source.check_there()
         session = self._open_session()
-        ship = self._ship = self._ship or self._load(session)
         left = self.settings.restarts
         coordinator = self._coordinator
         assert coordinator is not None
@@ -241,9 +251,13 @@ class Job:
             driver.write_tick(None if state is None else state.manifest, final=final)
             driver.write_waiting(None if state is None else state.manifest)
             driver.nudge()
+            self._ship = self._ship or self._load(session)
             try:
-                self._run_query(session, driver, ship, run, backlog)
+                self._run_query(session, driver, self._ship, run, backlog)
                 return
+            except LeftToSpark as file:
+                self._leave_to_spark(file)
+                run = self._recover().run
             except EpochFailed as failed:
                 left = self.settings.restarts if driver.epochs else left - 1
                 if left < 0 or self._stop.is_set():

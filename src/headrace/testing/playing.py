@@ -20,14 +20,12 @@ from headrace.model.keys import hash_encoded, key_groups, shard_of
 from headrace.model.loops import count_tasks, share_parts
 from headrace.model.report import TaskReport
 from headrace.model.tick import SOURCE
-from headrace.model.wire import EDGE, HASH, ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME
-from headrace.operators.expressions import compile_exprs, compile_predicate
+from headrace.model.wire import EDGE, HASH
 from headrace.plan.physical import Program, SourcePlan
 from headrace.runtime.fragment import LiveFragment
+from headrace.runtime.source_rows import SourceRows
 from headrace.runtime.task import TaskEnv, run_chain, run_level, run_loop
 from headrace.sources.contract import BadRows
-
-_TEXT = pa.string()
 
 
 class PlayedSpark:
@@ -63,7 +61,7 @@ class PlayedSpark:
             splits = [split for row, split in zip(rows, splits, strict=True) if not isinstance(row, BadRows)]
             rows = [row for row in rows if not isinstance(row, BadRows)]
         batch = source_batch(source, rows, splits) if self.session is None else self._ask_spark(source, rows)
-        batches = [batch, _bad_batch(batch.schema, bad)] if bad else [batch]
+        batches = [batch, SourceRows(source).bad(bad)] if bad else [batch]
         return list(run_chain(env, source, self.chains[index], batches, shard=index, attempt=uuid.uuid4().hex))
 
     def _read_loops(self, env: TaskEnv) -> list[pa.RecordBatch]:
@@ -101,55 +99,7 @@ def source_batch(source: SourcePlan, rows: list[Any], splits: Sequence[str] = ()
 
     ``splits``: where each row came from; none: all from one nameless split.
     """
-    read = Rows.of_objects(source.codec, rows)
-    batch = read.record_batch
-    beside = [_event_times(source, batch), _splits_of(source, batch, splits)]
-    for verb, pairs in source.prefix:
-        if verb == "where":
-            keep = pa.array(compile_predicate(pairs[0][1], batch.schema)(batch))
-            batch = batch.filter(keep)
-            beside = [column.filter(keep) for column in beside]
-        else:
-            batch = compile_exprs(dict(pairs), batch.schema, _out_schema(source, verb, pairs))(batch)
-    beside.append(pa.nulls(batch.num_rows, _TEXT))
-    if source.mark is not None:
-        beside.append(_times_of(source.mark, read.record_batch))
-    names = [*batch.schema.names, *(ROW_TIME, ROW_SPLIT, ROW_BAD, ROW_MARK)[: len(beside)]]
-    return pa.RecordBatch.from_arrays([*batch.columns, *beside], names=names)
-
-
-def _bad_batch(schema: pa.Schema, texts: list[str]) -> pa.RecordBatch:
-    """Rows that could not be decoded, as a source's chain gets them: no values, and the text."""
-    columns = [pa.array(texts, _TEXT) if name == ROW_BAD else pa.nulls(len(texts), schema.field(name).type)
-               for name in schema.names]  # fmt: skip
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _out_schema(source: SourcePlan, verb: str, pairs: Sequence[tuple[str, str]]) -> pa.Schema | None:
-    last = source.prefix[-1] == (verb, tuple(pairs))
-    return source.out.schema if last else None
-
-
-def _splits_of(source: SourcePlan, batch: pa.RecordBatch, given: Sequence[str]) -> pa.Array:
-    """Where rows come from: as was said when they were pushed, or as the source tells by what stands in them."""
-    found = pa.array([split or None for split in given] or [None] * batch.num_rows, _TEXT)
-    text = source.source.split_of_row(source.codec) if found.null_count else None
-    if text is None:
-        return found
-    return found.fill_null(compile_exprs({"s": text}, batch.schema, pa.schema([("s", _TEXT)]))(batch).column(0))
-
-
-def _event_times(source: SourcePlan, batch: pa.RecordBatch) -> pa.Array:
-    return pa.nulls(batch.num_rows, pa.int64()) if source.time is None else _times_of(source.time, batch)
-
-
-def _times_of(text: str, batch: pa.RecordBatch) -> pa.Array:
-    if text in batch.schema.names:
-        column = batch.column(text)
-    else:
-        kind = pa.timestamp("us", "UTC")
-        column = compile_exprs({"t": text}, batch.schema, pa.schema([("t", kind)]))(batch).column(0)
-    return column.cast(pa.int64())
+    return SourceRows(source).good(Rows.of_objects(source.codec, rows).record_batch, splits)
 
 
 def exchange(program: Program, batches: Iterable[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:

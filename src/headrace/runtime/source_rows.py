@@ -1,0 +1,157 @@
+"""Rows of a source, from the fields as they were read to what its chain gets, without the JVM.
+
+The same that `headrace.spark.frames` says as SQL: event time, split and what rows say of time beside the fields, the
+cut of a backfill, and the expressions right behind the source, here evaluated in the worker. Used for sources that the
+worker decodes, and by the test kit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model.expr import supported
+from headrace.model.watermarks import HISTORY
+from headrace.model.wire import ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME
+from headrace.operators.expressions import compile_exprs, compile_predicate
+from headrace.runtime.marking import read_times
+from headrace.sources.contract import BadRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.plan.physical import SourcePlan
+    from headrace.runtime.marking import LargestTimes
+    from headrace.sources.contract import FileRows
+
+    _Step = Callable[[pa.RecordBatch, list[pa.Array]], tuple[pa.RecordBatch, list[pa.Array]]]
+
+_TEXT = pa.string()
+_TIME = pa.timestamp("us", "UTC")
+
+
+def evaluates(source: SourcePlan) -> bool:
+    """Whether the worker can say everything of a source that the JVM says: its time, splits and expressions."""
+    fields = source.codec.schema
+    if source.source.has_splits and source.source.split_of_row(source.codec) is None:
+        return False
+    times = [text for text in (source.time, source.mark) if text is not None and text not in fields.names]
+    if any(supported(text, fields) is not None for text in times):
+        return False
+    for _, pairs, out in source.prefix:
+        if any(supported(text, fields) is not None for _, text in pairs):
+            return False
+        fields = out
+    return True
+
+
+def chain_input(
+    source: SourcePlan, given: Iterator[pa.RecordBatch], marking: LargestTimes | None
+) -> Iterator[pa.RecordBatch]:
+    """What a chain works on: what Spark sends, or what is decoded here of the pieces that Spark names."""
+    if not source.decoded:
+        return given
+    rows = source.source.decoder(source.codec)
+    assert rows is not None, "a source was planned to be decoded, and has no decoder"
+    return SourceRows(source, marking).decode(rows, given)
+
+
+class SourceRows:
+    """What is compiled once per task."""
+
+    def __init__(self, source: SourcePlan, marking: LargestTimes | None = None) -> None:
+        """``marking`` is told of the times of rows that a filter is about to hide."""
+        self._source = source
+        self._marking = marking if any(step.verb == "where" for step in source.prefix) else None
+        self._steps = list(_steps(source))
+        beside = [(ROW_TIME, pa.int64()), (ROW_SPLIT, _TEXT), (ROW_BAD, _TEXT)]
+        marks = [] if source.mark is None else [(ROW_MARK, pa.int64())]
+        self.schema = pa.schema([*source.out.schema, *(pa.field(*each) for each in (*beside, *marks))])
+
+    def decode(self, rows: FileRows, handed_out: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The input of the chain for the pieces that Spark hands out."""
+        for pieces in handed_out:
+            for read in rows.read(pieces):
+                yield self.bad(read.texts) if isinstance(read, BadRows) else self.good(read)
+
+    def good(self, batch: pa.RecordBatch, splits: Sequence[str] = ()) -> pa.RecordBatch:
+        """Rows as they were read. ``splits``: where each came from; none: all from one nameless split."""
+        source = self._source
+        beside = [_event_times(source, batch), _splits_of(source, batch, splits)]
+        if source.mark is not None:
+            beside.append(_times_of(source.mark, batch))
+        batch, beside = _cut(source, batch, beside)
+        if self._marking is not None and batch.num_rows:
+            self._marking.see_times(read_times(beside[0]), beside[1])
+        for step in self._steps:
+            batch, beside = step(batch, beside)
+        times, split, *marks = beside
+        nothing_bad = pa.nulls(batch.num_rows, _TEXT)
+        return pa.RecordBatch.from_arrays([*batch.columns, times, split, nothing_bad, *marks], schema=self.schema)
+
+    def bad(self, texts: list[str]) -> pa.RecordBatch:
+        """Rows that could not be decoded: no values, and the text."""
+        columns = [pa.array(texts, _TEXT) if field.name == ROW_BAD else pa.nulls(len(texts), field.type)
+                   for field in self.schema]  # fmt: skip
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _steps(source: SourcePlan) -> Iterator[_Step]:
+    fields = source.codec.schema
+    for verb, pairs, out in source.prefix:
+        yield _filter(pairs[0][1], fields) if verb == "where" else _projection(dict(pairs), fields, out)
+        fields = out
+
+
+def _filter(text: str, fields: pa.Schema) -> _Step:
+    holds = compile_predicate(text, fields)
+
+    def apply(batch: pa.RecordBatch, beside: list[pa.Array]) -> tuple[pa.RecordBatch, list[pa.Array]]:
+        keep = pa.array(holds(batch))
+        return batch.filter(keep), [column.filter(keep) for column in beside]
+
+    return apply
+
+
+def _projection(exprs: dict[str, str], fields: pa.Schema, out: pa.Schema) -> _Step:
+    made = compile_exprs(exprs, fields, out)
+    return lambda batch, beside: (made(batch), beside)
+
+
+def _cut(source: SourcePlan, batch: pa.RecordBatch, beside: list[pa.Array]) -> tuple[pa.RecordBatch, list[pa.Array]]:
+    """Of a backfill, the rows on this side of its cut. Rows that tell no time are history's."""
+    seam = source.seam
+    if seam is None:
+        return batch, beside
+    if seam.history:
+        named = pc.binary_join_element_wise(HISTORY, pc.if_else(pc.equal(beside[1], ""), None, beside[1]), "")
+        beside = [beside[0], named, *beside[2:]]
+    if seam.cut_us is None:
+        return batch, beside
+    before = pc.less(beside[0], seam.cut_us).fill_null(True)
+    keep = before if seam.history else pc.invert(before)
+    return batch.filter(keep), [column.filter(keep) for column in beside]
+
+
+def _splits_of(source: SourcePlan, batch: pa.RecordBatch, given: Sequence[str]) -> pa.Array:
+    """Where rows come from: as was said when they were pushed, or as the source tells by what stands in them."""
+    found = pa.array([split or None for split in given], _TEXT) if given else pa.nulls(batch.num_rows, _TEXT)
+    text = source.source.split_of_row(source.codec) if found.null_count else None
+    if text is None:
+        return found
+    return found.fill_null(compile_exprs({"s": text}, batch.schema, pa.schema([("s", _TEXT)]))(batch).column(0))
+
+
+def _event_times(source: SourcePlan, batch: pa.RecordBatch) -> pa.Array:
+    return pa.nulls(batch.num_rows, pa.int64()) if source.time is None else _times_of(source.time, batch)
+
+
+def _times_of(text: str, batch: pa.RecordBatch) -> pa.Array:
+    if text in batch.schema.names:
+        column = batch.column(text)
+    else:
+        column = compile_exprs({"t": text}, batch.schema, pa.schema([("t", _TIME)]))(batch).column(0)
+    return column.cast(pa.int64())
