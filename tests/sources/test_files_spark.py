@@ -436,3 +436,13 @@ def test_what_is_absent_inside_of_a_field_takes_its_default_or_makes_the_row_bad
         rows, bad = read_all(spark, made, Order)
         assert rows == [Order("p", [Item("x")], main=Item("y", first=Inner(NOON)))]
         assert len(bad) == 1 and "items" in bad[0].reason
+
+
+class Loose(Record):
+    i: int
+    what: int | str = 7
+
+
+def test_the_default_of_a_packed_field_is_filled_in(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"i": [1]}), tmp_path / "a.parquet")
+    assert read_all(spark, source.files(tmp_path, format="parquet"), Loose) == ([Loose(1, 7)], [])

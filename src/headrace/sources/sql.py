@@ -59,6 +59,9 @@ def or_default(expression: str, name: str, codec: RowCodec) -> str:
     default = codec.defaults.get(name)
     if name in codec.required or default is None:
         return expression
+    column = codec.columns[name]
+    if column.packed:
+        default = column.encode([default])[0].as_py()
     return f"coalesce({expression}, {literal(default, codec.schema.field(name).type)})"
 
 
