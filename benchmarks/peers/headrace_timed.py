@@ -45,7 +45,7 @@ def windows(options: argparse.Namespace, sink: hr.Sink) -> hr.App:
     aggregates = {"n": hr.count(), "total": hr.sum(Event.value), "most": hr.max(Event.value)}
     if options.program == "distinct":
         aggregates = {"n": hr.count(), "different": hr.count_distinct(Event.value)}
-    app = hr.App(options.program)
+    app = hr.App(options.program.replace("-", "_"))
     events = read(app, options, "events").key_by(Event.key)
     events.window(window, fire=fire).aggregate(**aggregates).named("per_key").write(sink)
     return app
