@@ -99,7 +99,14 @@ def test_what_is_absent_takes_its_default_and_a_row_without_what_must_be_there_i
     path = written(tmp_path / "a.parquet", {"tweet": ["a", None], "at": AT, "other": [1, 2]})
     rows, bad = read(View, pieces((path, 0)))
     assert rows == [View("a", Timestamp(SECOND))]
-    assert bad == ['a.parquet: tweet is missing: {"at":"1970-01-01T00:00:02Z","n":1}']
+    assert bad == ['a.parquet: tweet is missing: {"at":"1970-01-01 00:00:02.000000Z","n":1}']
+
+
+def test_a_bad_row_is_told_whatever_its_time_is(tmp_path: Path) -> None:
+    far = pa.array(np.array(["20000-01-01"], "datetime64[us]")).cast(pa.timestamp("us", "UTC"))
+    path = written(tmp_path / "a.parquet", {"tweet": pa.nulls(1, pa.string()), "at": far})
+    _, bad = read(View, pieces((path, 0)))
+    assert bad == ['a.parquet: tweet is missing: {"at":"20000-01-01 00:00:00.000000Z","n":1}']
 
 
 def test_a_file_without_any_of_the_fields_has_only_bad_rows(tmp_path: Path) -> None:

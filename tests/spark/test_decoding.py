@@ -202,9 +202,10 @@ def test_a_file_that_the_worker_does_not_decode_is_read_by_spark_and_nothing_is_
 
 
 def test_rows_that_a_filter_hides_move_time_in_the_same_epoch(spark: Any, store_path: Path, tmp_path: Path) -> None:
-    write_file(tmp_path / "in", 0, 0, 200)
+    folder = tmp_path / "in put %20 #1?ü"
+    write_file(folder, 0, 0, 200)
     sink = hr.sink.collect()
-    app = counting(hr.source.files(tmp_path / "in", format="parquet"), sink, where="value < 60")
+    app = counting(hr.source.files(folder, format="parquet"), sink, where="value < 60")
     assert is_decoded(app)
     app.start(until="caught_up", store=str(store_path), spark=spark).wait()
     assert results(sink) == expected(200, lambda i: i < 60), "the window ended"

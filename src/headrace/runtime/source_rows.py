@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.runtime.marking import LargestTimes
     from headrace.sources.contract import FileRows
 
+    _Compute = Callable[[pa.RecordBatch], pa.Array]
     _Step = Callable[[pa.RecordBatch, list[pa.Array]], tuple[pa.RecordBatch, list[pa.Array]]]
 
 _TEXT = pa.string()
@@ -67,6 +68,9 @@ class SourceRows:
         self._source = source
         self._marking = marking if any(step.verb == "where" for step in source.prefix) else None
         self._steps = list(_steps(source))
+        self._time = _times(source, source.time)
+        self._mark = None if source.mark is None else _times(source, source.mark)
+        self._split = _split(source)
         beside = [(ROW_TIME, pa.int64()), (ROW_SPLIT, _TEXT), (ROW_BAD, _TEXT)]
         marks = [] if source.mark is None else [(ROW_MARK, pa.int64())]
         self.schema = pa.schema([*source.out.schema, *(pa.field(*each) for each in (*beside, *marks))])
@@ -79,11 +83,10 @@ class SourceRows:
 
     def good(self, batch: pa.RecordBatch, splits: Sequence[str] = ()) -> pa.RecordBatch:
         """Rows as they were read. ``splits``: where each came from; none: all from one nameless split."""
-        source = self._source
-        beside = [_event_times(source, batch), _splits_of(source, batch, splits)]
-        if source.mark is not None:
-            beside.append(_times_of(source.mark, batch))
-        batch, beside = _cut(source, batch, beside)
+        beside = [self._time(batch), self._splits_of(batch, splits)]
+        if self._mark is not None:
+            beside.append(self._mark(batch))
+        batch, beside = _cut(self._source, batch, beside)
         if self._marking is not None and batch.num_rows:
             self._marking.see_times(read_times(beside[0]), beside[1])
         for step in self._steps:
@@ -91,6 +94,13 @@ class SourceRows:
         times, split, *marks = beside
         nothing_bad = pa.nulls(batch.num_rows, _TEXT)
         return pa.RecordBatch.from_arrays([*batch.columns, times, split, nothing_bad, *marks], schema=self.schema)
+
+    def _splits_of(self, batch: pa.RecordBatch, given: Sequence[str]) -> pa.Array:
+        """Where rows come from: as was said when they were pushed, or as the source tells by what stands in them."""
+        if not given:
+            return self._split(batch)
+        found = pa.array([split or None for split in given], _TEXT)
+        return found.fill_null(self._split(batch)) if found.null_count else found
 
     def bad(self, texts: list[str]) -> pa.RecordBatch:
         """Rows that could not be decoded: no values, and the text."""
@@ -136,22 +146,24 @@ def _cut(source: SourcePlan, batch: pa.RecordBatch, beside: list[pa.Array]) -> t
     return batch.filter(keep), [column.filter(keep) for column in beside]
 
 
-def _splits_of(source: SourcePlan, batch: pa.RecordBatch, given: Sequence[str]) -> pa.Array:
-    """Where rows come from: as was said when they were pushed, or as the source tells by what stands in them."""
-    found = pa.array([split or None for split in given], _TEXT) if given else pa.nulls(batch.num_rows, _TEXT)
-    text = source.source.split_of_row(source.codec) if found.null_count else None
+def _split(source: SourcePlan) -> _Compute:
+    text = source.source.split_of_row(source.codec)
     if text is None:
-        return found
-    return found.fill_null(compile_exprs({"s": text}, batch.schema, pa.schema([("s", _TEXT)]))(batch).column(0))
+        return lambda batch: pa.nulls(batch.num_rows, _TEXT)
+    return _compiled(text, source.codec.schema, _TEXT)
 
 
-def _event_times(source: SourcePlan, batch: pa.RecordBatch) -> pa.Array:
-    return pa.nulls(batch.num_rows, pa.int64()) if source.time is None else _times_of(source.time, batch)
+def _times(source: SourcePlan, text: str | None) -> _Compute:
+    """Times as microseconds: a field, or what an expression says."""
+    fields = source.codec.schema
+    if text is None:
+        return lambda batch: pa.nulls(batch.num_rows, pa.int64())
+    if text in fields.names:
+        return lambda batch: batch.column(text).cast(pa.int64())
+    made = _compiled(text, fields, _TIME)
+    return lambda batch: made(batch).cast(pa.int64())
 
 
-def _times_of(text: str, batch: pa.RecordBatch) -> pa.Array:
-    if text in batch.schema.names:
-        column = batch.column(text)
-    else:
-        column = compile_exprs({"t": text}, batch.schema, pa.schema([("t", _TIME)]))(batch).column(0)
-    return column.cast(pa.int64())
+def _compiled(text: str, fields: pa.Schema, kind: pa.DataType) -> _Compute:
+    made = compile_exprs({"it": text}, fields, pa.schema([("it", kind)]))
+    return lambda batch: made(batch).column(0)

@@ -89,7 +89,7 @@ class ParquetRows(FileRows):
         bad = pc.is_null(batch.column(lacking[0]))
         for name in lacking[1:]:
             bad = pc.or_(bad, pc.is_null(batch.column(name)))
-        yield BadRows([_bad_text(uri, row, lacking) for row in batch.filter(bad).to_pylist()])
+        yield BadRows([_bad_text(uri, row, lacking) for row in _shown(batch.filter(bad)).to_pylist()])
         yield batch.filter(pc.invert(bad))
 
 
@@ -209,6 +209,12 @@ def _becomes(found: Any, wanted: Any) -> bool:
         finer = wanted.scale - found.scale
         return bool(0 <= finer <= wanted.precision - found.precision)
     return bool(found == wanted)
+
+
+def _shown(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With times as text: Python has no dates for some of them."""
+    columns = [column.cast(pa.string()) if pa.types.is_temporal(column.type) else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _bad_text(uri: str, row: dict[str, Any], lacking: list[str]) -> str:
