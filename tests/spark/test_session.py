@@ -65,3 +65,23 @@ def test_runs_share_a_context_and_end_only_what_a_run_began(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=380)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines()[-1] == "all is well"
+
+
+GREEDY = """
+import headrace as hr
+
+app = hr.App("greedy")
+app.read("n", hr.source.items([1]), int).write(hr.sink.discard())
+app.run(until="drained", store={store!r}, plain=True, spark={{"driver.memory": "900000g"}})
+"""
+
+
+def test_a_jvm_that_does_not_start_is_told_in_words(tmp_path: Path) -> None:
+    program = GREEDY.format(store=str(tmp_path / "store"))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    said = done.stderr
+    assert done.returncode == 1
+    assert "Spark's JVM ended before it was ready" in said
+    assert "spark.driver.memory" in said
+    assert "object heap" in done.stdout, "what Java said itself is shown"
+    assert "py4j" not in said

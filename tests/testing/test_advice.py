@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -111,6 +112,17 @@ def test_no_errors_are_advised_where_there_are_none(what: str) -> None:
         played(make, [Tap("a", 0)], read_errors=False)
     assert "the step's .errors" not in caught.value.next_move
     assert advice in caught.value.next_move
+
+
+def leave(tap: Tap) -> Tap:
+    sys.exit(3)
+
+
+@pytest.mark.parametrize("read_errors", [False, True])
+def test_a_function_that_would_end_its_process_stops_the_job_with_its_line(read_errors: bool) -> None:
+    with pytest.raises(FunctionFailed, match=r"a function ended its process: sys\.exit\(3\)") as caught:
+        played(lambda taps: taps.map(leave, output=Tap), [Tap("a")], read_errors=read_errors)
+    assert caught.value.where == f"{__file__}:{leave.__code__.co_firstlineno + 1}"
 
 
 def test_the_advice_for_keys_and_sql_helps() -> None:

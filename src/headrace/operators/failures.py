@@ -131,6 +131,11 @@ def _user_trace(error: BaseException, home: str) -> tuple[str, int, str]:
     return users[-1].filename, users[-1].lineno or 0, text
 
 
+def user_place(error: BaseException) -> tuple[str, int]:
+    """File and line of the user's code where an error came from, as far as the frames tell."""
+    return _user_trace(error, "")[:2]
+
+
 def _is_foreign(filename: str, home: str) -> bool:
     """Whether this is Headrace, Python itself or an installed package, and not what the user wrote."""
     if filename.startswith("<"):

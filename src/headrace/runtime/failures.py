@@ -10,7 +10,7 @@ from headrace.model.batch import Rows
 from headrace.model.record import Failed
 from headrace.model.report import LEFT_TO_SPARK, Failure
 from headrace.model.rows import codec_of
-from headrace.operators.failures import next_move
+from headrace.operators.failures import next_move, user_place
 from headrace.sources.contract import LeftToSpark
 
 if TYPE_CHECKING:
@@ -27,11 +27,13 @@ def rejected_rows(source: SourcePlan, texts: list[str]) -> Rows:
     return Rows.of_objects(codec_of(Failed), failed)
 
 
-def error_failure(error: HeadraceError | OSError) -> Failure:
+def error_failure(error: HeadraceError | OSError | SystemExit) -> Failure:
     """What a task reports instead of raising: Spark would only try again, and tell the user in its own words."""
     if isinstance(error, FunctionFailed) and error.failure is not None:
         failure: Failure = error.failure
         return failure
+    if isinstance(error, SystemExit):
+        error = _ended(error)
     if isinstance(error, OSError):
         error = StoreError(
             "a task could not read or write its files",
@@ -41,6 +43,17 @@ def error_failure(error: HeadraceError | OSError) -> Failure:
         )
     parts = {name: getattr(error, name) for name in ("what", "where", "expected", "found", "next_move")}
     return Failure(kind="error", step="", error=error.what, parts={"class": type(error).__name__, **parts})
+
+
+def _ended(error: SystemExit) -> FunctionFailed:
+    """A function, or a library that it calls, would have ended the process that works for all keys of a shard."""
+    file, line = user_place(error)
+    return FunctionFailed(
+        f"a function ended its process: sys.exit({error.code!r})",
+        where=f"{file}:{line}" if file else "",
+        expected="functions that return, or raise an error",
+        next_move="raise an error instead, or leave the row out; nothing of this epoch was published",
+    )
 
 
 def failure_error(program: Program, failure: Failure) -> HeadraceError:

@@ -208,7 +208,7 @@ def run_chain(
         task.close()
     except LeftToSpark as left:
         task.fail(Failure(kind=LEFT_TO_SPARK, step=source.name, error=left.what, file=left.where))
-    except (HeadraceError, OSError) as error:
+    except (HeadraceError, OSError, SystemExit) as error:
         task.fail(_reported(env, error))
     yield from task.control_rows([], last, Marker(attempt, task.report.marks))
 
@@ -230,12 +230,12 @@ def run_loop(
         task.report.looped = {loop.name: task.report.rows_in}
         yield from task.finish_operators(TimeState())
         task.close()
-    except (HeadraceError, OSError) as error:
+    except (HeadraceError, OSError, SystemExit) as error:
         task.fail(_reported(env, error))
     yield from task.control_rows([], not env.program.levels, Marker(attempt, {}))
 
 
-def _reported(env: TaskEnv, error: HeadraceError | OSError) -> Failure:
+def _reported(env: TaskEnv, error: HeadraceError | OSError | SystemExit) -> Failure:
     """What a task reports instead of raising; a store that may only have stumbled is tried again first."""
     if env.may_retry and isinstance(error, (StoreError, OSError)):
         raise error
@@ -306,7 +306,7 @@ def run_level(
             marks = _all_marks(env, inbox)
             yield from task.finish_operators(_derive(env, marks))
             task.close()
-    except (HeadraceError, OSError) as error:
+    except (HeadraceError, OSError, SystemExit) as error:
         task.fail(_reported(env, error))
     yield from task.control_rows(inbox.reports, last, Marker(attempt, inbox.marks))
 

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.errors import SettingsError
+from headrace.errors import EnvironmentMissing, SettingsError
 from headrace.spark.class_archive import class_archive
 from headrace.spark.connectors import check_connectors, with_connectors
 from headrace.spark.deaf import deaf_to_sigterm
@@ -135,6 +135,7 @@ def _running_session() -> SparkSession | None:
 def _start_context(
     java: Path, app: str, master: str, conf: Mapping[str, str], connectors: Collection[str]
 ) -> SparkSession:
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     conf = with_connectors(connectors, conf)
@@ -152,8 +153,17 @@ def _start_context(
             )
         builder = builder.config(name, value)
     quiet = nullcontext() if os.environ.get(TRACE) else quiet_children()
-    with quiet, class_archive(java, conf), deaf_to_sigterm():
-        made: SparkSession = builder.getOrCreate()
+    try:
+        with quiet, class_archive(java, conf), deaf_to_sigterm():
+            made: SparkSession = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise EnvironmentMissing(
+            "Spark's JVM ended before it was ready",
+            where=str(java),
+            found=str(error).splitlines()[0],
+            next_move="what it said itself stands above; look at the settings that it is started with "
+            "(spark.driver.memory, spark.driver.extraJavaOptions) and at JAVA_TOOL_OPTIONS, and start again",
+        ) from error
     if not os.environ.get(TRACE):
         made.sparkContext.setLogLevel("OFF")
     _own.context, _own.users = made.sparkContext, 0
