@@ -201,6 +201,23 @@ def test_a_file_that_the_worker_does_not_decode_is_read_by_spark_and_nothing_is_
     assert "1.parquet" in said and "at is a time of 96 bits" in said
 
 
+def test_spark_reads_by_itself_where_it_was_told_to_read_in_another_way(
+    spark: Any, store_path: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    at = pa.array([SECOND, SECOND], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"key": ["k", "k"], "at": at, "VALUE": [5, 5], "value": [1, 2]}), folder / "a.parquet")
+    sink = hr.sink.collect()
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        app = counting(hr.source.files(folder, format="parquet"), sink)
+        app.start(until="drained", store=str(store_path), spark=spark).wait()
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    assert results(sink) == {("k", 0): (2, 3)}
+
+
 def test_rows_that_a_filter_hides_move_time_in_the_same_epoch(spark: Any, store_path: Path, tmp_path: Path) -> None:
     folder = tmp_path / "in put %20 #1?ü"
     write_file(folder, 0, 0, 200)

@@ -9,12 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.runtime.source_rows import evaluates
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from headrace.plan.physical import Program, SourcePlan
+
+
+_AS_DECODED: Final = {
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.fieldId.read.enabled": "false",
+}
+"""Settings under which Spark reads a file as the workers do: its own defaults."""
+
+
+def reads_alike(session: SparkSession) -> bool:
+    """Whether nobody told Spark to read files in a way of their own."""
+    found = {name: session.conf.get(name, value) for name, value in _AS_DECODED.items()}
+    return all(str(found[name]).lower() == value.lower() for name, value in _AS_DECODED.items())
 
 
 def decode_in_workers(program: Program, left_to_spark: Collection[str]) -> Program:

@@ -31,7 +31,7 @@ from headrace.sources.contract import LeftToSpark
 from headrace.spark import executor
 from headrace.spark.backlog import Backlog
 from headrace.spark.connectors import check_connectors, needed_connectors
-from headrace.spark.decoding import decode_in_workers
+from headrace.spark.decoding import decode_in_workers, reads_alike
 from headrace.spark.driver import EpochDriver, StopRequested
 from headrace.spark.failures import spark_error
 from headrace.spark.frames import build_plan
@@ -170,10 +170,9 @@ class Job:
             self._backlog.close()
             self._backlog = None
 
-    def _leave_to_spark(self, left: LeftToSpark) -> None:
-        """Has Spark read a source whose files the workers do not decode."""
-        log.info("%s: Spark decodes its files from here on; of %s, %s", left.source, left.where, left.what)
-        self._left_to_spark.add(left.source)
+    def _leave_to_spark(self, sources: set[str]) -> None:
+        """Has Spark decode these sources."""
+        self._left_to_spark |= sources
         self._current = decode_in_workers(self._current, self._left_to_spark)
         self._ship = None
 
@@ -232,6 +231,8 @@ class Job:
         for source in self._current.sources:
             source.source.check_there()
         session = self._open_session()
+        if not reads_alike(session):
+            self._leave_to_spark({source.name for source in self._current.sources})
         left = self.settings.restarts
         coordinator = self._coordinator
         assert coordinator is not None
@@ -256,7 +257,8 @@ class Job:
                 self._run_query(session, driver, self._ship, run, backlog)
                 return
             except LeftToSpark as file:
-                self._leave_to_spark(file)
+                log.info("%s: Spark decodes its files from here on; of %s, %s", file.source, file.where, file.what)
+                self._leave_to_spark({file.source})
                 run = self._recover().run
             except EpochFailed as failed:
                 left = self.settings.restarts if driver.epochs else left - 1
