@@ -29,7 +29,8 @@ from headrace.state import layout
 Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 TEMPORARY_MAX_AGE_S: Final = 24 * 3600.0
-_CREATE_FOLDER_ATTEMPTS: Final = 5
+_CREATE_FOLDER_ATTEMPTS: Final = 1_000
+"""Each that fails is a folder removed in between. A writer and a sweep that meet in one may keep step for a while."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The disk, what the user may have of it, or what a file may."""
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
