@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,10 @@ def test_others_are_told_what_to_install(clone: Clone) -> None:
     done = clone.run("services.sh")
     assert done.returncode == 1
     assert "sudo apt-get install redis-server" in done.stderr
+
+
+def test_a_worker_loads_what_evaluates_expressions_only_where_there_are_some() -> None:
+    """Spark starts many of them, and loading polars takes each as long as everything else."""
+    program = "import sys, headrace.spark.executor; print([m for m in ('polars', 'sqlglot') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from polars.exceptions import PanicException
 
 import headrace as hr
+from headrace.errors import ExpressionError
 from headrace.model.batch import Rows
+from headrace.model.rows import codec_of
 from headrace.model.wire import ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME
 from headrace.plan.compile import compile_app
 from headrace.plan.physical import SourcePlan
 from headrace.runtime.marking import LargestTimes
 from headrace.runtime.source_rows import SourceRows, evaluates
+from headrace.sources.contract import BadRows, FileRows, LeftToSpark
 from headrace.spark.seam import Side, one_side
 
 SECOND = 1_000_000
@@ -70,6 +75,7 @@ def test_what_only_spark_can_say_of_rows_is_not_evaluated() -> None:
     assert evaluates(plan_of(files(), time=Line.at))
     assert not evaluates(plan_of(files(split="_metadata.file_name || host"), time=Line.at))
     assert not evaluates(plan_of(files(), time="to_timestamp(soundex(host))"))
+    assert not evaluates(plan_of(files(split="n % 3"), time=Line.at)), "Spark asks before n has its default"
     assert not evaluates(plan_of(files(), lambda lines: lines.with_columns(n="n + 1").where("soundex(host) = 'x'")))
 
 
@@ -104,6 +110,47 @@ def test_steps_follow_each_other_and_what_a_filter_hides_is_noted() -> None:
     assert found == {"host": ["A"], "n": [3], ROW_TIME: [SECOND], ROW_SPLIT: [None], ROW_BAD: [None]}
     assert marking.marks == {"": 3 * SECOND}
     assert given(plan, [], marking)["n"] == []
+
+
+FAR = hr.Timestamp(2**63 - 1)
+
+
+@pytest.mark.parametrize("behind", [lambda lines: lines.where("year(at) > 2000"), lambda lines: lines.select(at="at")])
+def test_times_that_libraries_count_in_many_ways_are_left_to_spark_where_something_is_computed(behind: Any) -> None:
+    assert decoded(plan_of(files(), time=Line.at), [Line("a", FAR)])["at"]
+    with pytest.raises(LeftToSpark, match="at lies beyond the years 1 to 9999"):
+        decoded(plan_of(files(), behind), [Line("a", FAR)])
+
+
+def test_what_an_expression_cannot_digest_is_an_error_of_ours_or_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of(files(), lambda lines: lines.where("1 div n > 0"))
+    with pytest.raises(ExpressionError):
+        decoded(plan, [line("a", 1, 0)])
+
+    def panics(self: SourceRows, batch: pa.RecordBatch) -> None:
+        raise PanicException("out of range")
+
+    monkeypatch.setattr(SourceRows, "good", panics)
+    with pytest.raises(LeftToSpark, match="out of range"):
+        decoded(plan, [line("a", 1, 1)])
+
+
+class Given(FileRows):
+    """A file that holds these lines."""
+
+    def __init__(self, lines: list[Line]) -> None:
+        self.lines = lines
+
+    def read(self, pieces: pa.RecordBatch) -> Iterator[pa.RecordBatch | BadRows]:
+        yield Rows.of_objects(codec_of(Line), self.lines).record_batch
+
+
+def decoded(plan: SourcePlan, lines: list[Line]) -> dict[str, list[Any]]:
+    (batch,) = SourceRows(plan).decode(Given(lines), [pa.record_batch({"piece": [0]})])
+    found: dict[str, list[Any]] = {
+        name: batch.column(name).to_numpy(zero_copy_only=False).tolist() for name in batch.schema.names
+    }
+    return found
 
 
 def test_a_row_that_could_not_be_decoded_has_its_text_and_nothing_else() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
@@ -9,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -99,14 +101,14 @@ def test_what_is_absent_takes_its_default_and_a_row_without_what_must_be_there_i
     path = written(tmp_path / "a.parquet", {"tweet": ["a", None], "at": AT, "other": [1, 2]})
     rows, bad = read(View, pieces((path, 0)))
     assert rows == [View("a", Timestamp(SECOND))]
-    assert bad == ['a.parquet: tweet is missing: {"at":"1970-01-01 00:00:02.000000Z","n":1}']
+    assert bad == ['a.parquet: tweet is missing: {"at":"1970-01-01 00:00:02.000000Z"}']
 
 
 def test_a_bad_row_is_told_whatever_its_time_is(tmp_path: Path) -> None:
     far = pa.array(np.array(["20000-01-01"], "datetime64[us]")).cast(pa.timestamp("us", "UTC"))
     path = written(tmp_path / "a.parquet", {"tweet": pa.nulls(1, pa.string()), "at": far})
     _, bad = read(View, pieces((path, 0)))
-    assert bad == ['a.parquet: tweet is missing: {"at":"20000-01-01 00:00:00.000000Z","n":1}']
+    assert bad == ['a.parquet: tweet is missing: {"at":568971820800000000}']
 
 
 def test_a_file_without_any_of_the_fields_has_only_bad_rows(tmp_path: Path) -> None:
@@ -210,6 +212,26 @@ def cut_off(path: Path) -> Path:
     return path
 
 
+def page_of_another_kind(path: Path) -> Path:
+    """Arrow takes no notice of such a page, and has no rows then."""
+    texts = [f"{i:04}" for i in range(100)]
+    written(path, {"text": texts}, compression="none", use_dictionary=False, store_schema=False)
+    content = bytearray(path.read_bytes())
+    content[pq.read_metadata(path).row_group(0).column(0).data_page_offset + 1] = 1
+    path.write_bytes(content)
+    return path
+
+
+def no_text(path: Path) -> Path:
+    return written(path, {"text": pa.array([b"ok", b"\xff\xfe"]).view(pa.string())})
+
+
+def no_name(path: Path) -> Path:
+    written(path, {"text": ["a"], "pres": [1]}, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"pres", b"pr\xe9s"))
+    return path
+
+
 def vanished(path: Path) -> Path:
     return path
 
@@ -222,6 +244,9 @@ STRANGE: dict[str, Callable[[Path], Path]] = {
     "day is told by the name of a folder": named_folder,
     "Parquet magic bytes not found": no_parquet,
     "Arrow cannot read it: ": cut_off,
+    "it has 0 rows instead of 100": page_of_another_kind,
+    "Invalid UTF8": no_text,
+    "codec can't decode byte 0xe9": no_name,
     "No such file or directory": vanished,
 }
 
@@ -248,3 +273,20 @@ def test_only_flat_parquet_without_a_scheme_has_a_decoder(tmp_path: Path) -> Non
     assert source.files(tmp_path, format="parquet").decoder(codec_of(Nested)) is None
     assert source.files(tmp_path, format="json").decoder(flat) is None
     assert source.files("s3a://bucket/views", format="parquet").decoder(flat) is None
+
+
+class Precise(Record):
+    price: Decimal = Decimal("0.1234567890123456789")
+
+
+class Loud(Record):
+    limit: float = 10**18 + 1
+
+
+class Fresh(Record):
+    id: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
+
+
+@pytest.mark.parametrize("row_type", [Precise, Loud, Fresh])
+def test_defaults_that_sql_casts_or_that_are_made_are_spark_s(row_type: Any, tmp_path: Path) -> None:
+    assert source.files(tmp_path, format="parquet").decoder(codec_of(row_type)) is None

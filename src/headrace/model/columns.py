@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.model.values import value_codec
 
@@ -28,6 +29,9 @@ DECIMAL: Final = pa.decimal128(38, 18)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MICROSECOND = timedelta(microseconds=1)
+_DAY_US = 86_400_000_000
+_FIRST_DAY = date(1, 1, 1).toordinal() - _EPOCH_DAY
+_LAST_DAY = date(9999, 12, 31).toordinal() - _EPOCH_DAY
 _WIDE = Context(prec=38)
 
 
@@ -89,6 +93,14 @@ def as_int64(array: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(array.type) and array.type.unit != "us":
         array = array.cast(TIMESTAMP)
     return array if array.type == pa.int64() else array.view(pa.int64())
+
+
+def within_years(array: pa.Array) -> bool:
+    """Whether all of these times or days are of the years 1 to 9999. What lies beyond, libraries count in many ways."""
+    is_days = pa.types.is_date(array.type)
+    low, high = pc.min_max(array.cast(pa.int32()) if is_days else as_int64(array)).as_py().values()
+    unit = 1 if is_days else _DAY_US
+    return low is None or (_FIRST_DAY * unit <= low and high < _LAST_DAY * unit)
 
 
 class MappedColumn(Column):

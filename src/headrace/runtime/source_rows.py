@@ -2,7 +2,7 @@
 
 The same that `headrace.spark.frames` says as SQL: event time, split and what rows say of time beside the fields, the
 cut of a backfill, and the expressions right behind the source, here evaluated in the worker. Used for sources that the
-worker decodes, and by the test kit.
+worker decodes, and by the test kit. What evaluates expressions is loaded where there are any.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.expr import supported
+from headrace.errors import HeadraceError
+from headrace.model.columns import within_years
 from headrace.model.watermarks import HISTORY
 from headrace.model.wire import ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME
-from headrace.operators.expressions import compile_exprs, compile_predicate
 from headrace.runtime.marking import read_times
-from headrace.sources.contract import BadRows
+from headrace.sources.contract import BadRows, LeftToSpark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,8 +36,10 @@ _TIME = pa.timestamp("us", "UTC")
 
 def evaluates(source: SourcePlan) -> bool:
     """Whether the worker can say everything of a source that the JVM says: its time, splits and expressions."""
+    from headrace.model.expr import supported
+
     fields = source.codec.schema
-    if source.source.has_splits and source.source.split_of_row(source.codec) is None:
+    if source.source.has_splits and not _tells_split(source):
         return False
     times = [text for text in (source.time, source.mark) if text is not None and text not in fields.names]
     if any(supported(text, fields) is not None for text in times):
@@ -47,6 +49,15 @@ def evaluates(source: SourcePlan) -> bool:
             return False
         fields = out
     return True
+
+
+def _tells_split(source: SourcePlan) -> bool:
+    """Whether a row says whose it is, whoever asks: Spark asks a file before defaults are filled in."""
+    from headrace.model.expr import parse
+
+    text = source.source.split_of_row(source.codec)
+    defaults = {name for name, value in source.codec.defaults.items() if value is not None}
+    return text is not None and not defaults.intersection(parse(text).columns)
 
 
 def chain_input(
@@ -68,6 +79,10 @@ class SourceRows:
         self._source = source
         self._marking = marking if any(step.verb == "where" for step in source.prefix) else None
         self._steps = list(_steps(source))
+        texts = [text for text in (source.time, source.mark) if text is not None]
+        told = any(text not in source.codec.schema.names for text in texts)
+        self._computes = bool(self._steps) or told or source.source.has_splits
+        """Whether anything is evaluated here that Spark would evaluate otherwise."""
         self._time = _times(source, source.time)
         self._mark = None if source.mark is None else _times(source, source.mark)
         self._split = _split(source)
@@ -79,7 +94,23 @@ class SourceRows:
         """The input of the chain for the pieces that Spark hands out."""
         for pieces in handed_out:
             for read in rows.read(pieces):
-                yield self.bad(read.texts) if isinstance(read, BadRows) else self.good(read)
+                yield self.bad(read.texts) if isinstance(read, BadRows) else self._as_spark(read)
+
+    def _as_spark(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows whose expressions are as Spark would evaluate them; `LeftToSpark` where that is not certain."""
+        if not self._computes:
+            return self.good(batch)
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            if pa.types.is_temporal(field.type) and not within_years(column):
+                raise LeftToSpark(f"{field.name} lies beyond the years 1 to 9999", where=self._source.name)
+        from polars.exceptions import PanicException
+
+        try:
+            return self.good(batch)
+        except HeadraceError:
+            raise
+        except (Exception, PanicException) as error:
+            raise LeftToSpark(f"an expression cannot be evaluated: {error}", where=self._source.name) from error
 
     def good(self, batch: pa.RecordBatch, splits: Sequence[str] = ()) -> pa.RecordBatch:
         """Rows as they were read. ``splits``: where each came from; none: all from one nameless split."""
@@ -117,6 +148,8 @@ def _steps(source: SourcePlan) -> Iterator[_Step]:
 
 
 def _filter(text: str, fields: pa.Schema) -> _Step:
+    from headrace.operators.expressions import compile_predicate
+
     holds = compile_predicate(text, fields)
 
     def apply(batch: pa.RecordBatch, beside: list[pa.Array]) -> tuple[pa.RecordBatch, list[pa.Array]]:
@@ -127,6 +160,8 @@ def _filter(text: str, fields: pa.Schema) -> _Step:
 
 
 def _projection(exprs: dict[str, str], fields: pa.Schema, out: pa.Schema) -> _Step:
+    from headrace.operators.expressions import compile_exprs
+
     made = compile_exprs(exprs, fields, out)
     return lambda batch, beside: (made(batch), beside)
 
@@ -165,5 +200,7 @@ def _times(source: SourcePlan, text: str | None) -> _Compute:
 
 
 def _compiled(text: str, fields: pa.Schema, kind: pa.DataType) -> _Compute:
+    from headrace.operators.expressions import compile_exprs
+
     made = compile_exprs({"it": text}, fields, pa.schema([("it", kind)]))
     return lambda batch: made(batch).column(0)

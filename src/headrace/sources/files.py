@@ -16,14 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-import pyarrow as pa
-
 from headrace.errors import ProgramError
 from headrace.sources.contract import BadInput, FileRows, Source, SparkRead
 from headrace.sources.file_errors import explain_bad_row
 from headrace.sources.file_reads import check_fields, csv_read, json_read, parquet_read, read_csv_header
 from headrace.sources.file_splits import FileSplits
-from headrace.sources.parquet_rows import ParquetRows
+from headrace.sources.parquet_rows import parquet_rows
 from headrace.sources.ranges import check_positive
 
 if TYPE_CHECKING:
@@ -119,8 +117,7 @@ class FilesSource(Source):
         )
 
     def decoder(self, codec: RowCodec) -> FileRows | None:
-        nested = any(pa.types.is_nested(field.type) for field in codec.schema)
-        return None if self.format != "parquet" or self._is_remote() or nested else ParquetRows(codec)
+        return None if self.format != "parquet" or self._is_remote() else parquet_rows(codec)
 
     def explain_bad(self, codec: RowCodec, raw: str) -> BadInput:
         return explain_bad_row(codec, raw, self.format)

@@ -12,7 +12,8 @@ types that are the declared ones or become them without loss. Whatever else it m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -20,6 +21,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.model.columns import within_years
 from headrace.sources.contract import BadRows, FileRows, LeftToSpark
 from headrace.sources.file_errors import local_file
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from headrace.model.rows import RowCodec
+    from headrace.model.shapes import FieldShape
 
 PIECE_ROWS: Final = 65_536
 
@@ -35,7 +38,23 @@ _BUFFER_BYTES: Final = 1 << 20
 _OLD_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _SPARK: Final = b"org.apache.spark.version"
 
+_UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, LookupError, ArithmeticError)
+"""What reading a damaged file may raise, or one with names and texts that are no UTF-8."""
+
 _Convert = Callable[[pa.Array], pa.Array]
+
+
+def parquet_rows(codec: RowCodec) -> ParquetRows | None:
+    """What decodes rows of this type; None where Spark's reader alone knows what a file says of them."""
+    shapes: Iterable[FieldShape] = getattr(codec, "fields", ())
+    if any(pa.types.is_nested(field.type) for field in codec.schema) or any(shape.factory for shape in shapes):
+        # What a factory makes is made once, in the driver, and is part of the SQL.
+        return None
+    try:
+        return ParquetRows(codec)
+    except (*_UNREADABLE, TypeError, AttributeError):
+        # A default that is not of the field's type, or not exactly: SQL casts it.
+        return None
 
 
 class ParquetRows(FileRows):
@@ -55,7 +74,7 @@ class ParquetRows(FileRows):
             try:
                 for columns in self._columns(path, first, stop):
                     yield from self._complete(uri, columns)
-            except (pa.ArrowException, OSError) as error:
+            except _UNREADABLE as error:
                 raise LeftToSpark(f"Arrow cannot read it: {error}", where=str(path)) from error
 
     def _columns(self, path: Path, first: int, stop: int) -> Iterator[list[pa.Array]]:
@@ -78,6 +97,7 @@ class ParquetRows(FileRows):
     def _complete(self, uri: str, columns: list[pa.Array]) -> Iterator[pa.RecordBatch | BadRows]:
         """Rows with their defaults; those that lack what must be there, apart."""
         schema = self._codec.schema
+        given = pa.RecordBatch.from_arrays(columns, schema=schema)
         for index, field in enumerate(schema):
             if field.name in self._defaults and columns[index].null_count:
                 columns[index] = columns[index].fill_null(self._defaults[field.name])
@@ -89,7 +109,7 @@ class ParquetRows(FileRows):
         bad = pc.is_null(batch.column(lacking[0]))
         for name in lacking[1:]:
             bad = pc.or_(bad, pc.is_null(batch.column(name)))
-        yield BadRows([_bad_text(uri, row, lacking) for row in _shown(batch.filter(bad)).to_pylist()])
+        yield BadRows([_bad_text(uri, row, lacking) for row in _shown(given.filter(bad)).to_pylist()])
         yield batch.filter(pc.invert(bad))
 
 
@@ -116,16 +136,20 @@ def _rows(file: pq.ParquetFile, names: list[str], first: int, stop: int) -> Iter
             begin = begin if groups else at
             groups.append(group)
         at += rows
+    stop = min(stop, at)
     if not names:
-        yield from _without_columns(min(stop, at) - first)
+        yield from _without_columns(stop - first)
         return
     for batch in file.iter_batches(PIECE_ROWS, row_groups=groups, columns=names, use_threads=False):
         end = begin + batch.num_rows
-        if begin >= stop:
-            return
         if end > first:
             yield batch.slice(max(0, first - begin), min(end, stop) - max(begin, first))
         begin = end
+        if begin >= stop:
+            return
+    if begin < stop:
+        # Arrow ends without a word where a column has no page that it knows.
+        raise ValueError(f"it has {begin} rows instead of {stop}")
 
 
 def _without_columns(count: int) -> Iterator[pa.RecordBatch]:
@@ -173,14 +197,19 @@ class _Found:
     def conversion(self, name: str | None, field: pa.Field) -> _Convert:
         """From the type of a column to the declared one, where Spark would do the same."""
         found = field.type if name is None else self._schema.field(name).type
-        if found == field.type:
-            return _same
-        if not _becomes(found, field.type):
+        if found != field.type and not _becomes(found, field.type):
             raise LeftToSpark(f"{field.name} is {found} there, not {field.type}", where=self._where)
-        return lambda array: array.cast(field.type)
+        return _text if pa.types.is_string(field.type) else partial(_cast, kind=field.type)
 
 
-def _same(array: pa.Array) -> pa.Array:
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return array if array.type == kind else array.cast(kind)
+
+
+def _text(array: pa.Array) -> pa.Array:
+    """A text that is none would end whoever computes with it."""
+    array = _cast(array, pa.string())
+    array.validate(full=True)
     return array
 
 
@@ -212,9 +241,14 @@ def _becomes(found: Any, wanted: Any) -> bool:
 
 
 def _shown(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With times as text: Python has no dates for some of them."""
-    columns = [column.cast(pa.string()) if pa.types.is_temporal(column.type) else column for column in batch.columns]
+    """With times as text, or as numbers where one is not of the years that people write."""
+    columns = [_dated(column) if pa.types.is_temporal(column.type) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _dated(column: pa.Array) -> pa.Array:
+    bare = column.cast(pa.int32()).cast(pa.int64()) if pa.types.is_date(column.type) else column.cast(pa.int64())
+    return column.cast(pa.string()) if within_years(column) else bare
 
 
 def _bad_text(uri: str, row: dict[str, Any], lacking: list[str]) -> str:
