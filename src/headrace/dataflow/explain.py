@@ -120,9 +120,7 @@ def places_of_expressions(nodes: tuple[Node, ...]) -> dict[Node, str]:
         before = node.inputs[0]
         alone = [each for each in reading[before] if not isinstance(each, TapNode)] == [node]
         # A watermark generator wants the rows as they were read, so nothing may run before it.
-        read = isinstance(before, ReadNode) and before.marking.generator is None
-        if alone and read:
-            assert isinstance(before, ReadNode)
+        if alone and isinstance(before, ReadNode) and before.marking.generator is None:
             places[node] = "jvm" if before.source.decoder(before.codec) is None else "decoder"
         elif alone and before in places:
             places[node] = places[before]

@@ -18,6 +18,7 @@ from headrace.runtime.keying import derive_keys, encode_keys
 if TYPE_CHECKING:
     from headrace.operators.contract import Operator
     from headrace.plan.physical import Fragment, OpPlan, Target
+    from headrace.runtime.source_rows import SourceRows
 
 Outlet = Callable[[Rows], None]
 Inlet = Callable[[Rows, Keys | None], None]
@@ -41,6 +42,8 @@ class LiveFragment:
         self.operators: list[Operator] = [op.build() for op in plan.ops]
         self._ends: Ends | None = None
         self._opened = False
+        self.source_rows: SourceRows | None = None
+        """Of a chain whose source is decoded here: what is compiled for that, and kept for the tasks to come."""
         for op, operator in zip(plan.ops, self.operators, strict=True):
             operator.outlets = {
                 tag: outlet

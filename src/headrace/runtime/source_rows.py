@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.plan.physical import SourcePlan
+    from headrace.runtime.fragment import LiveFragment
     from headrace.runtime.marking import LargestTimes
     from headrace.sources.contract import FileRows
 
@@ -61,23 +62,27 @@ def _tells_split(source: SourcePlan) -> bool:
 
 
 def chain_input(
-    source: SourcePlan, given: Iterator[pa.RecordBatch], marking: LargestTimes | None
+    source: SourcePlan, live: LiveFragment, given: Iterator[pa.RecordBatch], marking: LargestTimes | None
 ) -> Iterator[pa.RecordBatch]:
     """What a chain works on: what Spark sends, or what is decoded here of the pieces that Spark names."""
     if not source.decoded:
         return given
     rows = source.source.decoder(source.codec)
     assert rows is not None, "a source was planned to be decoded, and has no decoder"
-    return SourceRows(source, marking).decode(rows, given)
+    if live.source_rows is None:
+        live.source_rows = SourceRows(source)
+    live.source_rows.marking = marking
+    return live.source_rows.decode(rows, given)
 
 
 class SourceRows:
-    """What is compiled once per task."""
+    """What is compiled of a source's time, splits and expressions: once per process."""
 
     def __init__(self, source: SourcePlan, marking: LargestTimes | None = None) -> None:
-        """``marking`` is told of the times of rows that a filter is about to hide."""
         self._source = source
-        self._marking = marking if any(step.verb == "where" for step in source.prefix) else None
+        self.marking = marking
+        """Of the task at hand: is told of the times of rows that a filter is about to hide."""
+        self._filters = any(step.verb == "where" for step in source.prefix)
         self._steps = list(_steps(source))
         texts = [text for text in (source.time, source.mark) if text is not None]
         told = any(text not in source.codec.schema.names for text in texts)
@@ -118,8 +123,8 @@ class SourceRows:
         if self._mark is not None:
             beside.append(self._mark(batch))
         batch, beside = _cut(self._source, batch, beside)
-        if self._marking is not None and batch.num_rows:
-            self._marking.see_times(read_times(beside[0]), beside[1])
+        if self._filters and self.marking is not None and batch.num_rows:
+            self.marking.see_times(read_times(beside[0]), beside[1])
         for step in self._steps:
             batch, beside = step(batch, beside)
         times, split, *marks = beside

@@ -191,7 +191,7 @@ def run_chain(
     try:
         task.begin()
         marking = open_marking(source, task.before.sources.get(source.name, SourceTime()))
-        for batch in chain_input(source, read_input(batches), marking):
+        for batch in chain_input(source, live, read_input(batches), marking):
             task.resume()
             task.report.rows_in += batch.num_rows
             task.report.rows_read += batch.num_rows
