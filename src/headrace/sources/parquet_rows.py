@@ -247,8 +247,8 @@ def _shown(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _dated(column: pa.Array) -> pa.Array:
-    bare = column.cast(pa.int32()).cast(pa.int64()) if pa.types.is_date(column.type) else column.cast(pa.int64())
-    return column.cast(pa.string()) if within_years(column) else bare
+    bare = pa.int32() if pa.types.is_date(column.type) else pa.int64()
+    return column.cast(pa.string() if within_years(column) else bare)
 
 
 def _bad_text(uri: str, row: dict[str, Any], lacking: list[str]) -> str:
