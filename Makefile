@@ -27,7 +27,7 @@ demo: $(INSTALLED) ## play the demo for DEMO_SECONDS (60)
 	@$(WITH_JAVA) $(VENV)/bin/headrace demo --seconds $(DEMO_SECONDS)
 
 test: $(INSTALLED) ## all tests; PYTEST_ARGS="-m 'not spark'" for those without a JVM
-	$(WITH_JAVA) $(PY) -m pytest $(AT_ONCE) $(PYTEST_ARGS)
+	$(WITH_JAVA) $(PY) -m pytest $(AT_ONCE) --durations 20 $(PYTEST_ARGS)
 
 check: lint types test docs ## what must be true before a change goes in
 
@@ -51,6 +51,7 @@ bench: $(INSTALLED) ## run the benchmarks beside their peers and write docs/benc
 soak: $(INSTALLED) ## kill and resume at random points for SOAK_SECONDS (300); then random tests with many more examples
 	$(WITH_JAVA) $(PY) -m tests.soak --seconds $(SOAK_SECONDS)
 	$(WITH_JAVA) $(PY) -m tests.connector_soak --seconds $(SOAK_SECONDS)
+	$(WITH_JAVA) HYPOTHESIS_PROFILE=soak $(PY) -m pytest tests/crash/test_kills.py tests/crash/test_connector_kills.py
 	HYPOTHESIS_PROFILE=soak SOAK_SECONDS=$(SOAK_SECONDS) \
 		$(PY) -m pytest $(AT_ONCE) -m "hypothesis and not spark" --timeout 3600 --verbose
 

@@ -22,8 +22,9 @@ from rich.text import Text
 
 import headrace as hr
 from headrace.demo import RATE, Board, Impression, make_demo, make_impression
-from headrace.foreground import EpochCount, status_line
-from headrace.progress import EpochWatch
+from headrace.progress import RunProgress, status_line
+from headrace.read.store import manifest_of
+from headrace.screens import EpochTable
 from headrace.state.manifest import Manifest
 
 ASSETS: Final = Path(__file__).resolve().parents[1] / "docs" / "assets"
@@ -55,7 +56,7 @@ def play(board: Board) -> Iterator[Manifest]:
             h.push(impressions, *(make_impression(i, random.Random(i)) for i in range(row, row + count)))
             row += count
             h.epoch()
-            yield _as_on_spark(hr.Store(h.store).manifest(), tasks_us=92_000 + chance.randrange(24_000))
+            yield _as_on_spark(manifest_of(hr.Store(h.store)), tasks_us=92_000 + chance.randrange(24_000))
 
 
 def _as_on_spark(manifest: Manifest, tasks_us: int) -> Manifest:
@@ -65,7 +66,7 @@ def _as_on_spark(manifest: Manifest, tasks_us: int) -> Manifest:
 
 
 def draw_demo(board: Board, manifests: list[Manifest], clock: Clock) -> RenderableType:
-    count = EpochCount(clock)
+    count = RunProgress(clock)
     for manifest in manifests:
         clock.now_s += EPOCH_S
         count(manifest)
@@ -79,7 +80,7 @@ def draw_demo(board: Board, manifests: list[Manifest], clock: Clock) -> Renderab
 
 def draw_epochs(manifests: list[Manifest], clock: Clock) -> RenderableType:
     # A console that is no screen: the table is asked for once, not drawn again and again.
-    watch = EpochWatch("tweets", console=Console(file=io.StringIO(), force_terminal=True), clock=clock)
+    watch = EpochTable("tweets", Console(file=io.StringIO(), force_terminal=True), clock=clock)
     for manifest in manifests:
         clock.now_s += EPOCH_S
         watch(manifest)

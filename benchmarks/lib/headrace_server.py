@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.query.processes import Workers
-from headrace.query.serving import Options
+from headrace.serve.processes import Workers
+from headrace.serve.serving import Options
 
 _START_S = 120.0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headrace_program import Totals
 
-from headrace.query.store import Store
+from headrace.read.store import Store
 
 
 def main() -> None:

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from headrace_program import CountSum, Event
 
 import headrace as hr
+from headrace.connectors.reading import position, slice_range
+from headrace.connectors.source_contract import Offset, Source, Split, SplitReader
 from headrace.model.rows import RowCodec
-from headrace.sources.contract import Offset, Source, Split, SplitReader
-from headrace.sources.ranges import position, slice_range
 
 PROBE_EVERY = 10
 PER_EPOCH = 250_000

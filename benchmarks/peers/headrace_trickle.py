@@ -18,7 +18,7 @@ from typing import Any
 from headrace_program import trickle
 
 import headrace as hr
-from headrace.query.store import Store
+from headrace.read.store import Store, newest_manifests
 from headrace.state.manifest import Manifest
 
 KEYS = 10_000
@@ -57,7 +57,7 @@ def result(folder: Path, options: argparse.Namespace) -> dict:
     files = sorted(folder.glob("manifests/*/*.json"))
     # Manifests are made as temporary files and then linked: the moment of writing is their modification time.
     published = {int(file.stem): file.stat().st_mtime for file in files}
-    manifests = {manifest.epoch: manifest for manifest in Store(folder).manifests()}
+    manifests = {manifest.epoch: manifest for manifest in newest_manifests(Store(folder))}
     pairs = [
         (manifests[later], (published[later] - published[earlier]) * 1000)
         for earlier, later in itertools.pairwise(sorted(published))

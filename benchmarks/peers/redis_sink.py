@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.connectors.sink_contract import Release, Sink, StageTask, StageWriter
+from headrace.connectors.staged import stage
 from headrace.model.batch import Rows
 from headrace.model.report import StagedPart
 from headrace.model.rows import RowCodec
-from headrace.sinks.contract import Release, Sink, StageTask, StageWriter
-from headrace.sinks.staged import stage
 
 PAIRS_PER_COMMAND = 500
 

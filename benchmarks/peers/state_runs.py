@@ -15,8 +15,7 @@ from state_work import StateStore, main
 from headrace.model.keys import hash_encoded
 from headrace.model.report import RunRef
 from headrace.state.encode import run_crc
-from headrace.state.fold import write_fold
-from headrace.state.folding import apply_fold, plan_folds
+from headrace.state.fold import apply_fold, plan_folds, write_fold
 from headrace.state.format import VALUE, TableData
 from headrace.state.lookup import open_layers
 from headrace.state.run import encode_run

@@ -21,7 +21,9 @@ pyspark and a JVM when a program runs. A run of Spark has a dozen Python process
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -29,19 +31,27 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from headrace.front import *  # noqa: F403
 else:
-    # Importing a room makes it an attribute of the package, once. This one has the name of a public function, which is
-    # what `hr.state` means: so the room is imported here, where its attribute can be removed again.
-    import headrace.state  # noqa: F401
 
-    del state  # noqa: F821
+    class _Package(ModuleType):
+        """Keeps `hr.state` a function: Python would put the room `headrace.state` there when that is imported."""
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if not (name == "state" and isinstance(value, ModuleType)):
+                super().__setattr__(name, value)
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            # A user's function that names `hr` is shipped with it: by name, as any module is.
+            return import_module, (self.__name__,)
+
+    sys.modules[__name__].__class__ = _Package
 
     def __getattr__(name: str) -> Any:
         if name.startswith("__") and name != "__all__":
             raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-        found = getattr(import_module("headrace.front"), name)
-        globals()[name] = found
-        return found
+        value = getattr(import_module("headrace.front"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *import_module("headrace.front").__all__})
+    return [*import_module("headrace.front").__all__, "__version__"]

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 import headrace as hr
+from headrace.model.amounts import count_of
 
 RATE: Final = 10_000
 """Impressions per second."""
@@ -149,7 +150,8 @@ class Board:
         lately = self._lately
         if lately is None:
             return "no tweet went quiet yet"
-        return f"{self.went_quiet:,} tweets went quiet, lately {lately.tweet} after {lately.views:,} views"
+        quiet, views = count_of(self.went_quiet, "tweet"), count_of(lately.views, "view")
+        return f"{quiet} went quiet, lately {lately.tweet} after {views}"
 
 
 def _bar(share: float) -> Text:

@@ -83,6 +83,8 @@ class FunctionFailed(HeadraceError):
 
     failure: Any = None
     """The `headrace.model.report.Failure` a task reports, where one is known."""
+    stretch: int | None = None
+    """Of an aggregate: which of the keys in question it is about, where that is known."""
 
 
 class BadRow(HeadraceError):
@@ -95,6 +97,10 @@ class InputLost(HeadraceError):
 
 class EpochFailed(HeadraceError):
     """An epoch could not be completed; replaying it may succeed."""
+
+
+class JvmDied(EpochFailed):
+    """Spark's JVM ended while a run needed it. A run that started it starts another."""
 
 
 class EndlessLoop(HeadraceError):

@@ -1,26 +1,39 @@
-"""Every public name, for ``import headrace as hr``: loaded when the first of them is asked for."""
+"""Every public name, for ``import headrace as hr``. Loaded when the first of them is asked for."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-import headrace.dataflow.watermarking as watermarks
-from headrace import sink, source
+from headrace import sink, source, types, watermarks
+from headrace.aggregates.declare import (
+    Aggregator,
+    avg,
+    collect,
+    count,
+    count_distinct,
+    first,
+    last,
+    max,
+    min,
+    quantile,
+    sum,
+    top,
+)
+from headrace.connectors.sink_contract import Sink
+from headrace.connectors.source_contract import Source
 from headrace.dataflow.app import App
 from headrace.dataflow.asynchronous import retry
-from headrace.dataflow.broadcast import BroadcastConnected, BroadcastProcess, BroadcastStream
+from headrace.dataflow.broadcast import BroadcastProcess
 from headrace.dataflow.checks import HeadraceWarning
-from headrace.dataflow.cogrouped import CoGrouped, CoWindowProcess
-from headrace.dataflow.connected import Connected, ConnectedStream, CoProcess
+from headrace.dataflow.cogrouped import CoWindowProcess
+from headrace.dataflow.connected import CoProcess
 from headrace.dataflow.functions import Process
-from headrace.dataflow.joined import Joined
-from headrace.dataflow.keyed import KeyedStream, StepStream
-from headrace.dataflow.loops import Loop
+from headrace.dataflow.keyed import KeyedStream
 from headrace.dataflow.settings import Settings
 from headrace.dataflow.stream import Stream
 from headrace.dataflow.variables import secret, var
-from headrace.dataflow.windowed import Windowed, WindowProcess, WindowStream
+from headrace.dataflow.windowed import WindowProcess
 from headrace.dataflow.windows import (
     cumulating,
     early,
@@ -39,34 +52,12 @@ from headrace.dataflow.windows import (
     unbounded,
 )
 from headrace.errors import HeadraceError, ProgramError
-from headrace.model.expr import Expr, col
 from headrace.model.generators import WatermarkGenerator
 from headrace.model.record import Failed, Record, Row
-from headrace.model.requests import AsyncFunction, Retry
+from headrace.model.requests import AsyncFunction
 from headrace.model.time import Duration, Span, Timestamp, days, hours, milliseconds, minutes, seconds, timestamp
-from headrace.operators.aggregates import (
-    Agg,
-    Aggregator,
-    avg,
-    collect,
-    count,
-    count_distinct,
-    first,
-    last,
-    max,
-    min,
-    quantile,
-    sum,
-    top,
-)
-from headrace.operators.windows.assigners import Assigner, Window
-from headrace.operators.windows.context import WindowContext
-from headrace.operators.windows.evictors import Evictor
-from headrace.operators.windows.triggers import Trigger, TriggerContext, TriggerResult
-from headrace.sinks.contract import Sink
-from headrace.sources.contract import Source
+from headrace.sql.expr import col
 from headrace.state.handles import (
-    TTL,
     AggregatingState,
     BroadcastContext,
     BroadcastState,
@@ -83,52 +74,44 @@ from headrace.state.handles import (
     state,
     ttl,
 )
+from headrace.windows.context import WindowContext
+from headrace.windows.evictors import Evictor
+from headrace.windows.kinds import Window
+from headrace.windows.triggers import Trigger, TriggerContext, TriggerResult
 
 if TYPE_CHECKING:
     from headrace import testing
-    from headrace.query.client import AsyncClient, Client
-    from headrace.query.store import Store
-    from headrace.query.view import StateView
+    from headrace.client import AsyncClient, Client
+    from headrace.read.store import Store
+    from headrace.read.view import StateView
     from headrace.spark.runner import Run
 
 __all__ = [
-    "TTL",
-    "Agg",
     "AggregatingState",
     "Aggregator",
     "App",
-    "Assigner",
     "AsyncClient",
     "AsyncFunction",
-    "BroadcastConnected",
     "BroadcastContext",
     "BroadcastProcess",
     "BroadcastState",
-    "BroadcastStream",
     "Client",
-    "CoGrouped",
     "CoProcess",
     "CoWindowProcess",
-    "Connected",
-    "ConnectedStream",
     "Context",
     "Counter",
     "Duration",
     "Evictor",
-    "Expr",
     "Failed",
     "HeadraceError",
     "HeadraceWarning",
-    "Joined",
     "KeyedStream",
     "ListState",
-    "Loop",
     "MapState",
     "Process",
     "ProgramError",
     "Record",
     "ReducingState",
-    "Retry",
     "Row",
     "Run",
     "Settings",
@@ -137,7 +120,6 @@ __all__ = [
     "Source",
     "Span",
     "StateView",
-    "StepStream",
     "Store",
     "Stream",
     "Timer",
@@ -152,8 +134,6 @@ __all__ = [
     "Window",
     "WindowContext",
     "WindowProcess",
-    "WindowStream",
-    "Windowed",
     "avg",
     "col",
     "collect",
@@ -193,28 +173,26 @@ __all__ = [
     "top",
     "ttl",
     "tumbling",
+    "types",
     "unbounded",
     "var",
     "watermarks",
 ]
 
 _WHEN_ASKED: Final = {
-    "AsyncClient": "headrace.query.client",
-    "Client": "headrace.query.client",
+    "AsyncClient": "headrace.client",
+    "Client": "headrace.client",
     "Run": "headrace.spark.runner",
-    "StateView": "headrace.query.view",
-    "Store": "headrace.query.store",
+    "StateView": "headrace.read.view",
+    "Store": "headrace.read.store",
     "testing": "headrace",
 }
 """Names whose modules are loaded when somebody asks for them: most programs never do."""
-
-App._console_factory = staticmethod(lambda rows: sink.console(rows=rows))
-App._archive_factory = staticmethod(lambda path, key: import_module("headrace.sinks.archive").ArchiveSink(path, key))
 
 
 def __getattr__(name: str) -> Any:
     if name not in _WHEN_ASKED:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    found = import_module("headrace.testing") if name == "testing" else getattr(import_module(_WHEN_ASKED[name]), name)
-    globals()[name] = found
-    return found
+    value = import_module("headrace.testing") if name == "testing" else getattr(import_module(_WHEN_ASKED[name]), name)
+    globals()[name] = value
+    return value

@@ -1,7 +1,7 @@
 """Where rows go: ``hr.sink.console``, ``files``, ``kafka``, ``postgres`` and all the others here.
 
 Each function describes a sink; ``stream.write(sink)`` writes to it. Rows are staged in the store first and released
-when their epoch is published. Writing one of your own: derive from `headrace.sinks.contract.Sink`, and let
+when their epoch is published. Writing one of your own: derive from `headrace.connectors.sink_contract.Sink`, and let
 `headrace.testing.sinks.verify_sink` try to break it.
 """
 
@@ -11,22 +11,26 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from headrace.connectors.console.sink import ConsoleSink
+from headrace.connectors.delta.sink import DeltaSink, SchemaMode
+from headrace.connectors.files.roll_policy import roll_policy
+from headrace.connectors.files.sink import BucketSpan, FilesSink, Format
+from headrace.connectors.kafka.rows import Format as MessageFormat
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.connectors.postgres.sink import Mode, PostgresSink
+from headrace.connectors.program.sinks import CallSink, CollectSink, DiscardSink
+from headrace.connectors.redis.rows import Format as ValueFormat
+from headrace.connectors.redis.rows import Shape
+from headrace.connectors.redis.sink import RedisSink
+from headrace.connectors.sink_contract import GuaranteeChoice, Release, Sink
+from headrace.connectors.spark.sink import BatchWriterSink
 from headrace.model.time import Span
-from headrace.sinks.batch_writer import BatchWriterSink
-from headrace.sinks.console import ConsoleSink
-from headrace.sinks.contract import GuaranteeChoice, Release, Sink
-from headrace.sinks.delta import DeltaSink, SchemaMode
-from headrace.sinks.driver import CallSink, CollectSink, DiscardSink
-from headrace.sinks.files import BucketSpan, FilesSink, Format
-from headrace.sinks.kafka import KafkaSink
-from headrace.sinks.kafka_rows import Format as MessageFormat
-from headrace.sinks.postgres import Mode, PostgresSink
-from headrace.sinks.redis import RedisSink
-from headrace.sinks.redis_rows import Format as ValueFormat
-from headrace.sinks.redis_rows import Shape
-from headrace.sinks.roll_policy import roll_policy
 
 __all__ = ["call", "collect", "console", "delta", "discard", "files", "kafka", "postgres", "redis", "spark"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def files(
@@ -66,7 +70,7 @@ def console(rows: int = 20) -> Sink:
 
 def collect() -> CollectSink:
     """Keeps all rows in the driver, as ``sink.rows``: for bounded runs, notebooks and tests. **Exactly once** per
-    process.
+    process. ``sink.to_polars()`` and ``sink.to_pandas()`` give them as a DataFrame.
 
     >>> seen = collect()
     >>> seen.rows

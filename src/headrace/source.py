@@ -1,7 +1,7 @@
 """Where rows come from: ``hr.source.items``, ``generator``, ``files``, ``ingest``, ``kafka`` and ``spark``.
 
 Each function describes a source; ``app.read(name, source, Type)`` reads it. Writing one of your own: derive from
-`headrace.sources.contract.Source`, and let `headrace.testing.sources.verify_source` try to break it.
+`headrace.connectors.source_contract.Source`, and let `headrace.testing.sources.verify_source` try to break it.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from headrace.connectors.backfill import BackfillSource
+from headrace.connectors.files.source import FilesSource, Format
+from headrace.connectors.ingest import IngestSource
+from headrace.connectors.kafka.messages import Format as KafkaFormat
+from headrace.connectors.kafka.messages import Tombstones
+from headrace.connectors.kafka.source import BROKERS, DataLoss, KafkaSource
+from headrace.connectors.postgres.source import TableSource
+from headrace.connectors.program.sources import ColumnFunction, GeneratorSource, ItemsSource, RowFunction
+from headrace.connectors.redis.source import Lost, RedisStreamSource
+from headrace.connectors.source_contract import Source
+from headrace.connectors.spark.source import StructuredSource
 from headrace.model.time import Timestamp
-from headrace.sources.backfill import BackfillSource
-from headrace.sources.contract import Source
-from headrace.sources.files import FilesSource, Format
-from headrace.sources.generator import ColumnFunction, GeneratorSource
-from headrace.sources.ingest import IngestSource
-from headrace.sources.items import ItemsSource
-from headrace.sources.kafka import BROKERS, DataLoss, KafkaSource
-from headrace.sources.kafka_messages import Format as KafkaFormat
-from headrace.sources.kafka_messages import Tombstones
-from headrace.sources.making import RowFunction
-from headrace.sources.redis_stream import Lost, RedisStreamSource
-from headrace.sources.structured import StructuredSource
-from headrace.sources.table import TableSource
 
 __all__ = ["backfill", "files", "generator", "ingest", "items", "kafka", "redis_stream", "spark", "table"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def backfill(history: Source, live: Source, *, until: str | Timestamp | None = None) -> Source:

@@ -13,9 +13,9 @@ import pytest
 import headrace as hr
 from headrace.checkpoint.facts import read_facts
 from headrace.checkpoint.release import Releaser
+from headrace.connectors.sink_contract import Sink
 from headrace.errors import Refused, SinkFailed
 from headrace.model.rows import codec_of
-from headrace.sinks.contract import Sink
 from headrace.state.store import open_store
 from headrace.testing import Harness
 from headrace.testing.staging import Staging, stage_rows

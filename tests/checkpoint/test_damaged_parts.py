@@ -10,9 +10,9 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint.release import ReleaseContext
+from headrace.connectors.sink_contract import Sink
 from headrace.errors import CorruptFile, SinkFailed
 from headrace.model.report import StagedPart
-from headrace.sinks.contract import Sink
 from headrace.state.manifest import Manifest
 from headrace.state.staged_parts import open_part
 from headrace.state.store import LocalStore

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from headrace.checkpoint.decide import (
@@ -20,7 +23,8 @@ from headrace.checkpoint.decide import (
     decide_reports,
 )
 from headrace.checkpoint.facts import RecoveryFacts, StoreRecord
-from headrace.model.report import StepReport, TaskReport
+from headrace.model.job import JobFacts
+from headrace.model.report import RunRef, StepReport, TaskReport
 from headrace.state.manifest import JobState, Manifest
 
 
@@ -30,6 +34,9 @@ def state(epoch: int, *, final: bool = False, offsets: str = "") -> JobState:
         offsets=offsets or f"o{epoch}", final=final,
     )  # fmt: skip
     return JobState(manifest, {})
+
+
+JOB = JobFacts("a", "p", parallelism=2, key_groups=128, levels=1, timed=(), step_sources={})
 
 
 def facts(at: JobState | None, committed: int | None, *, app: str = "a", previous: bool = True) -> RecoveryFacts:
@@ -51,26 +58,50 @@ def facts(at: JobState | None, committed: int | None, *, app: str = "a", previou
 def test_the_newest_manifest_is_where_a_job_goes_on(
     at: JobState | None, committed: int | None, decision: Recovery
 ) -> None:
-    assert decide_recovery(facts(at, committed), app="a", key_groups=128) == decision
+    assert decide_recovery(facts(at, committed), JOB) == decision
 
 
 @pytest.mark.parametrize(("at", "committed"), [(None, 0), (None, 4), (state(4), 5)])
 def test_missing_manifests_are_never_started_over_silently(at: JobState | None, committed: int | None) -> None:
-    assert isinstance(decide_recovery(facts(at, committed), app="a", key_groups=128), Refuse)
+    assert isinstance(decide_recovery(facts(at, committed), JOB), Refuse)
 
 
 def test_a_log_cannot_be_made_without_the_manifest_before() -> None:
-    assert isinstance(decide_recovery(facts(state(4), 4, previous=False), app="a", key_groups=128), Refuse)
+    assert isinstance(decide_recovery(facts(state(4), 4, previous=False), JOB), Refuse)
 
 
 def test_the_store_of_another_app_is_refused() -> None:
-    decision = decide_recovery(facts(None, None, app="b"), app="a", key_groups=128)
+    decision = decide_recovery(facts(None, None, app="b"), JOB)
     assert isinstance(decision, Refuse)
     assert "another app" in decision.reason
 
 
+def kept_as(table: str, *, runs: bool = True) -> RecoveryFacts:
+    run = RunRef(4, 0, 128, 1, 1, 1, "run")
+    at = state(4)
+    manifest = msgspec.structs.replace(at.manifest, tables={"hourly": table} if table else {})
+    return facts(JobState(manifest, {"hourly": (run,)} if runs else {}), 4)
+
+
+def test_a_step_that_would_keep_another_kind_of_table_is_refused() -> None:
+    job = replace(JOB, tables={"hourly": "entries"})
+    decision = decide_recovery(kept_as("slices"), job)
+    assert isinstance(decision, Refuse)
+    assert "hourly" in decision.reason
+    assert decision.expected == "slices, as stored"
+    assert "another name" in decision.next_move and "--fresh" in decision.next_move
+    renamed = replace(JOB, tables={"daily": "entries"}, was={"daily": "hourly"})
+    assert isinstance(decide_recovery(kept_as("slices"), renamed), Refuse)
+
+
+def test_a_step_goes_on_with_its_table_and_so_does_one_of_a_store_that_names_none() -> None:
+    job = replace(JOB, tables={"hourly": "slices"})
+    for before in (kept_as("slices"), kept_as(""), kept_as("entries", runs=False)):
+        assert decide_recovery(before, job) == ResumeFrom(4, released=True)
+
+
 def test_key_groups_are_fixed_for_the_life_of_a_store() -> None:
-    assert isinstance(decide_recovery(facts(None, None), app="a", key_groups=64), Refuse)
+    assert isinstance(decide_recovery(facts(None, None), replace(JOB, key_groups=64)), Refuse)
 
 
 def test_an_epoch_is_skipped_only_when_its_offsets_are_equal() -> None:

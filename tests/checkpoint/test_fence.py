@@ -15,9 +15,19 @@ from uuid import uuid4
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from headrace.checkpoint.fence import GLANCE_S, TAKEOVER_WAIT_S, Fence, take_fence
-from headrace.checkpoint.heartbeat import BEAT_S, STALE_S, Heart, Owner, create_fence, read_holder
-from headrace.errors import AlreadyExists, Fenced, MissingFile, StoreError, StoreInUse
+from headrace.checkpoint.fence import (
+    BEAT_S,
+    GLANCE_S,
+    STALE_S,
+    TAKEOVER_WAIT_S,
+    Fence,
+    Heart,
+    Owner,
+    create_fence,
+    read_holder,
+    take_fence,
+)
+from headrace.errors import AlreadyExists, CorruptFile, Fenced, MissingFile, StoreError, StoreInUse
 from headrace.state import layout
 from headrace.state.remote import RemoteStore
 from headrace.state.store import Data, LocalStore, Store
@@ -313,7 +323,7 @@ def test_a_store_that_does_not_answer_ends_no_driver_between_epochs(
     with caplog.at_level(logging.WARNING):
         fence.heart.beat()
         fence.heart.beat()
-        assert [record.name for record in caplog.records] == ["headrace.heartbeat"], "said once"
+        assert [record.name for record in caplog.records] == ["headrace.fence"], "said once"
         clock.now_s += GLANCE_S
         fence.glance()
     with pytest.raises(StoreError, match="does not answer"):
@@ -353,3 +363,14 @@ def test_a_fence_file_of_an_earlier_version_is_understood(tmp_path: Path, clock:
     assert take(store, clock).number == 7
     with pytest.raises(MissingFile):
         store.read(layout.heartbeat(6))
+
+
+def test_a_damaged_fence_file_is_named_with_what_to_do_and_a_takeover_goes_on(tmp_path: Path, clock: Clock) -> None:
+    store = LocalStore(tmp_path / "store")
+    take(store, clock).drop()
+    (tmp_path / "store" / layout.fence(1)).write_bytes(b'{"fence": 1, "hos')
+    with pytest.raises(CorruptFile) as damaged:
+        take(store, clock)
+    assert damaged.value.where == f"{store.url}/{layout.fence(1)}"
+    assert "--takeover" in damaged.value.next_move
+    assert take(store, clock, takeover=True).number == 2

@@ -16,14 +16,14 @@ import headrace as hr
 from headrace.checkpoint import release
 from headrace.checkpoint.patience import Patience
 from headrace.checkpoint.release import Releaser
+from headrace.connectors.sink_contract import Guarantee, Release, Sink, StageTask, StageWriter
+from headrace.connectors.staged import arrow_writer, read_rows
 from headrace.errors import Fenced, SinkFailed, SinkUnavailable
 from headrace.model.report import StagedPart
 from headrace.model.rows import RowCodec
 from headrace.model.sink_waits import tell_wait
-from headrace.progress import EpochWatch
-from headrace.query.store import Store
-from headrace.sinks.contract import Guarantee, Release, Sink, StageTask, StageWriter
-from headrace.sinks.staged import arrow_writer, read_rows
+from headrace.read.store import Store, newest_manifests
+from headrace.screens import EpochTable
 from headrace.state.store import open_store
 from headrace.testing import Harness
 from tests.cli.calling import call, call_json
@@ -271,7 +271,7 @@ def test_the_manifest_of_the_next_epoch_tells_which_sink_was_slow(
         TABLES["slow"].meanwhile = lambda: setattr(passed, "ns", getattr(passed, "ns", 0) + 150_000_000)
         for n in range(3):
             shop.epoch(h, n)
-        manifests = Store(h.store).manifests()
+        manifests = newest_manifests(Store(h.store))
         assert manifests[0].released_us == {}
         for manifest in manifests[1:]:
             assert manifest.released_us["slow"] > 100_000 > manifest.released_us["quick"]
@@ -294,8 +294,8 @@ def test_who_is_waited_for_is_seen_from_outside_until_all_is_out(store_path: Pat
         if not seen:
             out = call("epochs", store_path).stdout
             screen = Console(file=shown, force_terminal=True, width=200, height=40)
-            with EpochWatch("shop", console=screen) as watch:
-                watch.follow(lambda: [tell_wait(wait, int(clock.now * 1e6)) for wait in patience.waits])
+            with EpochTable("shop", screen) as watch:
+                watch.follow(lambda: [tell_wait(wait, int(clock.now * 1e6)) for wait in patience.waits], str)
             seen.extend([Store(store_path).waits(), out, call_json("epochs", store_path)[-1]["waiting_for"]])
         return clock.pause(seconds)
 

@@ -7,11 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from headrace.catching_up import CatchingUp, behind_text
 from headrace.cli.epochs import _figures, summary
-from headrace.foreground import TablesScreen
 from headrace.model.behind import Behind, Pursuit
-from headrace.progress import EpochWatch
+from headrace.progress import CatchingUp, behind_text
+from headrace.screens import EpochLines, EpochTable, TablesScreen
 from headrace.state.manifest import Manifest
 
 MB = 1_000_000
@@ -114,13 +113,13 @@ def screens(*manifests: Manifest) -> list[str]:
     """What stands on either screen at last, as text."""
     shown = []
     for screen in (
-        EpochWatch("a", console=Console(file=io.StringIO(), force_terminal=True)),
+        EpochTable("a", Console(file=io.StringIO(), force_terminal=True)),
         TablesScreen(Console(file=io.StringIO())),
     ):
         for each in manifests:
             screen(each)
         console = Console(file=io.StringIO(), width=130)
-        console.print(screen._screen() if isinstance(screen, EpochWatch) else screen._group())
+        console.print(screen._frame())
         shown.append(console.file.getvalue())  # type: ignore[attr-defined]
     return shown
 
@@ -135,7 +134,7 @@ def test_a_screen_has_a_bar_for_a_source_that_is_behind_and_none_for_one_that_ha
 
 def test_a_line_of_text_ends_with_it() -> None:
     plain = io.StringIO()
-    EpochWatch("a", plain=True, console=Console(file=plain, width=500))(manifest(0, orders=(1000, 0)))
+    EpochLines(Console(file=plain, width=500))(manifest(0, orders=(1000, 0)))
     assert plain.getvalue().rstrip().endswith("orders: 1,000 rows behind, 0 %")
 
 

@@ -25,10 +25,12 @@ from headrace.cli.demo import BoardLines, _first_tweet, _leader, _own_commands, 
 from headrace.cli.demo_server import HTTP_PORT, DemoServer
 from headrace.demo import QUIET, START, TOLD_EVERY, Board, CountViews, Impression, Standing, make_demo, make_impression
 from headrace.errors import SettingsError
-from headrace.query.serving import LOOPBACK, PORT, bind
+from headrace.net.listening import bind
+from headrace.serve.serving import LOOPBACK, PORT
+from headrace.stop_signals import StopSignals
 from tests.cli.calling import call
 from tests.cli.processes import headrace, run_headrace
-from tests.query.made_store import MadeStore, busy_epoch, values
+from tests.serve.made_store import MadeStore, busy_epoch, values
 
 
 def drawn(board: Board) -> str:
@@ -237,11 +239,11 @@ def test_after_the_end_the_last_epoch_is_waited_for(store_path: Path) -> None:
     made = MadeStore(store_path)
     counted(made, ("tweet-21", 10))
     with served(store_path, lambda: None) as (server, told):
-        assert _wait_served(server, "tweet-21", 0)
+        assert _wait_served(server, "tweet-21", 0, StopSignals())
         assert not server.answers("tweet-21", 1)
         later = threading.Timer(0.5, counted, (made, ("tweet-21", 20)))
         later.start()
-        assert _wait_served(server, "tweet-21", 1)
+        assert _wait_served(server, "tweet-21", 1, StopSignals())
         assert answers(server, "tweet-21") == ["20", "20"]
         later.join()
     assert told.empty()
@@ -253,14 +255,15 @@ def test_a_server_that_does_not_come_so_far_is_not_waited_for_forever(
     counted(MadeStore(store_path), ("tweet-21", 10))
     monkeypatch.setattr("headrace.cli.demo.SERVED_WITHIN_S", 0.5)
     with served(store_path, lambda: None) as (server, _):
-        assert _wait_served(server, "tweet-21", 7) is False
+        assert _wait_served(server, "tweet-21", 7, StopSignals()) is False
 
 
 def test_who_does_not_want_to_wait_ends_the_waiting(store_path: Path) -> None:
     counted(MadeStore(store_path), ("tweet-21", 10))
     with served(store_path, lambda: None) as (server, _):
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-        assert _wait_served(server, "tweet-21", 7) is None
+        signals = StopSignals()
+        signals.ended.set()
+        assert _wait_served(server, "tweet-21", 7, signals) is None
 
 
 def test_where_no_tweet_is_on_the_board_one_from_the_store_is_named_or_none(store_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.calling import call, call_json
-from tests.query.made_store import MadeStore, busy_epoch, values
+from tests.serve.made_store import MadeStore, busy_epoch, values
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from headrace.cli.exits import Exit, describe, error_text, exit_code, told
+from headrace.cli.exits import Exit, describe, error_text, exit_code, report_errors
 from headrace.errors import (
     CorruptFile,
     EnvironmentMissing,
@@ -20,7 +20,7 @@ from headrace.errors import (
 from tests.cli.calling import call
 from tests.cli.processes import command, environment
 
-COMMANDS = ("run", "demo", "explain", "epochs", "state", "doctor")
+COMMANDS = ("new", "run", "demo", "explain", "epochs", "state", "doctor")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -47,13 +47,13 @@ def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
 )
 def test_the_exit_code_goes_by_the_type_of_the_error(error: BaseException, code: int) -> None:
     assert exit_code(error) == code
-    with pytest.raises(typer.Exit) as left, told():
+    with pytest.raises(typer.Exit) as left, report_errors():
         raise error
     assert left.value.exit_code == code
 
 
 def test_a_package_that_is_not_there_is_named_as_what_the_machine_lacks(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit) as left, told():
+    with pytest.raises(typer.Exit) as left, report_errors():
         raise ModuleNotFoundError("No module named 'pyspark.sql'", name="pyspark.sql")
     assert left.value.exit_code == Exit.ENVIRONMENT
     told_of = capsys.readouterr().err
@@ -70,6 +70,21 @@ def test_a_wrong_option_ends_with_two(store_path: Path) -> None:
     assert call("run", "app.py", "--http-port", 70_000).exit_code == Exit.USAGE
     assert call("ingest", "--log", store_path, "--port", -1).exit_code == Exit.USAGE
     assert call("nonsense").exit_code == Exit.USAGE
+
+
+@pytest.mark.parametrize("command", ["run", "explain", "epochs", "state", "serve", "token", "ingest"])
+def test_a_command_without_its_argument_shows_its_help_with_an_example_and_ends_with_two(command: str) -> None:
+    result = call(command)
+    assert result.exit_code == Exit.USAGE
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert f"Example: headrace {command}" in result.stdout + result.stderr
+
+
+def test_an_argument_behind_two_dashes_is_the_program(tmp_path: Path) -> None:
+    result = call("run", "--", tmp_path / "-app.py")
+    assert result.exit_code == Exit.WRONG
+    assert "there is no such file" in result.stderr
+    assert "-app.py" in result.stderr
 
 
 def test_an_error_is_told_in_its_parts_and_without_a_traceback(tmp_path: Path) -> None:

@@ -12,18 +12,11 @@ from rich.text import Text
 
 import headrace as hr
 from headrace.dataflow.settings import Settings
-from headrace.foreground import (
-    STOPPING,
-    EpochCount,
-    TablesScreen,
-    _signals,
-    choose_screen,
-    read_opening,
-    status_line,
-    time_text,
-)
-from headrace.progress import EpochWatch
-from tests.query.made_store import MadeStore, busy_epoch, values
+from headrace.foreground import read_opening
+from headrace.progress import RunProgress, status_line, time_text
+from headrace.screens import EpochLines, EpochTable, TablesScreen, choose_screen
+from headrace.stop_signals import STOPPING, StopSignals
+from tests.serve.made_store import MadeStore, busy_epoch, values
 
 
 class Hit(hr.Record):
@@ -79,25 +72,43 @@ def test_a_drained_store_is_not_said_to_resume(store_path: Path) -> None:
 def test_the_first_signal_stops_and_the_second_interrupts() -> None:
     stopped = threading.Event()
     said: list[str] = []
-    with _signals(stopped.set, said.append, lambda: True) as asked:
+    with (
+        StopSignals() as signals,
+        pytest.raises(KeyboardInterrupt),
+        signals.stopping(stopped.set, said.append, lambda: True) as came,
+    ):
         os.kill(os.getpid(), signal.SIGTERM)
         assert stopped.wait(60)
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-    assert asked == [signal.SIGTERM, signal.SIGINT]
+        os.kill(os.getpid(), signal.SIGINT)
+    assert came == [signal.SIGTERM, signal.SIGINT]
     assert said == [STOPPING]
 
 
-def test_a_signal_while_spark_is_starting_interrupts_at_once() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_run_or_while_spark_is_starting_interrupts_at_once(number: signal.Signals) -> None:
     said: list[str] = []
-    with _signals(lambda: None, said.append, lambda: False), pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGINT)
+    with StopSignals() as signals:
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+        with pytest.raises(KeyboardInterrupt), signals.stopping(lambda: None, said.append, lambda: False):
+            os.kill(os.getpid(), number)
     assert said == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_at_any_moment_after_the_run_ends_what_waits_and_interrupts_nothing(number: signal.Signals) -> None:
+    with StopSignals() as signals:
+        with signals.stopping(lambda: None, print, lambda: True) as came:
+            pass
+        assert not signals.ended.is_set()
+        os.kill(os.getpid(), number)
+        assert signals.wait_while(lambda: True)
+    assert came == []
 
 
 def test_signal_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with _signals(lambda: None, print, lambda: True):
+    with StopSignals():
         assert signal.getsignal(signal.SIGINT) is not before
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -107,7 +118,7 @@ def test_beside_the_main_thread_signals_are_left_alone() -> None:
     seen: list[object] = []
 
     def work() -> None:
-        with _signals(lambda: None, print, lambda: True):
+        with StopSignals():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)
@@ -121,24 +132,57 @@ def test_beside_the_main_thread_signals_are_left_alone() -> None:
 
 def test_without_a_terminal_epochs_are_lines() -> None:
     screen = choose_screen(make_app(shown=False), console=Console(file=io.StringIO()))
-    assert isinstance(screen, EpochWatch)
+    assert isinstance(screen, EpochLines)
 
 
 def test_on_a_terminal_the_tables_of_console_sinks_take_the_screen() -> None:
-    assert isinstance(choose_screen(make_app(shown=False), console=terminal()), EpochWatch)
+    assert isinstance(choose_screen(make_app(shown=False), console=terminal()), EpochTable)
     assert isinstance(choose_screen(make_app(shown=True), console=terminal()), TablesScreen)
-    assert isinstance(choose_screen(make_app(shown=True), console=terminal(), plain=True), EpochWatch)
+    assert isinstance(choose_screen(make_app(shown=True), console=terminal(), plain=True), EpochLines)
 
 
 def test_the_live_table_cuts_no_number_where_the_terminal_is_narrow(store_path: Path) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=60)
     manifest = busy_epoch(MadeStore(store_path))
-    with EpochWatch("hits", console=console) as screen:
+    screen = EpochTable("hits", console)
+    screen.follow(list, str)
+    with screen:
         screen(manifest)
     out = console.file.getvalue()  # type: ignore[attr-defined]
     assert "…" not in out
     for words in ("rows in", "rows/s", "watermark", "1,200", "1 epoch, 1,200 rows in, 14 rows out"):
         assert words in out
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_before_the_first_epoch_a_screen_says_what_the_job_is_doing(*, shown: bool) -> None:
+    console = terminal()
+    doing = ["starting Spark, 3 s"]
+    with choose_screen(make_app(shown=shown), console=console) as screen:
+        screen.follow(list, lambda: doing[0])
+        screen._live.refresh()
+        doing[0] = "epoch 0, 3 of 8 tasks done, 42 s"
+        screen._live.refresh()
+    out = console.file.getvalue()  # type: ignore[attr-defined]
+    for words in ("starting Spark, 3 s …", "epoch 0, 3 of 8 tasks done, 42 s …"):
+        assert words in out
+    assert "rows in" not in out, "an empty table says nothing"
+
+
+def test_lines_of_text_say_what_the_job_is_doing_where_nothing_comes_for_a_while() -> None:
+    out = io.StringIO()
+    EpochLines(Console(file=out)).still("starting Spark, 12 s")
+    assert out.getvalue() == "starting Spark, 12 s\n"
+
+
+def test_what_a_terminal_echoes_at_ctrl_c_has_a_line_of_its_own(store_path: Path) -> None:
+    # Behind a full line it would begin another, and a piece of the old table would stay above the next one.
+    console = Console(file=io.StringIO(), force_terminal=True, width=60)
+    screen = EpochTable("hits", console)
+    screen.follow(lambda: ["x" * 60], str)
+    screen(busy_epoch(MadeStore(store_path)))
+    lines = console.render_lines(screen._frame(), pad=False)
+    assert "".join(segment.text for segment in lines[-1]).strip() == ""
 
 
 def test_tables_are_drawn_above_a_line_about_the_epoch(store_path: Path) -> None:
@@ -161,7 +205,7 @@ def test_the_line_about_an_epoch_tells_rows_time_delta_and_watermark(store_path:
 
 def test_counting_begins_with_the_first_epoch_and_not_with_the_start_of_spark(store_path: Path) -> None:
     now = [1000.0]
-    count = EpochCount(clock=lambda: now[0])
+    count = RunProgress(clock=lambda: now[0])
     assert count.summary() == "no epoch was published"
     made = MadeStore(store_path)
     now[0] = 1060.0

@@ -131,6 +131,23 @@ def test_a_file_without_an_app_a_folder_and_no_file_are_told_apart(tmp_path: Pat
         load_app(str(tmp_path / "progam.py"))
 
 
+def test_a_program_that_exits_while_it_is_imported_is_told_with_its_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "import sys\n\nsys.exit(3)\n")
+    with pytest.raises(ProgramError, match="ended its own process") as told:
+        load_app(str(path))
+    assert told.value.where == f"{path}:3"
+    assert "__main__" in told.value.expected
+
+
+def test_a_function_that_makes_no_app_or_raises_is_told_with_its_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "def make():\n    return 1 / 0\n\n\ndef needs(n):\n    return n\n")
+    with pytest.raises(ProgramError, match="ZeroDivisionError") as told:
+        load_app(f"{path}:make")
+    assert told.value.where == f"{path}:2"
+    with pytest.raises(ProgramError, match="function without arguments"):
+        load_app(f"{path}:needs")
+
+
 def test_variables_are_written_name_equals_value() -> None:
     import typer
 
@@ -157,3 +174,12 @@ def test_slips_that_python_tells_in_words_of_our_insides_come_with_what_to_write
         load_app(str(program))
     assert advice in caught.value.next_move
     assert caught.value.where.startswith(f"{program}:")
+
+
+def test_a_field_without_a_default_behind_one_with_is_told_with_its_class_and_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "import headrace as hr\n\nclass Hit(hr.Record):\n    n: int = 1\n    page: str\n")
+    with pytest.raises(ProgramError) as told:
+        load_app(str(path))
+    assert told.value.what == "the field 'page' has no default and stands behind a field that has one"
+    assert told.value.where == f"{path}:3"
+    assert told.value.found == "class Hit(hr.Record):"

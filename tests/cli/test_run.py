@@ -13,7 +13,8 @@ from headrace.cli.json_lines import JsonLines
 from headrace.foreground import Opening
 from tests.cli.calling import call, call_json
 from tests.cli.processes import TIMEOUT_S, headrace, run_headrace
-from tests.query.made_store import MadeStore, busy_epoch
+from tests.crash.processes import members
+from tests.serve.made_store import MadeStore, busy_epoch
 
 PROGRAM = """
 import headrace as hr
@@ -163,6 +164,33 @@ def test_sigterm_to_all_processes_ends_a_run_that_is_served_after_its_epoch_with
     epochs = json.loads(run_headrace("epochs", "state", "-n", 0, "--json", cwd=tmp_path).stdout)
     assert counted == sum(epoch["rows_in"] for epoch in epochs)
     assert counted == sum(len(file.read_text().splitlines()) for file in (tmp_path / "out").glob("*.json"))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_a_killed_jvm_is_replaced_and_the_run_goes_on_from_its_last_epoch(tmp_path: Path) -> None:
+    path = tmp_path / "hits.py"
+    path.write_text(ENDLESS)
+    (tmp_path / "headrace.toml").write_text("restarts = 1\n")
+    killed = 0
+    with headrace("run", path, "--store", "state", "-p", 2, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("epoch 1 "):
+                killed = next(pid for pid, words in members(process.pid) if "java" in words.split()[0])
+                os.kill(killed, signal.SIGKILL)
+            if killed and line.startswith("epoch 4 "):
+                os.killpg(process.pid, signal.SIGINT)
+                break
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, out + err
+    assert "Spark's JVM died" in err
+    assert "SIGKILL" in err
+    assert "Traceback" not in err
+    kept = json.loads(run_headrace("state", "state", "count", "--json", cwd=tmp_path).stdout)["entries"]
+    epochs = json.loads(run_headrace("epochs", "state", "-n", 0, "--json", cwd=tmp_path).stdout)
+    assert sum(entry["value"] for entry in kept) == sum(epoch["rows_in"] for epoch in epochs)
 
 
 def test_a_second_driver_is_refused_with_the_way_to_take_over(program: Path, store_path: Path) -> None:

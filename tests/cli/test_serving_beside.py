@@ -20,15 +20,16 @@ from headrace.cli.run import _serving
 from headrace.dataflow.serve_settings import HTTP_PORT, Serving
 from headrace.dataflow.settings import Settings, load_settings
 from headrace.errors import SettingsError
-from headrace.foreground import TablesScreen, _serve_options, serving_beside
-from headrace.progress import EpochWatch
-from headrace.query.access import add_user
-from headrace.query.serving import LOOPBACK, bind
+from headrace.foreground import _serve_options, serving_beside
+from headrace.net.access import add_user
+from headrace.net.listening import bind
+from headrace.screens import EpochLines, TablesScreen
+from headrace.serve.serving import LOOPBACK
 from tests.cli.calling import call
-from tests.query.certificates import make_certificate
-from tests.query.kinds import make_kinds
-from tests.query.made_store import MadeStore, values
-from tests.query.test_serving import connect, listening, wait_until
+from tests.serve.certificates import make_certificate
+from tests.serve.kinds import make_kinds
+from tests.serve.made_store import MadeStore, values
+from tests.serve.test_serving import connect, listening, wait_until
 from tests.services import free_port
 
 needs_tools = pytest.mark.skipif(
@@ -140,7 +141,7 @@ def test_a_command_longer_than_the_screen_is_said_in_one_line(live: bool) -> Non
     out = io.StringIO()
     console = Console(file=out, force_terminal=live, width=60)
     command = "curl http://127.0.0.1:8399/v1/jobs/tweets/state/count_views.views/" + "k" * 100
-    with TablesScreen(console) if live else EpochWatch("tweets", plain=True, console=console) as screen:
+    with TablesScreen(console) if live else EpochLines(console) as screen:
         screen.say(f"state is served: {command}")
     assert f"state is served: {command}\n" in out.getvalue()
 

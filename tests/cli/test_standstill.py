@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 
 import headrace as hr
-from headrace.foreground import TablesScreen, say_end
+from headrace.foreground import say_end
 from headrace.model.time import parse_time
-from headrace.progress import EpochWatch
-from headrace.query.store import Store
-from headrace.standstill import Standstill
+from headrace.progress import Standstill
+from headrace.read.store import Store, newest_manifests
+from headrace.screens import EpochLines, EpochTable, TablesScreen
 from headrace.state.manifest import Manifest
 from headrace.testing import Harness
 from tests.cli.calling import call, call_json
@@ -67,7 +67,7 @@ def stored(tmp_path: Path) -> str:
 
 
 def manifests(store: str) -> list[Manifest]:
-    return Store(store).manifests()
+    return newest_manifests(Store(store))
 
 
 HELD: dict[str, Any] = {
@@ -124,7 +124,7 @@ def test_the_live_table_says_so_once_something_has_waited_long_enough(stored: st
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=200, height=40)
     clock = [NOON + 29 * S]
-    with EpochWatch("pages", console=console, wall=lambda: clock[0]) as watch:
+    with EpochTable("pages", console, wall=lambda: clock[0]) as watch:
         watch(manifests(stored)[1])
         assert "held back" not in out.getvalue()
         clock[0] = NOON + 30 * S  # and no further epoch: where no row comes, none is run
@@ -135,7 +135,7 @@ def test_the_live_table_says_so_once_something_has_waited_long_enough(stored: st
 def test_lines_of_text_say_each_standstill_once(stored: str) -> None:
     out = io.StringIO()
     clock = [NOON + 190 * S]
-    watch = EpochWatch("pages", plain=True, console=Console(file=out, width=500), wall=lambda: clock[0])
+    watch = EpochLines(Console(file=out, width=500), wall=lambda: clock[0])
     for _ in range(3):
         watch(manifests(stored)[1])
     assert out.getvalue().count("held back by views, split p1") == 1
@@ -169,7 +169,7 @@ def test_tables_of_sinks_show_it_below(stored: str) -> None:
 
 def test_the_last_lines_of_a_run_say_what_has_not_come_out(stored: str) -> None:
     out = io.StringIO()
-    watch = EpochWatch("pages", plain=True, console=Console(file=out, width=500), wall=lambda: NOON + 190 * S)
+    watch = EpochLines(Console(file=out, width=500), wall=lambda: NOON + 190 * S)
     watch(manifests(stored)[1])
     out.truncate(0)
     say_end(watch, stopped=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.state import find_key
-from headrace.query import Store
+from headrace.read import Store
 from tests.cli.calling import call, call_json
-from tests.query.made_store import START_US, MadeStore, lists, maps, timers, values
+from tests.serve.made_store import START_US, MadeStore, lists, maps, timers, values
 
 
 @pytest.fixture

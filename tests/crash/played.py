@@ -14,7 +14,7 @@ import pytest
 import headrace as hr
 from headrace.dataflow.graph import KeyedNode, ReadNode, TapNode
 from headrace.model import crash
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.state import layout
 from headrace.state.manifest import JobState, list_epochs, read_manifest, read_state
 from headrace.state.store import LocalStore
@@ -24,14 +24,14 @@ from tests.crash.program import Click, Totals, Visits, build, make_click
 
 EPOCHS = 5
 PER_EPOCH = 60
-FILES = Limits(inline_run_bytes=0, inline_output_bytes=0)
+FILES = EpochLimits(inline_run_bytes=0, inline_output_bytes=0)
 """Everything in files of its own, nothing inside of reports and manifests."""
 
 
 class Played:
     """The program in a harness, its input, and everything that can be seen of it."""
 
-    def __init__(self, folder: Path, *, parallelism: int = 2, limits: Limits | None = None) -> None:
+    def __init__(self, folder: Path, *, parallelism: int = 2, limits: EpochLimits | None = None) -> None:
         self.folder = folder
         app = build(folder, EPOCHS * PER_EPOCH, PER_EPOCH)
         reads = [node for node in app.nodes if isinstance(node, ReadNode)]

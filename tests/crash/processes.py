@@ -30,7 +30,9 @@ def start_program(
 ) -> subprocess.Popen[str]:
     """The program in a session of its own, so that everything it started can be found."""
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), LAUNCH: " ".join(QUICK)}
+    # The sources of this checkout, whatever is installed: what is installed may be another tree that changes meanwhile.
+    sources = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    environment = {**os.environ, "PYTHONPATH": sources, LAUNCH: " ".join(QUICK)}
     environment.pop(ENVIRONMENT, None)
     if crash is not None:
         environment[ENVIRONMENT] = json.dumps(crash)

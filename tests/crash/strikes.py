@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from headrace.model.crash import POINTS
 from tests.crash.files import lose_newest_offsets, lose_spark_folder
 
 LATE = ("base_written", "sweeping", "final_published")
@@ -27,8 +27,26 @@ LOSSES = {"between_files": lose_spark_folder}
 """What is lost behind a point. Spark's folder tells the same from `published` to `released`, so any of them would do;
 at the others it is left alone."""
 
-STRIKES = (
-    *(Strike(point, LOSSES.get(point)) for point in POINTS if point not in LATE),
-    Strike("released", lose_newest_offsets),
+SAME_ON_DISK = (
+    ("offsets_written", "state_opening", "in_function"),
+    ("delta_half_written", "outputs_staged"),
+    ("reports_collected", "before_publish", "manifest_written"),
+    ("manifest_answer_lost", "published"),
+    ("between_sinks",),
+    ("between_files",),
+    ("released",),
 )
-"""Those that come in every epoch; `LATE` ones come after them."""
+"""Points that come in every epoch, by what a restart finds: nothing of the epoch, files that nobody names, all of them
+with their reports, a manifest whose outputs are not out, and so on. `LATE` ones come after them."""
+
+IN_CHECK = ("in_function", "delta_half_written", "manifest_written", "published", "between_sinks", "between_files")
+"""One of each group. Without a JVM every point is struck in every check (`test_every_point`)."""
+
+
+def strikes(*, every_point: bool) -> tuple[Strike, ...]:
+    """Where drivers are killed with Spark: at one point of each group in a check, at every point in a soak."""
+    points = [point for group in SAME_ON_DISK for point in group] if every_point else IN_CHECK
+    return (*(Strike(point, LOSSES.get(point)) for point in points), Strike("released", lose_newest_offsets))
+
+
+STRIKES = strikes(every_point=os.environ.get("HYPOTHESIS_PROFILE") == "soak")

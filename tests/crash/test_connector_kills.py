@@ -1,10 +1,10 @@
 """End to end: Kafka → state, timers, windows → Kafka, Postgres and files, killed everywhere, while servers go away.
 
-One run is killed at each named point in turn and at a random moment, each time some epochs further on, so that every
-recovery also starts from a store that was recovered before. After some of the kills the store loses what Spark wrote
-into it. One of its drivers sees workers die, broker and database die and come back, and is killed while they are away
-again. What a reader of committed messages, of the tables and of the folder sees must be what it sees after a run that
-nobody touched, and that cut its input into a few long epochs. Longer, and at random only: ``python -m
+One run is killed at named points (`strikes`) in turn and at a random moment, each time some epochs further on, so that
+every recovery also starts from a store that was recovered before. After some of the kills the store loses what Spark
+wrote into it. One of its drivers sees workers die, broker and database die and come back, and is killed while they are
+away again. What a reader of committed messages, of the tables and of the folder sees must be what it sees after a run
+that nobody touched, and that cut its input into a few long epochs. Longer, and at random only: ``python -m
 tests.connector_soak``.
 """
 

@@ -2,9 +2,9 @@
 whole.
 
 A gap has one or more named points (`headrace.model.crash`), where production code lets a test end the world. Each of
-them is struck twice: by SIGKILL with Spark, all in one long run in which workers die, too (`test_connector_kills`, or
-`test_kills` where its servers are missing), and without a JVM, where results, state, counters and files can be looked
-at closely.
+them is struck without a JVM, where results, state, counters and files can be looked at closely. And by SIGKILL with
+Spark, in one long run in which workers die, too (`test_connector_kills`, or `test_kills` where its servers are
+missing): one point of each kind in a check, every point in a soak.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 from headrace.model import crash
 from tests.crash.processes import ROOT
-from tests.crash.strikes import LATE, STRIKES
+from tests.crash.strikes import LATE, SAME_ON_DISK, strikes
 
 KILLS = "tests/crash/test_kills.py::test_a_run_killed_at_every_point_in_turn_loses_and_doubles_nothing"
 CONNECTOR_KILLS = (
@@ -159,8 +159,10 @@ def test_every_gap_has_tests_that_are_there(gap: Gap) -> None:
         assert name in claims_of(ROOT / path), proof
 
 
-def test_every_point_is_struck_by_sigkill_in_the_long_run() -> None:
-    assert {*(strike.point for strike in STRIKES), *LATE} == set(crash.POINTS)
+def test_every_point_is_struck_by_sigkill_in_a_soak_and_one_of_each_kind_in_a_check() -> None:
+    assert {*(strike.point for strike in strikes(every_point=True)), *LATE} == set(crash.POINTS)
+    struck = {strike.point for strike in strikes(every_point=False)}
+    assert all(len(struck & {*group}) == 1 for group in SAME_ON_DISK)
 
 
 def test_production_code_comes_to_every_point_but_the_one_in_user_code() -> None:

@@ -1,4 +1,4 @@
-"""SIGKILL at every named point: what an interrupted and resumed run wrote equals what an uninterrupted one wrote.
+"""SIGKILL at named points (`strikes`): a run that was killed and resumed writes what an untouched one writes.
 
 One run is killed at each point in turn, each time some epochs further on, and resumed with the next point planned: so
 every recovery also starts from a store that was recovered before. After some of the kills the store loses what Spark

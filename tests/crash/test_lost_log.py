@@ -15,7 +15,7 @@ from headrace.checkpoint.coordinator import Coordinator
 from headrace.checkpoint.decide import AlreadyFinal, Recovery, ResumeFrom
 from headrace.checkpoint.fence import take_fence
 from headrace.checkpoint.maintenance import Upkeep
-from headrace.checkpoint.recover import Recovered, recover
+from headrace.checkpoint.recover import RecoveredJob, recover
 from headrace.checkpoint.release import Releaser
 from headrace.errors import Refused
 from headrace.plan.compile import compile_app
@@ -97,7 +97,7 @@ def bury(played: Played) -> None:
     played.store.delete(layout.RELEASED)
 
 
-def start_again(folder: Path) -> tuple[Recovered, Coordinator]:
+def start_again(folder: Path) -> tuple[RecoveredJob, Coordinator]:
     """What a new driver does before it asks Spark for anything."""
     program = compile_app(build(folder, EPOCHS * PER_EPOCH, PER_EPOCH), parallelism=2, key_groups=128)
     store = LocalStore(folder / "store", durable=False)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.model import crash
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.state import layout
 from headrace.state.manifest import list_epochs, read_state
 from headrace.state.run import open_ref
@@ -27,7 +27,7 @@ def levels(played: Played) -> set[int]:
 
 @pytest.mark.parametrize("limits", [None, FILES], ids=["small things inline", "everything in files"])
 def test_folding_and_sweeping_after_every_epoch_change_nothing(
-    limits: Limits | None, tmp_path: Path, expected: dict[str, Any]
+    limits: EpochLimits | None, tmp_path: Path, expected: dict[str, Any]
 ) -> None:
     played = Played(tmp_path, limits=limits)
     for epoch in range(EPOCHS):
@@ -40,7 +40,7 @@ def test_folding_and_sweeping_after_every_epoch_change_nothing(
 
 @pytest.mark.parametrize("limits", [None, FILES], ids=["small things inline", "everything in files"])
 def test_dying_with_a_written_base_in_every_epoch_changes_nothing(
-    limits: Limits | None, tmp_path: Path, expected: dict[str, Any]
+    limits: EpochLimits | None, tmp_path: Path, expected: dict[str, Any]
 ) -> None:
     played = Played(tmp_path, limits=limits)
     played.run(0, 1, 2)

@@ -13,7 +13,8 @@ import pytest
 
 import headrace as hr
 from headrace.dataflow import site
-from headrace.dataflow.graph import WriteNode, reachable
+from headrace.dataflow.checks import reachable
+from headrace.dataflow.graph import WriteNode
 from headrace.errors import BadRow, ProgramError, SettingsError
 
 

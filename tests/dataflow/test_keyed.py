@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.dataflow.graph import KeyedNode, reachable
+from headrace.dataflow.checks import reachable
+from headrace.dataflow.graph import KeyedNode
 from headrace.errors import ProgramError
 from headrace.model.keyspec import KeySpec
 
@@ -322,3 +323,35 @@ def test_results_may_be_given_out_for_each_row(tx: hr.Stream[Tx]) -> None:
     assert keyed(tx.key_by("card").aggregate(n=hr.count(), fire=hr.per_row())).fire == "per_row"
     assert keyed(tx.key_by("card").reduce(bigger)).fire == "per_row"
     assert keyed(tx.key_by("card").reduce(bigger, fire=hr.per_epoch())).fire == "per_epoch"
+
+
+class Either(hr.Record):
+    id: str | int
+    anything: Any = None
+
+
+@pytest.mark.parametrize("field", ["id", "anything"])
+def test_an_aggregate_by_a_field_of_several_types_is_refused_and_one_by_a_function_is_not(field: str) -> None:
+    app = hr.App("either")
+    rows = app.read("rows", hr.source.items([]), Either)
+    with pytest.raises(hr.ProgramError, match=f"cannot have '{field}' as a column of their key") as refused:
+        rows.key_by(field).aggregate(n=hr.count())
+    assert f"key_by(lambda row: row.{field})" in refused.value.next_move
+    with pytest.raises(hr.ProgramError, match="as a column of their key"):
+        rows.key_by(field).window(hr.tumbling("1h", clock="wall")).aggregate(n=hr.count())
+    counts = rows.key_by(lambda row: row.id).aggregate(n=hr.count()).named("counts")
+    with hr.testing.Harness(app) as h:
+        h.push(rows, Either("a"), Either(1), Either(1))
+        h.epoch()
+        assert sorted((str(row.key), row.n) for row in h.take(counts)) == [("1", 2), ("a", 1)]
+
+
+def test_windows_by_wall_clock_need_no_event_time() -> None:
+    app = hr.App("wall")
+    rows = app.read("rows", hr.source.items([]), Either)
+    windows = rows.key_by(lambda row: row.id).window(hr.tumbling("1h", clock="wall"), fire=hr.per_epoch())
+    counts = windows.aggregate(n=hr.count()).named("counts")
+    with hr.testing.Harness(app) as h:
+        h.push(rows, Either("a"), Either("a"))
+        h.epoch()
+        assert [row.n for row in h.take(counts)] == [2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headrace as hr
-from headrace.dataflow.graph import reachable
+from headrace.dataflow.checks import reachable
 from headrace.errors import ProgramError
 
 

@@ -313,7 +313,7 @@ def test_keyed_verbs_on_a_stream_without_a_key_say_so(tx: hr.Stream[Tx]) -> None
     mistake(lambda: tx.wher("x"), "did you mean where")  # type: ignore[attr-defined]
     mistake(lambda: tx.key_by("card").map(to_alert), "before key_by")  # type: ignore[attr-defined]
     assert not hasattr(tx, "process")
-    assert not hasattr(tx, "_repr_html_")
+    assert not hasattr(tx, "_ipython_display_")
 
 
 def test_only_takes_members_of_the_union() -> None:
@@ -443,4 +443,4 @@ def test_named_returns_the_same_stream(tx: hr.Stream[Tx]) -> None:
     where = tx.where("cents > 0")
     assert where.named("positive") is where
     assert where.node.name == "positive"
-    mistake(lambda: where.named("x", was="x"), "cannot have been")
+    mistake(lambda: where.named("x", was="x"), "was= names the step itself", "leave was= out")

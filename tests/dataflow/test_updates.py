@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.dataflow.graph import ChangesNode, WriteNode, reachable
+from headrace.connectors.program.sinks import DiscardSink
+from headrace.dataflow.checks import reachable
+from headrace.dataflow.graph import ChangesNode, WriteNode
 from headrace.errors import ProgramError
-from headrace.sinks.driver import DiscardSink
 from headrace.testing import Harness
 
 
@@ -65,6 +66,11 @@ HANDING_ON: dict[str, Callable[[hr.Stream[Any]], hr.Stream[Any]]] = {
     "union": lambda rows: rows.where("cents > 0").union(rows.where("cents < 0")),
     "latest": lambda rows: rows.key_by("card").latest(),
     "late": lambda rows: rows.key_by("card").process(Same()).late,
+    "map": lambda rows: rows.map(lambda row: row, output=Tx),
+    "flat_map": lambda rows: rows.flat_map(lambda row: [row], output=Tx),
+    "map_batches": lambda rows: rows.map_batches(lambda batch: batch, Tx),
+    "process": lambda rows: rows.key_by("card").process(Same()),
+    "side": lambda rows: rows.key_by("card").process(Same()).side(Same.odd),
 }
 
 
@@ -74,22 +80,44 @@ def test_what_hands_rows_on_hands_on_that_they_are_updates(tx: hr.Stream[Tx], ve
     assert verb == "latest" or not HANDING_ON[verb](tx).node.updates
 
 
-MAKING_NEW: dict[str, Callable[[hr.Stream[Any]], hr.Stream[Any]]] = {
-    "map": lambda rows: rows.map(lambda row: row, output=Tx),
-    "flat_map": lambda rows: rows.flat_map(lambda row: [row], output=Tx),
-    "map_batches": lambda rows: rows.map_batches(lambda batch: batch, Tx),
-    "process": lambda rows: rows.key_by("card").process(Same()),
-    "side": lambda rows: rows.key_by("card").process(Same()).side(Same.odd),
-    "errors": lambda rows: rows.errors,
-    "changes": lambda rows: rows.changes(),
+@pytest.mark.parametrize("verb", ["errors", "changes"])
+def test_errors_and_changes_stand_for_themselves(tx: hr.Stream[Tx], verb: str) -> None:
+    newest = rolling(tx, "latest")
+    rows: hr.Stream[Any] = newest.errors if verb == "errors" else newest.changes()
+    assert not rows.node.updates
+    rows.write(hr.sink.files("out/"))
+
+
+COUNTING: dict[str, Callable[[hr.Stream[Any]], Any]] = {
+    "aggregate": lambda rows: rows.key_by("card").aggregate(n=hr.count()),
+    "aggregate over": lambda rows: rows.key_by("card").aggregate(n=hr.count(over="1h")),
+    "reduce": lambda rows: rows.key_by("card").reduce(bigger),
+    "window": lambda rows: rows.key_by("card").window(hr.tumbling("1h")),
+    "window of all": lambda rows: rows.window(hr.tumbling("1h")),
 }
 
 
-@pytest.mark.parametrize("verb", MAKING_NEW)
-def test_what_makes_new_rows_gives_no_updates(tx: hr.Stream[Tx], verb: str) -> None:
-    made = MAKING_NEW[verb](rolling(tx, "latest"))
-    assert not made.node.updates
-    made.write(hr.sink.files("out/"))
+@pytest.mark.parametrize("counting", COUNTING)
+@pytest.mark.parametrize("between", ["where", "map", "flat_map", "map_batches", "process", "union"])
+def test_aggregates_and_windows_refuse_rows_that_replace_earlier_ones(
+    tx: hr.Stream[Tx], between: str, counting: str
+) -> None:
+    newest = HANDING_ON[between](rolling(tx, "latest"))
+    with pytest.raises(ProgramError, match="would count every version of rows") as caught:
+        COUNTING[counting](newest)
+    assert "test_updates.py:" in caught.value.where
+    assert caught.value.found.startswith("rows of rolling, which")
+    assert ".changes()" in caught.value.next_move
+    COUNTING[counting](newest.changes())
+
+
+def test_a_window_over_early_results_is_refused_and_one_over_final_results_is_not(tx: hr.Stream[Tx]) -> None:
+    early = tx.key_by("card").window(hr.tumbling("1m"), fire=hr.early("1s")).aggregate(cents=hr.sum("cents"))
+    early = early.named("minutes")
+    with pytest.raises(ProgramError) as caught:
+        early.key_by("card").window(hr.tumbling("1h"))
+    assert ".finals()" in caught.value.next_move
+    early.finals().key_by("card").window(hr.tumbling("1h")).aggregate(cents=hr.sum("cents"))
 
 
 class Upserting(DiscardSink):

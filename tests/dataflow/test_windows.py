@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -10,12 +9,13 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.dataflow.graph import KeyedNode, TapNode, reachable
+from headrace.dataflow.checks import reachable
+from headrace.dataflow.graph import KeyedNode, TapNode
 from headrace.errors import ProgramError
 from headrace.model.keyspec import WHOLE_STREAM
-from headrace.operators.windows.assigners import Cumulating, RowCount, Session, Sliding, Tumbling, Unbounded
-from headrace.operators.windows.spec import WindowSpec
-from headrace.operators.windows.triggers import EveryRows, OnDelta, Periodic, Timeout
+from headrace.windows.kinds import Cumulating, RowCount, Session, Sliding, Tumbling, Unbounded
+from headrace.windows.spec import WindowSpec
+from headrace.windows.triggers import EveryRows, OnDelta, Periodic, Timeout
 
 pytestmark = pytest.mark.filterwarnings("ignore::headrace.HeadraceWarning")
 
@@ -86,11 +86,18 @@ def test_windows_are_said_in_spans() -> None:
     assert hr.sliding("10s", every="4s", clock="wall") == Sliding(10_000_000, 4_000_000, 0, "wall")
     assert hr.cumulating("1m", every="20s", offset="1s") == Cumulating(60_000_000, 20_000_000, 1_000_000)
     assert hr.session("30m") == Session(1_800_000_000)
-    assert hr.session(Tx.gap) == Session(None, "gap")
+    assert hr.session(Tx.gap) == hr.session("gap") == Session(None, "gap")
+    assert hr.session("cents * 1000000") == Session(None, "cents * 1000000")
     assert hr.session(hr.col("gap") * 2, clock="wall") == Session(None, "(gap * 2)", "wall")
     assert hr.unbounded() == Unbounded()
     assert hr.rows(5) == RowCount(5, 5)
     assert hr.rows(5, every=2) == RowCount(5, 2)
+
+
+def test_the_gap_of_a_session_as_text_is_sql_over_the_row(tx: hr.KeyedStream[Tx, str]) -> None:
+    tx.window(hr.session("cents * 1000000")).aggregate(n=hr.count())
+    mistake(lambda: tx.window(hr.session("often")), "neither a span nor SQL over a row", "often", '"30m"', "cents")
+    mistake(lambda: tx.window(hr.session("card")), "the gap of a session is a span")
 
 
 def test_triggers_are_said_in_spans_and_rows() -> None:
@@ -108,7 +115,9 @@ def test_wrong_spans_and_numbers_are_refused() -> None:
     mistake(lambda: hr.tumbling("1h", clock="moon"), "no such clock")  # type: ignore[arg-type]
     mistake(lambda: hr.sliding("1h", every="0s"), "every has to be longer")
     mistake(lambda: hr.cumulating("1h", every="7m"), "whole steps", "1h3m")
-    mistake(lambda: hr.session("-1s"), "cannot read the gap of a session")
+    mistake(lambda: hr.tumbling("-1h"), "the size of a window is negative", "above zero")
+    mistake(lambda: hr.session("-1s"), "the gap of a session is negative")
+    mistake(lambda: hr.session("30 minutes"), "cannot read the gap of a session")
     mistake(lambda: hr.rows(0), "one row at least")
     mistake(lambda: hr.rows(2, every=0), "every")
     mistake(lambda: hr.rows(True), "one row at least")
@@ -123,29 +132,6 @@ def test_wrong_spans_and_numbers_are_refused() -> None:
     mistake(lambda: hr.keep_rows(0), "one row at least")
     mistake(lambda: hr.keep_span("0s"), "longer than nothing")
     mistake(lambda: hr.keep_delta("cents", 0), "no row would stay")
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: hr.tumbling(3600),  # type: ignore[arg-type]
-        lambda: hr.session(30),  # type: ignore[arg-type]
-        lambda: hr.early(5),  # type: ignore[arg-type]
-        lambda: hr.timeout(86_400),  # type: ignore[arg-type]
-    ],
-)
-def test_a_bare_number_that_was_meant_as_seconds_is_told(make: Any) -> None:
-    with pytest.warns(hr.HeadraceWarning, match="a bare number is microseconds") as told:
-        make()
-    assert told[0].filename == __file__
-
-
-def test_spans_that_say_their_unit_are_not_told() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        hr.tumbling("3600us")
-        hr.tumbling(timedelta(microseconds=1))
-        hr.sliding(hr.seconds(1), every=hr.milliseconds(100))
 
 
 # -- results -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.read.store import manifest_of
 from tests.examples.programs import load_maker, load_program, read_lines
 
 
@@ -65,5 +66,5 @@ def test_on_spark_every_fraud_of_the_sample_data_is_found_once(tmp_path: Path, s
     assert len(expected) == 12
     assert sorted(row["card"] for row in read_lines(tmp_path / "alerts")) == expected
     store = hr.Store(tmp_path / "store")
-    assert store.manifest().final
-    assert store.manifest().counters["fraud"]["alerts"] == 12
+    assert manifest_of(store).final
+    assert manifest_of(store).counters["fraud"]["alerts"] == 12

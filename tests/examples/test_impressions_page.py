@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from tests.examples.browser import files_of, open_browser
 from tests.examples.programs import EXAMPLES, load_program
-from tests.query.served import Served
+from tests.serve.served import Served
 from tests.services import free_port
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.ingest.streams import Streams, Taken
+from headrace.ingest.streams import Streams, StreamSpec
 from headrace.model.rows import codec_of
 from tests.examples.programs import EXAMPLES, load_program
 from tests.ingest.servers import Threaded
-from tests.query.served import Served
+from tests.serve.served import Served
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_like_counts_once_per_person(program: Any, store_path: Path) -> None:
 @pytest.mark.spark
 def test_on_spark_whoever_sends_a_command_reads_what_became_of_it(tmp_path: Path, spark: Any) -> None:
     program = load_program("social", tmp_path)
-    streams = Streams({"commands": Taken(codec=codec_of(program.Command))})
+    streams = Streams({"commands": StreamSpec(codec=codec_of(program.Command))})
     with Threaded(tmp_path / "log", streams) as server:
         store = tmp_path / "store"
         run = program.app.start(spark=spark, store=store, parallelism=2, epoch="50ms")

@@ -36,12 +36,17 @@ def test_the_page_names_nothing_that_is_not_public() -> None:
     assert named(page("api.md")) <= set(hr.__all__)
 
 
-@pytest.mark.parametrize("cls", [hr.App, hr.Stream, hr.KeyedStream, hr.StepStream, hr.Run, hr.Process])
+@pytest.mark.parametrize("cls", [hr.App, hr.Stream, hr.KeyedStream, hr.types.StepStream, hr.Run, hr.Process])
 def test_every_method_is_on_the_page(cls: type) -> None:
     # `app`, `node`, `key` and `nodes` are for tools and the test kit, as their own texts say.
     for_tools = {"app", "node", "nodes", "key"}
     missing = [name for name in public_of(cls) if name not in for_tools and f"`{name}" not in page("api.md")]
     assert not missing, f"add {missing} of {cls.__name__} to docs/reference/api.md"
+
+
+@pytest.mark.parametrize("name", sorted(hr.types.__all__))
+def test_every_type_for_annotations_is_on_the_page(name: str) -> None:
+    assert f"`hr.types.{name}`" in page("api.md")
 
 
 @pytest.mark.parametrize("name", [*hr.source.__all__, *hr.sink.__all__])

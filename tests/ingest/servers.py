@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from headrace.ingest.log import Log
-from headrace.ingest.serving import Options, serve_log
+from headrace.ingest.serving import IngestOptions, serve_log
 from headrace.ingest.streams import Streams
 from tests.cli.processes import kill_group, start_headrace
 
@@ -60,7 +60,7 @@ class Threaded:
     def __init__(self, path: Path, streams: Streams | None = None, **options: Any) -> None:
         self._path = path
         self._streams = streams or Streams()
-        self._options = Options(log=str(path), port=0, **options)
+        self._options = IngestOptions(log=str(path), port=0, **options)
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._listening = threading.Event()

@@ -46,7 +46,7 @@ def test_a_disk_that_fails_while_it_makes_a_round_durable_ends_the_writer_and_lo
     log = Log(tmp_path)
     append(log, event(0), event(1))
     with monkeypatch.context() as patched:
-        patched.setattr(partition, "_sync", failing)
+        patched.setattr(partition, "sync_data", failing)
         [outcome] = log.append([Append(STREAM, [event(2)], key=b"k")])
     assert isinstance(outcome, WriteFailed) and outcome.broken and not outcome.full
     assert log.broken is outcome, "what the disk holds is known only after a new start"

@@ -16,14 +16,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.ingest.streams import Streams, Taken
+from headrace.ingest.streams import Streams, StreamSpec
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
-from headrace.query.access import add_user
+from headrace.net.access import add_user
 from tests.ingest.logs import read
 from tests.ingest.servers import Process, Sender, Threaded
-from tests.query.certificates import make_certificate
+from tests.serve.certificates import make_certificate
 
 
 class Click(Record):
@@ -82,7 +82,7 @@ def test_a_body_that_cannot_be_taken_is_refused_as_a_whole(
 
 
 def test_events_are_checked_against_their_type_with_line_and_reason(tmp_path: Path) -> None:
-    streams = Streams({"clicks": Taken(codec=codec_of(Click))})
+    streams = Streams({"clicks": StreamSpec(codec=codec_of(Click))})
     with Threaded(tmp_path / "log", streams) as server:
         good = {"user": "ann", "at": "2024-01-01T00:00:00Z"}
         assert server.sender.send(good, good).status == 200
@@ -151,7 +151,7 @@ def test_a_repeated_key_is_answered_as_the_first_time(server: Threaded) -> None:
 
 
 def test_a_request_goes_to_one_partition_by_number_by_key_or_in_turn(tmp_path: Path) -> None:
-    with Threaded(tmp_path / "log", Streams({"clicks": Taken(partitions=3)})) as server:
+    with Threaded(tmp_path / "log", Streams({"clicks": StreamSpec(partitions=3)})) as server:
         send = server.sender.send
         assert send({"n": 1}, query="?partition=2").body["partition"] == 2
         assert len({send({"n": n}, query="?key=ann").body["partition"] for n in range(5)}) == 1
@@ -183,6 +183,14 @@ def test_only_tokens_for_a_stream_may_send_to_it(tmp_path: Path) -> None:
         assert ask("POST", path.format("log-7"), body, Authorization=bearer).status == 200
         assert ask("GET", "/streams").status == 401
         assert ask("GET", "/health").status == 200
+
+
+@pytest.mark.parametrize("name", ["a%0ab", "a%0d%0ab", "a%09b", "ab%00", "a%252fb", "..%2fab", "A", "a%20"])
+def test_a_name_outside_the_alphabet_is_no_stream(server: Threaded, name: str) -> None:
+    refused = server.sender.ask("POST", f"/streams/{name}/events", b'{"n": 1}')
+    assert refused.status == 404
+    assert server.log.streams == {}
+    assert server.sender.ask("GET", f"/streams/{name}").status == 404
 
 
 def test_events_are_taken_over_tls(tmp_path: Path) -> None:

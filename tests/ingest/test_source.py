@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from headrace import source
+from headrace.connectors.ingest import IngestReader
+from headrace.connectors.source_contract import BadRows, Offset, SplitReader
 from headrace.errors import InputLost, ProgramError, StoreError
 from headrace.ingest import layout
 from headrace.ingest.log import Append, Log, LogOptions
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
-from headrace.sources.contract import BadRows, Offset, SplitReader
-from headrace.sources.ingest import IngestReader
 from headrace.testing.sources import verify_source
 from tests.ingest.logs import folder_of
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.columns import TIMESTAMP
-from headrace.model.key_columns import decode_columns
-from headrace.model.keys import encode_columns, encode_key
+from headrace.model.keys import decode_columns, encode_columns, encode_key
 
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.string(): st.text(max_size=5),

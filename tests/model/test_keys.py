@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import ProgramError
-from headrace.model import keys
+from headrace.model import key_text, keys
 from headrace.model.ids import HASH_SEED
 from headrace.model.time import Timestamp, timestamp
 from tests.effort import examples
@@ -198,8 +198,15 @@ def test_quotes_may_be_left_out_where_nothing_else_could_be_meant() -> None:
     assert keys.parse_key_text("1704067200000000", Timestamp) == timestamp("2024-01-01T00:00:00Z")
     assert keys.parse_key_text("red", Colour) is Colour.RED
     assert keys.parse_key_text("5", str) == "5"
-    assert keys.parse_key_text("null", str) == "null"
-    assert keys.parse_key_text("null", str | None) is None
+
+
+@pytest.mark.parametrize("key", [None, "null", '"null"', '""null""', '"null', '"a"', "nullnull", "", "7"])
+def test_no_text_is_written_as_null_is(key: str | None) -> None:
+    written = keys.key_text(key)
+    assert (written == "null") is (key is None)
+    assert [keys.parse_key_text(written, kind) for kind in (str, str | None, None)] == [key] * 3
+    assert key_text.text_key(written.encode()) == keys.encode_key(key)
+    assert key_text.written_key(keys.encode_key(key)) == written.encode()
 
 
 @pytest.mark.parametrize(("text", "kind"), [("x", int), ("1", bool), ("x", UUID), ("1.5", int), ("green", Colour)])

@@ -24,9 +24,9 @@ from headrace.model.time import (
 )
 
 
-def test_times_are_plain_ints_at_run_time() -> None:
+def test_times_and_spans_are_ints_at_run_time() -> None:
     assert type(Timestamp(5)) is int
-    assert type(Duration(5)) is int
+    assert Duration(5) == 5
     assert timestamp("1970-01-01T00:00:01") + seconds(1) == 2_000_000
 
 
@@ -50,7 +50,7 @@ def test_a_span_is_a_number_and_a_unit(text: str, us: int) -> None:
     assert span_us(text) == us
 
 
-@pytest.mark.parametrize("wrong", ["", "5", "s", "5 parsecs", "5s!", "-5s", "five", "5s5"])
+@pytest.mark.parametrize("wrong", ["", "5", "s", "5 parsecs", "5s!", "five", "5s5"])
 def test_a_span_that_says_nothing_is_an_error_that_shows_the_forms(wrong: str) -> None:
     with pytest.raises(ProgramError) as caught:
         span_us(wrong, what="out_of_order", where="app.py:3")

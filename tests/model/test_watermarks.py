@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.alignment import SourceHold, derive_waiting
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.watermarks import (
+    SourceHold,
     TimedSource,
     TimeState,
     choose_kept,
     derive_holds,
     derive_next_idle_us,
     derive_time,
+    derive_waiting,
     leave_out_heard,
 )
 

@@ -15,8 +15,8 @@ from headrace.model.batch import Keys, Rows
 from headrace.model.keys import encode_key, hash_key
 from headrace.model.rows import codec_of
 from headrace.model.wire import order_keys
-from headrace.operators.backlog import Backlog
 from headrace.operators.broadcast import BroadcastOperator
+from headrace.operators.holding import QueuedRows
 from headrace.testing import EpochInput, verify_operator, verify_step
 from headrace.testing.rig import OperatorRig, everywhere, row_time, values
 
@@ -175,7 +175,7 @@ def keyed(rows: list[Row]) -> tuple[Rows, Keys]:
 
 @pytest.mark.parametrize(("limit_bytes", "spilled"), [(1 << 30, False), (1, True), (500, True)])
 def test_a_backlog_gives_rows_back_as_they_came(limit_bytes: int, spilled: bool) -> None:
-    backlog = Backlog(limit_bytes)
+    backlog = QueuedRows(limit_bytes)
     rows = [Row(f"k{i % 3}", i, hr.Timestamp(i)) for i in range(40)]
     for start in range(0, 40, 7):
         backlog.add(*keyed(rows[start : start + 7]))

@@ -9,7 +9,7 @@ import pytest
 import headrace as hr
 from headrace.errors import FunctionFailed
 from headrace.model.ids import MAX_TIME
-from headrace.operators import timers
+from headrace.operators import process
 from tests.operators.rig import Row, values
 from tests.operators.taps import Quiet, Tap, Total, rig, tap
 
@@ -96,7 +96,7 @@ def test_a_timer_set_while_timers_fire_fires_in_the_same_pass_if_due() -> None:
 
 
 def test_a_timer_that_sets_itself_for_ever_is_an_error_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timers, "MAX_REARMS", 50)
+    monkeypatch.setattr(process, "MAX_REARMS", 50)
 
     class Ever(Quiet):
         def on_timer(self, timer: hr.Timer, ctx: hr.Context[str]) -> None:  # type: ignore[override]

@@ -321,7 +321,7 @@ class Living(hr.Process[Command, Seen, str]):
 class Aged:
     """A value and when it expires."""
 
-    def __init__(self, ttl: hr.TTL) -> None:
+    def __init__(self, ttl: hr.types.TTL) -> None:
         self.ttl = ttl
         self.entries: dict[Any, tuple[int, int]] = {}
         self.order: list[Any] = []
@@ -347,7 +347,7 @@ class Aged:
 
 
 class LivingModel:
-    def __init__(self, ttl: hr.TTL) -> None:
+    def __init__(self, ttl: hr.types.TTL) -> None:
         self.value, self.items, self.map, self.least = Aged(ttl), Aged(ttl), Aged(ttl), Aged(ttl)
         self.next = 0
 
@@ -392,7 +392,7 @@ living = st.builds(
 def test_time_to_live_equals_a_dictionary_with_deadlines(
     epochs: Any, limit: int, small_entries: int, span: int, clock: Any, refresh: Any, expired: Any
 ) -> None:
-    ttl = hr.TTL(span, clock, refresh, expired)
+    ttl = hr.types.TTL(span, clock, refresh, expired)
     decls = [replace(decl, ttl=ttl) for decl in declarations(Living)]
     operator = ProcessOperator("step", Living(), decls, codec_of(Seen), key_type=str)
     rig = Rig(operator, codec_of(Command), lambda row: row.key, overlay_limit_bytes=limit)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.operators import holding, rolling, timers
+from headrace.operators import holding, process, rolling
 from headrace.runtime.ends import TaskEnds
 from headrace.testing import Harness
 
@@ -57,7 +57,7 @@ def drained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_rows_of_the_end_of_an_epoch_leave_the_task_piece_by_piece(
     step: str, drained: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timers, "CHUNK_KEYS", 8)
+    monkeypatch.setattr(process, "CHUNK_KEYS", 8)
     monkeypatch.setattr(rolling, "_EMIT_ROWS", 8)
     monkeypatch.setattr(holding, "_CHUNK_ROWS", 8)
     app = hr.App("taps")
@@ -65,7 +65,7 @@ def test_rows_of_the_end_of_an_epoch_leave_the_task_piece_by_piece(
     by_user = taps.key_by(Tap.user)
     steps: dict[str, Callable[[], hr.Stream[Any]]] = {
         "timers": lambda: by_user.process(Quiet()),
-        "aggregate": lambda: by_user.aggregate(last=hr.max("at")).named("newest"),
+        "aggregate": lambda: by_user.aggregate(last=hr.max("at")).named("newest").changes(),
         "order": lambda: by_user.process(Ordered(), order="time"),
     }
     counts = steps[step]().key_by(first_letter).aggregate(n=hr.count()).named("counts")

@@ -10,16 +10,17 @@ import pytest
 from polars.exceptions import PanicException
 
 import headrace as hr
+from headrace.connectors.source_contract import BadRows, FileRows, LeftToSpark
 from headrace.errors import ExpressionError
 from headrace.model.batch import Rows
 from headrace.model.rows import codec_of
 from headrace.model.wire import ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME
 from headrace.plan.compile import compile_app
 from headrace.plan.physical import SourcePlan
+from headrace.plan.rules.decoding import worker_evaluates
+from headrace.plan.sides import Side, one_side
 from headrace.runtime.marking import LargestTimes
-from headrace.runtime.source_rows import SourceRows, evaluates
-from headrace.sources.contract import BadRows, FileRows, LeftToSpark
-from headrace.spark.seam import Side, one_side
+from headrace.runtime.source_rows import SourceRows
 
 SECOND = 1_000_000
 
@@ -67,16 +68,18 @@ def test_time_is_a_field_an_expression_or_nothing() -> None:
 
 def test_a_producer_is_told_by_a_field() -> None:
     plan = plan_of(files(split=Line.host), time=Line.at)
-    assert evaluates(plan)
+    assert worker_evaluates(plan)
     assert given(plan, LINES)[ROW_SPLIT] == ["a", "b", "(none)"]
 
 
 def test_what_only_spark_can_say_of_rows_is_not_evaluated() -> None:
-    assert evaluates(plan_of(files(), time=Line.at))
-    assert not evaluates(plan_of(files(split="_metadata.file_name || host"), time=Line.at))
-    assert not evaluates(plan_of(files(), time="to_timestamp(soundex(host))"))
-    assert not evaluates(plan_of(files(split="n % 3"), time=Line.at)), "Spark asks before n has its default"
-    assert not evaluates(plan_of(files(), lambda lines: lines.with_columns(n="n + 1").where("soundex(host) = 'x'")))
+    assert worker_evaluates(plan_of(files(), time=Line.at))
+    assert not worker_evaluates(plan_of(files(split="_metadata.file_name || host"), time=Line.at))
+    assert not worker_evaluates(plan_of(files(), time="to_timestamp(soundex(host))"))
+    assert not worker_evaluates(plan_of(files(split="n % 3"), time=Line.at)), "Spark asks before n has its default"
+    assert not worker_evaluates(
+        plan_of(files(), lambda lines: lines.with_columns(n="n + 1").where("soundex(host) = 'x'"))
+    )
 
 
 def test_rows_tell_how_far_time_is() -> None:
@@ -104,7 +107,7 @@ def test_steps_follow_each_other_and_what_a_filter_hides_is_noted() -> None:
         lambda lines: lines.with_columns(twice="n * 2").where("twice < 4").select(host="upper(host)", n="twice + n"),
         time=Line.at,
     )
-    assert evaluates(plan)
+    assert worker_evaluates(plan)
     marking = LargestTimes()
     found = given(plan, LINES, marking)
     assert found == {"host": ["A"], "n": [3], ROW_TIME: [SECOND], ROW_SPLIT: [None], ROW_BAD: [None]}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.jvm import QUICK
-from tests.query.certificates import make_certificate
+from tests.serve.certificates import make_certificate
 from tests.services import end, fetch, free_port, missing, needed, wait_for_port
 
 if TYPE_CHECKING:

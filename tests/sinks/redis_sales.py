@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import headrace as hr
+from headrace.connectors.sink_contract import Sink
 from headrace.model.rows import codec_of
-from headrace.sinks.contract import Sink
 from tests.services.redis import Redis
 
 

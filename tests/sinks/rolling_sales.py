@@ -13,11 +13,11 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from headrace import sink
+from headrace.connectors.sink_contract import Sink
 from headrace.model.part_names import HIDDEN
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
-from headrace.sinks.contract import Sink
 from headrace.testing.staging import Staging, stage_rows
 
 HOUR = 3_600_000_000

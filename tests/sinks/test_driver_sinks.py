@@ -12,13 +12,13 @@ from rich.console import Console
 
 import headrace as hr
 from headrace import sink
+from headrace.connectors.console.sink import ConsoleSink
+from headrace.connectors.program.sinks import CallSink
+from headrace.connectors.sink_contract import GuaranteeChoice, Sink, chosen_guarantee
 from headrace.errors import ProgramError, SinkFailed
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
-from headrace.sinks.console import ConsoleSink
-from headrace.sinks.contract import GuaranteeChoice, Sink, chosen_guarantee
-from headrace.sinks.driver import CallSink
 from headrace.testing.sinks import SinkTarget, verify_sink
 from headrace.testing.staging import Staging, stage_rows
 
@@ -44,6 +44,29 @@ def test_collect_keeps_every_promise_of_a_sink() -> None:
         return SinkTarget(lambda: kept, lambda: list(kept.rows))
 
     verify_sink(new_target, Count, COUNTS)
+
+
+def test_collected_rows_are_dataframes(tmp_path: Path) -> None:
+    kept = sink.collect()
+    bound = kept.bind(CODEC, "counts")
+    release(bound, Staging(tmp_path), 0, COUNTS)
+    frame = kept.to_polars()
+    assert frame.columns == ["word", "at", "n", "tags"]
+    assert frame["n"].to_list() == [row.n for row in COUNTS]
+    assert kept.to_pandas()["word"].tolist() == [row.word for row in COUNTS]
+
+
+def test_rows_of_several_types_or_of_no_stream_are_no_dataframe() -> None:
+    class Other(Record):
+        x: int
+
+    kept = sink.collect()
+    with pytest.raises(ProgramError, match="write a stream to it first"):
+        kept.to_polars()
+    kept.bind(CODEC, "counts")
+    kept.bind(codec_of(Other), "others")
+    with pytest.raises(ProgramError, match="a sink of its own"):
+        kept.to_pandas()
 
 
 def test_call_keeps_every_promise_of_a_sink() -> None:

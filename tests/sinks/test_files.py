@@ -17,15 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace import sink
+from headrace.connectors.files.local_folder import LocalFolder
+from headrace.connectors.files.partitions import NULL_FOLDER
+from headrace.connectors.sink_contract import Sink
+from headrace.connectors.staged import PartWriter, encode_arrow
 from headrace.errors import ProgramError, SinkFailed
 from headrace.model.batch import Rows
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
-from headrace.sinks.contract import Sink
-from headrace.sinks.local_folder import LocalFolder
-from headrace.sinks.partitions import NULL_FOLDER
-from headrace.sinks.staged import PartWriter, encode_arrow
 from headrace.testing.sinks import SinkTarget, verify_sink
 from headrace.testing.staging import Staging, stage_rows
 

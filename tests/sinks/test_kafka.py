@@ -14,11 +14,12 @@ import msgspec
 import pytest
 
 import headrace as hr
+from headrace.connectors.kafka import release as kafka_release
+from headrace.connectors.kafka import sending as kafka_sending
+from headrace.connectors.sink_contract import Sink
 from headrace.errors import Fenced, ProgramError, SinkFailed, SinkUnavailable
 from headrace.model.crash import Crash
 from headrace.model.rows import codec_of
-from headrace.sinks import kafka_release
-from headrace.sinks.contract import Sink
 from headrace.testing.sinks import SinkTarget, verify_sink
 from headrace.testing.staging import Staging, stage_rows
 from tests.services.messages import read_messages
@@ -81,7 +82,9 @@ def targets(kafka: Broker, guarantee: Any, *, stops: bool) -> Callable[[], SinkT
     return new_target
 
 
-def test_the_exactly_once_sink_keeps_the_contract(kafka: Broker) -> None:
+def test_the_exactly_once_sink_keeps_the_contract(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    # While the broker is away, a release waits this long for an answer before it says so.
+    monkeypatch.setattr(kafka_release, "ANSWER_S", 1.0)
     verify_sink(targets(kafka, "exactly_once", stops=True), Sale, SALES, staged=("inline",))
 
 
@@ -89,7 +92,10 @@ def test_the_at_least_once_sink_keeps_the_contract(kafka: Broker) -> None:
     verify_sink(targets(kafka, "at_least_once", stops=False), Sale, SALES, staged=("inline",))
 
 
-def test_a_broker_that_dies_during_a_release_costs_a_retry_and_nothing_else(kafka: Broker, tmp_path: Path) -> None:
+def test_a_broker_that_dies_during_a_release_costs_a_retry_and_nothing_else(
+    kafka: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_sending, "DOWN_S", 0.5)
     topic, other = kafka.topic(new_name()), kafka.topic(new_name())
     exact = started(hr.sink.kafka(topic, brokers=kafka.bootstrap))
     plain = started(hr.sink.kafka(other, brokers=kafka.bootstrap, guarantee="at_least_once"))
@@ -185,7 +191,7 @@ def test_a_transactional_id_is_one_outputs_of_one_store(
 
     with monkeypatch.context() as earlier:
         # Notes of earlier versions name nobody, and count as ours.
-        earlier.setattr(kafka_release, "Mark", _EarlierMark)
+        earlier.setattr(kafka_release, "ReleaseMark", _EarlierMark)
         attempt(0, "one", "sales", SALES[0])
     attempt(0, "one", "sales", SALES[0])
     attempt(1, "one", "sales", SALES[1])
@@ -201,7 +207,7 @@ def test_a_transactional_id_is_one_outputs_of_one_store(
     assert sales_in(kafka, topic) == SALES[:4], "what the error says helps"
 
 
-class _EarlierMark(kafka_release.Mark, frozen=True):
+class _EarlierMark(kafka_release.ReleaseMark, frozen=True):
     def __post_init__(self) -> None:
         for name in ("job", "output"):
             msgspec.structs.force_setattr(self, name, "")

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.connectors.redis import guard as redis_guard
+from headrace.connectors.redis import rows as redis_rows
 from headrace.errors import SinkFailed, SinkUnavailable
 from headrace.model.crash import Crash, planned
-from headrace.sinks import redis_guard, redis_rows
 from headrace.testing.sinks import SinkTarget, verify_sink
 from headrace.testing.staging import Staging, stage_rows
 from tests.services import free_port

@@ -13,9 +13,10 @@ import msgspec
 import pytest
 
 import headrace as hr
+from headrace.connectors.redis import guard as redis_guard
+from headrace.connectors.redis import rows as redis_rows
 from headrace.errors import BadRow, ProgramError
 from headrace.model.rows import codec_of
-from headrace.sinks import redis_guard, redis_rows
 from headrace.testing.staging import Staging, stage_rows
 from tests.services.redis import Redis
 from tests.sinks.redis_sales import CODEC, READERS, SALES, Sale, bound

@@ -17,13 +17,13 @@ import pytest
 
 import headrace as hr
 from headrace import sink
+from headrace.connectors.files import rolls
+from headrace.connectors.sink_contract import Sink
 from headrace.errors import ProgramError, SinkUnavailable
 from headrace.model.part_names import HIDDEN
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
-from headrace.sinks import rolls
-from headrace.sinks.contract import Sink
 from headrace.testing.sinks import SinkTarget, verify_sink
 from headrace.testing.staging import stage_rows
 from tests.sinks.rolling_sales import SALES, Sale, Writing, cents, read_cents, until
@@ -210,7 +210,7 @@ def test_parts_of_another_shape_go_into_a_file_of_their_own(tmp_path: Path, form
 
 
 def test_a_header_with_line_ends_is_written_once(tmp_path: Path) -> None:
-    from headrace.sinks.gathering import gather
+    from headrace.connectors.files.gathering import gather
 
     parts = [pa.py_buffer(b'"a\nb",c\n1,2\n'), pa.py_buffer(b'"a\nb",c\n3,4\n')]
     gather("csv", parts, tmp_path / "made")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from headrace.connectors.files import rolls
+from headrace.connectors.files.local_folder import LocalFolder
 from headrace.errors import SinkFailed
 from headrace.model.crash import Crash
-from headrace.sinks import rolls
-from headrace.sinks.local_folder import LocalFolder
 from tests.sinks.rolling_sales import Writing, cents
 
 

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace import sink
+from headrace.connectors.files import rolls
 from headrace.errors import SinkFailed, SinkUnavailable
 from headrace.model.part_names import HIDDEN
-from headrace.sinks import rolls
 from headrace.testing.sinks import SinkTarget, verify_sink
 from headrace.testing.staging import Staging, stage_rows
 from tests.sinks.rolling_sales import CODEC, SALES, Sale, Writing, cents

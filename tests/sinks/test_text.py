@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.connectors.text import csv_lines, iso_text, json_lines
 from headrace.model.record import Record
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Timestamp, format_time, timestamp
-from headrace.sinks.text import csv_lines, iso_text, json_lines
 
 
 class Colour(Enum):

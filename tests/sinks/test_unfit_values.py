@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.connectors.files.partitions import room_at
+from headrace.connectors.kafka.rows import MESSAGES
+from headrace.connectors.sink_contract import Sink
+from headrace.connectors.staged import read_batches
 from headrace.errors import SinkFailed
 from headrace.model.report import StagedPart
 from headrace.model.rows import codec_of
-from headrace.sinks.contract import Sink
-from headrace.sinks.kafka_rows import MESSAGES
-from headrace.sinks.partitions import room_at
-from headrace.sinks.staged import read_batches
 from headrace.testing import Harness
 from headrace.testing.staging import Staging, stage_rows
 

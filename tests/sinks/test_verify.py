@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import pytest
 
+from headrace.connectors.sink_contract import Guarantee, Release, Sink, StageTask, StageWriter
+from headrace.connectors.staged import PartWriter, arrow_writer, encode_arrow, read_rows
 from headrace.errors import SinkFailed, SinkUnavailable
 from headrace.model.batch import Rows
 from headrace.model.record import Record
 from headrace.model.report import StagedPart
 from headrace.model.rows import RowCodec
-from headrace.sinks.contract import Guarantee, Release, Sink, StageTask, StageWriter
-from headrace.sinks.staged import PartWriter, arrow_writer, encode_arrow, read_rows
 from headrace.testing.sinks import SinkTarget, verify_sink
 
 

@@ -14,12 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructType
 
-from headrace.model.alignment import WAITED, SourceHold, WaitingOrder, derive_waiting
-from headrace.model.watermarks import TimedSource, TimeState, derive_time
+from headrace.connectors.aligned import plain_position, plan_next, whole_splits
+from headrace.connectors.source_contract import Offset, Split, SplitReader
+from headrace.model.watermarks import (
+    WAITED,
+    SourceHold,
+    TimedSource,
+    TimeState,
+    WaitingOrder,
+    derive_time,
+    derive_waiting,
+)
 from headrace.plan.ship import dump_program
-from headrace.sources.aligned import plain_position, plan_next, whole_splits
-from headrace.sources.contract import Offset, Split, SplitReader
-from headrace.spark.python_source import ReadOptions, _Reader, reader_options
+from headrace.spark.python_source import ReadOptions, _PythonReader, reader_options
 from headrace.state import layout
 from headrace.state.store import open_store
 
@@ -153,10 +160,10 @@ def test_whoever_waits_everything_is_read_once_and_the_run_ends(seed: int, holds
 # --- as Spark calls it
 
 
-def spark_reader(reader: Parts, **use: Any) -> _Reader:
+def spark_reader(reader: Parts, **use: Any) -> _PythonReader:
     options = reader_options(reader, "at BIGINT", ReadOptions("fast", **use))
     schema = StructType().add("at", LongType()).add("__split", StringType()).add("__bad", StringType())
-    return _Reader(options["reader"], msgspec.json.decode(options["use"], type=ReadOptions), schema)
+    return _PythonReader(options["reader"], msgspec.json.decode(options["use"], type=ReadOptions), schema)
 
 
 def test_the_reader_beside_the_driver_reads_in_the_store_whether_it_waits(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import headrace as hr
 from headrace.errors import ProgramError, Refused
 from headrace.model.watermarks import HISTORY, TimedSource, TimeState, derive_time
 from headrace.plan.compile import compile_app
-from headrace.spark.seam import decide_side, has_seam, histories, one_side
+from headrace.plan.sides import has_seam, histories, one_side
+from headrace.spark.seam import decide_side
 from headrace.state.manifest import Manifest
 
 S = 1_000_000

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
 import headrace as hr
+from headrace.connectors.source_contract import BadInput, BadRows, Offset, Source, Split, SplitReader
 from headrace.errors import BadRow
 from headrace.model.rows import RowCodec, codec_of
-from headrace.sources.contract import BadInput, BadRows, Offset, Source, Split, SplitReader
-from headrace.spark.python_source import ReadOptions, _Reader, reader_options
+from headrace.spark.python_source import ReadOptions, _PythonReader, reader_options
 from headrace.testing.sources import verify_source
 
 LINES = ["1", "2", "three", "4", "", "six", "7"]
@@ -95,7 +95,7 @@ def test_a_reader_that_says_it_has_no_bad_rows_must_have_none() -> None:
 def test_spark_gets_bad_rows_as_rows_without_values_and_with_their_text() -> None:
     options = reader_options(LineReader(CODEC.schema, LINES), "n BIGINT", ReadOptions("lines"))
     schema = StructType().add("n", LongType()).add("__split", StringType()).add("__bad", StringType())
-    reader = _Reader(options["reader"], ReadOptions("lines"), schema)
+    reader = _PythonReader(options["reader"], ReadOptions("lines"), schema)
     [partition] = reader.partitions({"line": 1}, {"line": 4})
     batches = list(reader.read(partition))
     assert len({batch.schema for batch in batches}) == 1, "all batches have one schema"

@@ -13,12 +13,12 @@ import sqlglot
 
 import headrace as hr
 from headrace import source
+from headrace.connectors.files.errors import explain_bad_row, local_file, locate_line
+from headrace.connectors.reading import literal
 from headrace.errors import ProgramError
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
-from headrace.sources.file_errors import explain_bad_row, local_file, locate_line
-from headrace.sources.sql import literal
 
 
 class View(Record):

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace import source
+from headrace.connectors.source_contract import BadInput, Source, SparkRead
 from headrace.errors import ProgramError
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Duration, Timestamp, timestamp
-from headrace.sources.contract import BadInput, Source, SparkRead
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

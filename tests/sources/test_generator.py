@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import source
+from headrace.connectors.program.sources import BLOCK_ROWS, ColumnMaker, GeneratorReader, RowMaker
+from headrace.connectors.source_contract import EPOCH_ROWS_AT_MOST, SplitReader
 from headrace.errors import FunctionFailed, ProgramError
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
-from headrace.sources.contract import EPOCH_ROWS_AT_MOST, SplitReader
-from headrace.sources.generator import GeneratorReader
-from headrace.sources.making import BLOCK_ROWS, ColumnMaker, RowMaker
 from headrace.testing.sources import verify_source
 
 

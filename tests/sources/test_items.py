@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headrace import source
+from headrace.connectors.source_contract import SplitReader
 from headrace.errors import ProgramError
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
-from headrace.sources.contract import SplitReader
 from headrace.testing.sources import verify_source
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.connectors.source_contract import SparkRead
 from headrace.errors import ProgramError
 from headrace.model.rows import codec_of
-from headrace.sources.contract import SparkRead
 
 
 class Click(hr.Record):

@@ -19,12 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import source
+from headrace.connectors.files import parquet_rows
+from headrace.connectors.files.parquet_rows import PIECE_ROWS, ParquetRows
+from headrace.connectors.source_contract import BadRows, LeftToSpark
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
-from headrace.sources import parquet_rows
-from headrace.sources.contract import BadRows, LeftToSpark
-from headrace.sources.parquet_rows import PIECE_ROWS, ParquetRows
 
 SECOND = 1_000_000
 

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 import headrace as hr
+from headrace.connectors.redis import reader as redis_reader
+from headrace.connectors.source_contract import BadRows, Offset
 from headrace.errors import EpochFailed, InputLost, ProgramError, SettingsError
 from headrace.model.rows import codec_of
-from headrace.sources import redis_reader
-from headrace.sources.contract import BadRows, Offset
 from headrace.testing.sources import verify_source
 
 if TYPE_CHECKING:
-    from headrace.sources.redis_reader import RedisStreamReader
+    from headrace.connectors.redis.reader import RedisStreamReader
     from tests.services.redis import Redis
 
 

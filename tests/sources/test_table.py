@@ -11,9 +11,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import headrace as hr
+from headrace.connectors.source_contract import BadRows, SplitReader
 from headrace.errors import EnvironmentMissing, InputLost, ProgramError
 from headrace.model.rows import codec_of
-from headrace.sources.contract import BadRows, SplitReader
 from headrace.testing.sources import verify_source
 from tests.sources.tables import BAD_BOXES, PLAIN, ROW, Box, Color, Everything, Shop, query, write
 

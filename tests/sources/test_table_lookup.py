@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.connectors.postgres.lookup import TableLookup
 from headrace.errors import BadRow, EnvironmentMissing, ProgramError
 from headrace.model.rows import codec_of
-from headrace.sources.table_lookup import TableLookup
 from tests.services.postgres import Postgres
 from tests.sources.tables import BAD_BOXES, ROW, Box, Color, Everything, Shop, query, write
 

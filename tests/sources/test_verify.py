@@ -8,7 +8,7 @@ from itertools import count
 import pyarrow as pa
 import pytest
 
-from headrace.sources.contract import Offset, Split, SplitReader
+from headrace.connectors.source_contract import Offset, Split, SplitReader
 from headrace.testing.sources import verify_source
 
 SCHEMA = pa.schema([pa.field("n", pa.int64())])

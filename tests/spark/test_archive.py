@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import headrace as hr
-from tests.query.served import Served
+from tests.serve.served import Served
 
 pytestmark = pytest.mark.spark
 

@@ -13,6 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import Refused, SinkFailed
+from headrace.read.store import manifest_of, newest_manifests
 from tests.services.kafka import Broker
 
 pytestmark = pytest.mark.spark
@@ -98,9 +99,9 @@ def test_history_then_live_is_one_stream_whatever_comes_between(spark: Any, tmp_
     filled = Job(history, 100)
     run = filled.run(spark, store)
     seen += filled.seen.rows
-    manifest = run.store.manifest()
+    manifest = manifest_of(run.store)
     assert manifest.behind["events"].left == 0
-    told = {each.epoch: each.behind["events__history"] for each in run.store.manifests()[:4]}
+    told = {each.epoch: each.behind["events__history"] for each in newest_manifests(run.store)[:4]}
     listed = [each for each in told.values() if not each.counting]
     assert [each.left for each in listed] == [6, 4, 2, 0][-len(listed) :] and told[3].unit == "files"
     if not told[2].counting:
@@ -142,7 +143,7 @@ def test_files_and_then_a_topic_whose_partitions_take_time_over(
     assert {row.i for row in seen.rows if row.place <= CUT} == set(range(CUT))
     # Time goes on with the partitions: the last window stays open, all others are out, none of them with a row too few.
     assert {row.window_start // (10 * SECOND): row.n for row in counts.rows} == dict.fromkeys(range(11), 10)
-    assert all("history" not in split for split in run.store.manifest().time.sources["events"].splits)
+    assert all("history" not in split for split in manifest_of(run.store).time.sources["events"].splits)
 
 
 def test_a_stream_that_was_read_before_gets_no_history(spark: Any, tmp_path: Path) -> None:

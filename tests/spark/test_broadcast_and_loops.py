@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.read.store import manifest_of
 
 pytestmark = pytest.mark.spark
 
@@ -124,5 +125,5 @@ def test_rows_of_a_loop_go_round_until_they_are_done(spark: Any, store_path: Pat
     done = sorted((job.name, job.rounds) for job in sink.rows)
     at_the_end = [(f"end {job.name}", 2) for job in jobs]
     assert done == sorted([*((job.name, job.left) for job in jobs[7:]), *at_the_end])
-    manifest = hr.Store(str(store_path)).manifest()
+    manifest = manifest_of(hr.Store(str(store_path)))
     assert (manifest.final, manifest.ending, manifest.loops) == (True, False, {})

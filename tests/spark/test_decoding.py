@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace.connectors.files.parquet_rows import PIECE_ROWS
 from headrace.errors import BadRow
 from headrace.model.rows import codec_of
 from headrace.plan.compile import compile_app
-from headrace.sources.parquet_rows import PIECE_ROWS
+from headrace.plan.rules import RULES
+from headrace.plan.rules.decoding import decode_in_workers
 from headrace.spark import job
-from headrace.spark.decoding import decode_in_workers
 
 pytestmark = pytest.mark.spark
 
@@ -131,8 +133,7 @@ def counting(source: hr.Source, sink: Any, *, where: str = "") -> hr.App:
 
 
 def is_decoded(app: hr.App) -> bool:
-    program = decode_in_workers(compile_app(app, parallelism=2, key_groups=128), ())
-    return program.sources[0].decoded
+    return compile_app(app, parallelism=2, key_groups=128).sources[0].decoded
 
 
 def expected(count: int, keep: Any = lambda i: True) -> dict[tuple[str, int], tuple[int, int]]:
@@ -275,7 +276,8 @@ def test_expressions_behind_a_decoded_source_say_what_they_say_in_the_jvm(
 
     mine = run("mine")
     assert mine
-    monkeypatch.setattr(job, "decode_in_workers", lambda program, left: program)
+    rules = tuple(rule for rule in RULES if rule is not decode_in_workers)
+    monkeypatch.setattr(job, "compile_app", partial(compile_app, rules=rules))
     assert mine == run("spark")
 
 

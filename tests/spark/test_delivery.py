@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 import pytest
 
 import headrace as hr
+from headrace.connectors.sink_contract import Guarantee, Release, Sink, StageTask, StageWriter
+from headrace.connectors.staged import arrow_writer, read_batches
 from headrace.errors import SinkUnavailable
 from headrace.model.report import StagedPart
 from headrace.model.rows import RowCodec
 from headrace.progress import rows_in
-from headrace.sinks.contract import Guarantee, Release, Sink, StageTask, StageWriter
-from headrace.sinks.staged import arrow_writer, read_batches
+from headrace.read.store import newest_manifests
 
 pytestmark = pytest.mark.spark
 
@@ -112,6 +113,6 @@ def test_a_sink_that_is_away_holds_the_sources_and_gets_everything_when_it_is_ba
     again.stop()
     for table in tables.values():
         assert sorted(table.numbers) == list(range((again.epoch + 1) * PER_EPOCH)), "each row once, none missing"
-    manifests = again.store.manifests()
+    manifests = newest_manifests(again.store)
     assert {rows_in(manifest) for manifest in manifests} <= {PER_EPOCH}
     assert any(manifest.released_us.keys() == {"one", "two"} for manifest in manifests)

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import ExpressionError
-from headrace.model import expr_types
-from headrace.model.expr import infer, supported
-from headrace.operators.expressions import compile_exprs
-from tests.operators import expression_cases as cases
-from tests.operators.test_expressions_docs import EXAMPLES
+from headrace.sql import types as expr_types
+from headrace.sql.evaluate.expressions import compile_exprs
+from headrace.sql.expr import infer, supported
+from tests.sql import expression_cases as cases
+from tests.sql.test_expressions_docs import EXAMPLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

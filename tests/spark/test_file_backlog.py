@@ -10,11 +10,11 @@ from pathlib import Path
 
 from headrace.model.behind import Behind
 from headrace.spark.file_backlog import FileBacklog
-from headrace.spark.listing import Folder, Found
+from headrace.spark.listing import InputFolder, ListedFile
 from headrace.state import layout
 from headrace.state.store import open_store
 
-FOLDER = Folder("s3a://lake/history")
+FOLDER = InputFolder("s3a://lake/history")
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -24,8 +24,8 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def found(*names: str, size_bytes: int = 10) -> list[Found]:
-    return [Found(f"s3a://lake/history/{name}", size_bytes) for name in names]
+def found(*names: str, size_bytes: int = 10) -> list[ListedFile]:
+    return [ListedFile(f"s3a://lake/history/{name}", size_bytes) for name in names]
 
 
 def entry(number: int, *names: str, before: str = "") -> bytes:
@@ -39,12 +39,12 @@ def entry(number: int, *names: str, before: str = "") -> bytes:
 class Listings:
     """A folder that is listed page by page, as far as it is let."""
 
-    def __init__(self, *pages: list[Found]) -> None:
+    def __init__(self, *pages: list[ListedFile]) -> None:
         self.pages = list(pages)
         self.go_on = threading.Semaphore(1000)
         self.times = 0
 
-    def __call__(self, folder: Folder) -> Iterator[list[Found]]:
+    def __call__(self, folder: InputFolder) -> Iterator[list[ListedFile]]:
         self.times += 1
         for page in self.pages:
             assert self.go_on.acquire(timeout=60)
@@ -134,7 +134,7 @@ def test_a_run_that_ends_with_its_input_lists_it_once(tmp_path: Path) -> None:
 
 
 def test_of_a_folder_that_cannot_be_listed_nothing_is_told(tmp_path: Path) -> None:
-    def broken(folder: Folder) -> Iterator[list[Found]]:
+    def broken(folder: InputFolder) -> Iterator[list[ListedFile]]:
         yield found("a")
         raise RuntimeError("access denied")
 

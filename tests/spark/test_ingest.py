@@ -10,7 +10,7 @@ import pytest
 import headrace as hr
 from headrace.errors import InputLost
 from headrace.ingest.log import Append, Log, LogOptions
-from headrace.ingest.streams import Streams, Taken
+from headrace.ingest.streams import Streams, StreamSpec
 from tests.ingest.servers import Threaded
 
 pytestmark = pytest.mark.spark
@@ -57,7 +57,7 @@ def wanted(rows: int) -> dict[str, tuple[int, int]]:
 
 def test_every_event_is_counted_once_and_what_was_removed_unread_is_told(tmp_path: Path, spark: Any) -> None:
     log, store, bad = tmp_path / "log", tmp_path / "store", tmp_path / "bad"
-    with Threaded(log, Streams({"clicks": Taken(partitions=2)})) as server:
+    with Threaded(log, Streams({"clicks": StreamSpec(partitions=2)})) as server:
         send(server, 0, 100)
         # No type was given to the server, so it takes what is no click.
         assert server.sender.send({"user": "ann"}, {"user": 7, "at": 0}).status == 200

@@ -7,7 +7,7 @@ import pytest
 import headrace as hr
 from headrace.errors import EpochFailed, HeadraceError, InputLost, ProgramError, SettingsError
 from headrace.plan.compile import compile_app
-from headrace.spark.kafka_failures import kafka_error
+from headrace.spark.failures import kafka_error
 
 LOST = (
     "Some data may have been lost because they are not available in Kafka any more;\neither the data was aged out by "

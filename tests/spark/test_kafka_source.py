@@ -14,7 +14,7 @@ import pytest
 import headrace as hr
 from headrace.errors import BadRow, EpochFailed, InputLost, SettingsError
 from headrace.model.ids import MIN_TIME
-from headrace.query.store import Store
+from headrace.read.store import Store, newest_manifests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -224,7 +224,7 @@ def test_a_restart_goes_on_where_the_last_epoch_ended_also_from_latest(
     send(kafka, topic, *clicks(range(80, 130)), partition=1)
     catch_up(copying(hr.source.kafka(topic, brokers=kafka.bootstrap, max_per_epoch=40), out), store, kafka_spark)
     assert numbers(out) == list(range(10, 130)), "nothing is lost or doubled"
-    behind = [manifest.behind["rows"] for manifest in Store(str(store)).manifests(0)]
+    behind = [manifest.behind["rows"] for manifest in newest_manifests(Store(str(store)), 0)]
     assert [each.left for each in behind[-3:]] == [60, 20, 0], "epochs are bounded, and say what is left"
     assert [each.percent for each in behind[-3:]] == [40, 80, None], "of what was left when this run began"
     inside = "".join(file.read_text(errors="replace") for file in store.rglob("*.json"))
@@ -263,11 +263,11 @@ def test_a_running_job_waits_for_the_slowest_partition_finds_new_ones_and_surviv
     run = app.start(store=store, spark=kafka_spark, parallelism=1, epoch="200ms")
     try:
         wait_until(lambda: len(collect(out)) == 3, run)
-        silent = Store(str(store)).manifests(1)[0].time.sources["rows"].splits[f"{topic}-1"]
+        silent = newest_manifests(Store(str(store)), 1)[0].time.sources["rows"].splits[f"{topic}-1"]
         assert silent.max_us == MIN_TIME, "it has said nothing, and is waited for"
         send(kafka, topic, *clicks(range(3, 4), second=10), partition=1)
         wait_until(lambda: len(collect(out)) == 4, run)
-        seen = Store(str(store)).manifests(1)[0].time.sources["rows"].splits
+        seen = newest_manifests(Store(str(store)), 1)[0].time.sources["rows"].splits
         assert {split: time.max_us for split, time in seen.items()} == {
             f"{topic}-0": NOON + 50_000_000,
             f"{topic}-1": NOON + 10_000_000,

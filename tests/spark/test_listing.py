@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.spark import listing
-from headrace.spark.listing import Folder, list_folder
+from headrace.spark.listing import InputFolder, list_folder
 
 pytestmark = pytest.mark.spark
 
@@ -28,14 +28,14 @@ def test_a_listing_has_what_spark_would_read(spark: Any, tmp_path: Path, monkeyp
         make(tmp_path / name, *names)
     monkeypatch.setattr(listing, "PAGE", 2)
     folders = [
-        Folder(f"{tmp_path}/flat"),
-        Folder(f"{tmp_path}/flat", names="*.json"),
-        Folder(f"{tmp_path}/flat", recursive=True),
-        Folder(f"{tmp_path}/flat/*.{{json,txt}}"),
-        Folder(f"{tmp_path}/flat/a.json"),
-        Folder(f"file:{tmp_path}/by day"),
-        Folder(f"{tmp_path}/by name", recursive=True),
-        Folder(f"{tmp_path}/by name/x*", names="[a-c].json"),
+        InputFolder(f"{tmp_path}/flat"),
+        InputFolder(f"{tmp_path}/flat", names="*.json"),
+        InputFolder(f"{tmp_path}/flat", recursive=True),
+        InputFolder(f"{tmp_path}/flat/*.{{json,txt}}"),
+        InputFolder(f"{tmp_path}/flat/a.json"),
+        InputFolder(f"file:{tmp_path}/by day"),
+        InputFolder(f"{tmp_path}/by name", recursive=True),
+        InputFolder(f"{tmp_path}/by name/x*", names="[a-c].json"),
     ]
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     files = spark._jvm.org.apache.hadoop.fs.Path(str(tmp_path)).getFileSystem(conf)
@@ -52,7 +52,9 @@ def test_a_listing_has_what_spark_would_read(spark: Any, tmp_path: Path, monkeyp
 
 def test_a_folder_that_is_not_there_is_empty(spark: Any, tmp_path: Path) -> None:
     make(tmp_path, "ab", "cd")
-    assert list(list_folder(spark, Folder(f"{tmp_path}/none"))) == []
-    assert list(list_folder(spark, Folder(f"{tmp_path}/none/*"))) == []
-    sizes = {file.path[-2:]: file.size_bytes for page in list_folder(spark, Folder(str(tmp_path))) for file in page}
+    assert list(list_folder(spark, InputFolder(f"{tmp_path}/none"))) == []
+    assert list(list_folder(spark, InputFolder(f"{tmp_path}/none/*"))) == []
+    sizes = {
+        file.path[-2:]: file.size_bytes for page in list_folder(spark, InputFolder(str(tmp_path))) for file in page
+    }
     assert sizes == {"ab": 0, "cd": 1}

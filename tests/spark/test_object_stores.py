@@ -10,6 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.model.behind import Behind
+from headrace.read.store import newest_manifests
 from headrace.state import layout
 from headrace.state.store import open_store
 from tests.cli.processes import run_headrace
@@ -65,7 +66,7 @@ def test_a_program_on_an_object_store_runs_ends_and_resumes(bucket: str, tmp_pat
 
 def _check_told(store: hr.Store) -> None:
     """How far behind the history each epoch was; a run that has it listed late tells nothing before."""
-    told = {manifest.epoch: manifest.behind["old"] for manifest in store.manifests()}
+    told = {manifest.epoch: manifest.behind["old"] for manifest in newest_manifests(store)}
     size = len('{"page": "a", "n": 100}\n')
     known = {
         0: Behind(2, "files", done=1, left_bytes=2 * size, done_bytes=size),

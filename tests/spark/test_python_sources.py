@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.connectors.source_contract import BadRows, Offset, Source, Split, SplitReader
 from headrace.errors import BadRow, EpochFailed, InputLost
 from headrace.model.rows import RowCodec
-from headrace.sources.contract import BadRows, Offset, Source, Split, SplitReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ def test_memory_stays_where_it_is_while_a_sink_is_slower_than_the_source() -> No
         find_java()
     except EnvironmentMissing as no_java:
         missing(str(no_java))
-    command = [sys.executable, "-m", "tests.slow_sink", "--seconds", "12"]
+    command = [sys.executable, "-m", "tests.slow_sink", "--seconds", "6"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert {word for word in ("driver", "jvm", "worker") if word in done.stdout.splitlines()[-1]} == {

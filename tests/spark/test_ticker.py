@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from headrace.model.tick import Tick
+from headrace.model.order import Tick
 from headrace.spark.ticker import TickerSource
 from headrace.state import layout
 from headrace.state.store import LocalStore

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.read.store import manifest_of, newest_manifests
 
 pytestmark = pytest.mark.spark
 
@@ -53,7 +54,7 @@ def run(app: hr.App, spark: Any, store: Path, until: Any = "caught_up") -> None:
 
 
 def watermark(store: Path, step: str = "keep") -> int:
-    return hr.Store(str(store)).manifest().time.steps[step]
+    return manifest_of(hr.Store(str(store))).time.steps[step]
 
 
 @pytest.mark.parametrize("said", ["kind = 'flush'", "CASE WHEN kind = 'flush' THEN at END"])
@@ -137,7 +138,7 @@ def test_producers_that_write_into_one_folder_are_splits_where_that_is_said(
     write("bob", 4, 50)
     run(program(), spark, store_path)
     assert {way: reached(way) for way in ways} == {way: 50 if way == "newest" else 30 for way in ways}
-    splits = {way: set(time.splits) for way, time in hr.Store(str(store_path)).manifest().time.sources.items()}
+    splits = {way: set(time.splits) for way, time in manifest_of(hr.Store(str(store_path))).time.sources.items()}
     assert splits["newest"] == {""}
     assert splits["by_sql"] == {"ANN", "BOB"}
     assert all(splits[way] == {"ann", "bob"} for way in ways if way not in ("newest", "by_sql"))
@@ -158,7 +159,7 @@ def test_sources_wait_for_each_other_and_everything_is_read(spark: Any, store_pa
     assert sorted(row.n for row in sink.rows if row.kind == "fast") == list(range(20))
     assert sorted(row.n for row in sink.rows if row.kind == "slow") == list(range(100))
     ahead = []
-    for manifest in hr.Store(str(store_path)).manifests():
+    for manifest in newest_manifests(hr.Store(str(store_path))):
         sources = manifest.time.sources
         if sources["slow"].watermark < 99 * SECOND - 1:
             ahead.append(sources["fast"].watermark - sources["slow"].watermark)

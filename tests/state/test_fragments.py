@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.state.fragments import find_hashes, find_sessions
+from headrace.state.panes.fragments import find_hashes, find_sessions
 
 STRETCHES = st.lists(
     st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.integers(-20, 20), st.integers(1, 9)), min_size=1, max_size=20

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.aggregates.rules import BESIDE, LATEST, LEAST, MAX, MIN, SINCE, SUM, merge_field
 from headrace.errors import CorruptFile, FunctionFailed, StoreError
+from headrace.model.keys import encode_key
 from headrace.model.report import RunRef
 from headrace.state.fold import fold_runs
 from headrace.state.format import PANES, TableData, hash_bounds
 from headrace.state.lookup import Layers
-from headrace.state.pane_lookup import PaneRange, distinct_panes, find_pieces, find_row
-from headrace.state.pane_rules import BESIDE, LATEST, LEAST, MAX, MIN, SINCE, SUM, merge_field
-from headrace.state.panes import fit_rows, merge_rows, pane_schema, sort_hashes
+from headrace.state.panes.lookup import PaneRange, distinct_panes, find_pieces, find_row
+from headrace.state.panes.table import fit_rows, merge_rows, pane_schema, sort_hashes
 from headrace.state.run import Run, encode_run, open_run
 from headrace.state.shard import EVENT_DUE, WALL_DUE
 from tests.effort import examples
@@ -195,7 +196,7 @@ def test_a_sum_that_leaves_64_bits_is_an_error_and_one_that_comes_back_is_not() 
         count = len(values)
         columns = [
             pa.array([0] * count, pa.int64()), pa.array([1] * count, pa.uint64()),
-            pa.array([b"k"] * count, pa.binary()), pa.array(values, pa.int64()),
+            pa.array([encode_key("k")] * count, pa.binary()), pa.array(values, pa.int64()),
         ]  # fmt: skip
         merged = merge_rows(pa.RecordBatch.from_arrays(columns, schema=schema))
         found: int = merged.column("total.sum")[0].as_py()

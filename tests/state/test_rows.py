@@ -19,9 +19,9 @@ from headrace.model.rows import codec_of
 from headrace.state.fold import fold_runs
 from headrace.state.format import ROWS, TableData
 from headrace.state.lookup import Layers
-from headrace.state.rows import RowTable
-from headrace.state.rows_find import Wanted
-from headrace.state.rows_format import rows_schema, sort_kept
+from headrace.state.rows.find import KeyTimes
+from headrace.state.rows.format import rows_schema, sort_kept
+from headrace.state.rows.table import RowTable
 from headrace.state.run import Run, encode_run, open_run
 
 GROUPS = 16
@@ -114,9 +114,9 @@ def fill(table: RowTable, kind: Any, rows: Sequence[Row], expires: Sequence[int]
     table.add(hashes, keys, np.array([at for _, at, _ in rows], np.int64), columns, expires=limits)
 
 
-def wanted(asked: Sequence[tuple[str, int, int]]) -> Wanted:
+def wanted(asked: Sequence[tuple[str, int, int]]) -> KeyTimes:
     keys = [key for key, _, _ in asked]
-    return Wanted(
+    return KeyTimes(
         np.array([hash_of(key) for key in keys], np.uint64),
         pa.array([key.encode() for key in keys], pa.binary()),
         np.array([low for _, low, _ in asked], np.int64),

@@ -20,8 +20,8 @@ from tests.operators.rig import Rig, values
 
 
 def test_a_span_alone_means_the_defaults() -> None:
-    assert as_ttl("1s") == hr.TTL(1_000_000, "wall", "write", "hide")
-    assert as_ttl(hr.ttl("1s", clock="event")) == hr.TTL(1_000_000, "event", "write", "hide")
+    assert as_ttl("1s") == hr.types.TTL(1_000_000, "wall", "write", "hide")
+    assert as_ttl(hr.ttl("1s", clock="event")) == hr.types.TTL(1_000_000, "event", "write", "hide")
     assert as_ttl(None) is None
 
 
@@ -34,14 +34,14 @@ def test_what_makes_no_sense_is_refused(wrong: Any) -> None:
 
 
 def test_an_entry_is_over_when_its_time_has_come_not_after() -> None:
-    expiry = Expiry(hr.TTL(10), clock_us=100, watermark_us=0)
+    expiry = Expiry(hr.types.TTL(10), clock_us=100, watermark_us=0)
     assert expiry.is_over(100) and not expiry.is_over(101) and not expiry.is_over(None)
     assert expiry.deadline() == 110
 
 
 def test_the_event_clock_counts_from_the_row_where_that_is_ahead() -> None:
     row: Any = SimpleNamespace(timestamp=70)
-    expiry = Expiry(hr.TTL(10, "event"), clock_us=999, watermark_us=50, row=row)
+    expiry = Expiry(hr.types.TTL(10, "event"), clock_us=999, watermark_us=50, row=row)
     assert expiry.deadline() == 80 and expiry.is_over(50) and not expiry.is_over(51)
     row.timestamp = 20
     assert expiry.deadline() == 60
@@ -49,8 +49,8 @@ def test_the_event_clock_counts_from_the_row_where_that_is_ahead() -> None:
 
 def test_nothing_expires_before_time_is_known_and_nothing_overflows_at_its_end() -> None:
     row: Any = SimpleNamespace(timestamp=MIN_TIME)
-    assert Expiry(hr.TTL(10, "event"), clock_us=0, watermark_us=MIN_TIME, row=row).deadline() is None
-    assert Expiry(hr.TTL(10, "event"), clock_us=0, watermark_us=MAX_TIME, row=row).deadline() == MAX_TIME
+    assert Expiry(hr.types.TTL(10, "event"), clock_us=0, watermark_us=MIN_TIME, row=row).deadline() is None
+    assert Expiry(hr.types.TTL(10, "event"), clock_us=0, watermark_us=MAX_TIME, row=row).deadline() == MAX_TIME
 
 
 # --- a program gets or loses a TTL
@@ -78,7 +78,7 @@ class Keep(hr.Process[Ask, Answer, str]):
             self.map["x"] = event.set
 
 
-def rig(ttl: hr.TTL | None, before: Rig | None = None) -> Rig:
+def rig(ttl: hr.types.TTL | None, before: Rig | None = None) -> Rig:
     decls = [replace(decl, ttl=ttl) for decl in declarations(Keep)]
     operator = ProcessOperator("step", Keep(), decls, codec_of(Answer))
     made = Rig(operator, codec_of(Ask), lambda row: row.key, timed=False)
@@ -94,7 +94,7 @@ def ask(rig: Rig, clock: int, set: int | None = None) -> str:
 def test_an_old_entry_expires_only_after_its_next_touch_once_a_ttl_is_added() -> None:
     old = rig(None)
     ask(old, 0, set=1)
-    new = rig(hr.TTL(10), old)
+    new = rig(hr.types.TTL(10), old)
     assert ask(new, 1000) == "1 [1] {'x': 1}"
     assert ask(new, 2000, set=2) == "1 [1] {'x': 1}"
     assert ask(new, 2009) == "2 [1, 2] {'x': 2}"
@@ -102,14 +102,14 @@ def test_an_old_entry_expires_only_after_its_next_touch_once_a_ttl_is_added() ->
 
 
 def test_stored_expiries_are_ignored_once_the_ttl_is_taken_away() -> None:
-    old = rig(hr.TTL(10))
+    old = rig(hr.types.TTL(10))
     ask(old, 0, set=1)
     new = rig(None, old)
     assert ask(new, 1000) == "1 [1] {'x': 1}"
 
 
 def test_expired_entries_are_shown_as_long_as_they_are_there_if_asked_for() -> None:
-    shown = rig(hr.TTL(10, expired="show", refresh="read"))
+    shown = rig(hr.types.TTL(10, expired="show", refresh="read"))
     ask(shown, 0, set=1)
     assert ask(shown, 1000) == "1 [1] {'x': 1}"
-    assert ask(rig(hr.TTL(10), shown), 1000) == "None [] {}"  # Showing it did not make it live again.
+    assert ask(rig(hr.types.TTL(10), shown), 1000) == "None [] {}"  # Showing it did not make it live again.

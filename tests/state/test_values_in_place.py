@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.state.annotations import declared_codec
+from headrace.state.fitting import declared_codec
 from headrace.testing import Harness
 from tests.state.kept_values import Bag, Box, Event, Out, harness
 

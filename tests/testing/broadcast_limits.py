@@ -8,12 +8,12 @@ from typing import Any
 
 import headrace as hr
 from headrace.model import crash
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.testing import Harness
 
 START = "2024-01-01T12:00"
-FILES = Limits(inline_run_bytes=0, inline_output_bytes=0)
-TINY = Limits(inline_run_bytes=0, inline_output_bytes=0, overlay_bytes=1)
+FILES = EpochLimits(inline_run_bytes=0, inline_output_bytes=0)
+TINY = EpochLimits(inline_run_bytes=0, inline_output_bytes=0, overlay_bytes=1)
 
 
 class Tx(hr.Record):

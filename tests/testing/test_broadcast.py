@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.state import layout
 from headrace.state.manifest import read_state
 from headrace.state.store import LocalStore
@@ -59,7 +59,7 @@ def test_all_shards_go_over_rules_in_one_order() -> None:
 
 @pytest.mark.parametrize("limits", [None, FILES, TINY])
 def test_broadcast_state_is_the_same_after_restarts_on_any_number_of_shards(
-    tmp_path: Path, limits: Limits | None
+    tmp_path: Path, limits: EpochLimits | None
 ) -> None:
     for number, parallelism in enumerate((1, 3, 2, 5, 1)):
         with Job(tmp_path, parallelism=parallelism, limits=limits) as job:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.testing import Harness
 from tests.testing.broadcast_limits import FILES, START, TINY, Hit, Job, Rule, Tx
 
@@ -65,7 +65,7 @@ def keeper(store: Path | None = None, **options: Any) -> Job:
 
 @pytest.mark.parametrize("limits", [None, TINY])
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_for_each_key_visits_every_key_that_has_something(parallelism: int, limits: Limits | None) -> None:
+def test_for_each_key_visits_every_key_that_has_something(parallelism: int, limits: EpochLimits | None) -> None:
     with keeper(parallelism=parallelism, limits=limits) as job:
         job.epoch([], [Tx(f"k{i}", i) for i in range(1, 50)])
         hits = job.epoch([Rule("halve"), Rule("halve")], [Tx("new", 7)])

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.testing import Harness
 from tests.effort import examples
 
@@ -166,7 +166,7 @@ def epochs_of(first: Any, second: Any, events: Any) -> Any:
 
 
 limits = st.builds(
-    Limits,
+    EpochLimits,
     inline_run_bytes=st.sampled_from([0, 16 * 1024]),
     inline_output_bytes=st.sampled_from([0, 32 * 1024]),
     overlay_bytes=st.sampled_from([1, 256 * 1024 * 1024]),
@@ -179,7 +179,7 @@ unhurried = settings(
 class Played:
     """A program on one store, through deaths, restarts and changes of the number of shards."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: EpochLimits) -> None:
         self.store = tempfile.mkdtemp(prefix="headrace-model-")
         self.limits = limits
         self.queued: dict[str, list[Any]] = {}
@@ -229,7 +229,7 @@ class Played:
 
 
 class PlayedMachine(Played):
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: EpochLimits) -> None:
         self.said: dict[str, list[str]] = {}
         super().__init__(limits)
 
@@ -255,7 +255,7 @@ events = st.builds(Event, st.sampled_from(KEYS), small)
 
 @unhurried
 @given(epochs=st.lists(epochs_of(orders, orders, events), min_size=1, max_size=6), limits=limits)
-def test_broadcast_on_any_shards_equals_rules_first_on_one(epochs: list[Epoch], limits: Limits) -> None:
+def test_broadcast_on_any_shards_equals_rules_first_on_one(epochs: list[Epoch], limits: EpochLimits) -> None:
     played, model = PlayedMachine(limits), Model()
     try:
         for epoch in epochs:
@@ -308,7 +308,7 @@ def following(task: Task) -> list[Task]:
 
 
 class PlayedLoop(Played):
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: EpochLimits) -> None:
         self.seen: Counter[Seen] = Counter()
         super().__init__(limits)
 
@@ -332,7 +332,9 @@ tasks = st.builds(Task, st.sampled_from(KEYS), st.integers(0, 3), st.integers(0,
 
 @unhurried
 @given(epochs=st.lists(epochs_of(tasks, None, tasks), min_size=1, max_size=6), limits=limits)
-def test_a_loop_through_any_deaths_equals_rows_that_come_an_epoch_later(epochs: list[Epoch], limits: Limits) -> None:
+def test_a_loop_through_any_deaths_equals_rows_that_come_an_epoch_later(
+    epochs: list[Epoch], limits: EpochLimits
+) -> None:
     played = PlayedLoop(limits)
     expected: Counter[Seen] = Counter()
     counts: Counter[str] = Counter()

@@ -10,11 +10,11 @@ import pytest
 
 import headrace as hr
 from headrace.errors import Refused
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.testing import Harness
 
 START = "2024-01-01T12:00"
-FILES = Limits(inline_run_bytes=0, inline_output_bytes=0)
+FILES = EpochLimits(inline_run_bytes=0, inline_output_bytes=0)
 
 
 class Hit(hr.Record):
@@ -101,7 +101,7 @@ def test_a_second_harness_goes_on_where_the_first_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limits", [None, FILES], ids=["state in manifests", "state in files"])
-def test_the_number_of_shards_may_change_at_every_start(tmp_path: Path, limits: Limits | None) -> None:
+def test_the_number_of_shards_may_change_at_every_start(tmp_path: Path, limits: EpochLimits | None) -> None:
     expected = dict.fromkeys(PAGES, 0)
     for number, parallelism in enumerate((2, 3, 1, 5, 2)):
         job = Job()
@@ -224,7 +224,7 @@ class Renamed(hr.Process[Hit, Total, str]):
 
 
 @pytest.mark.parametrize("limits", [None, FILES], ids=["state in manifests", "state in files"])
-def test_renamed_states_and_timers_keep_what_they_held(tmp_path: Path, limits: Limits | None) -> None:
+def test_renamed_states_and_timers_keep_what_they_held(tmp_path: Path, limits: EpochLimits | None) -> None:
     job = Job()
     with job.harness(tmp_path, limits=limits) as h:
         push_all(h, job)
@@ -335,12 +335,12 @@ def test_a_row_that_reduce_keeps_may_get_a_field_with_a_default(tmp_path: Path) 
 
 
 def test_aggregates_may_come_and_go(tmp_path: Path) -> None:
-    def job(**aggs: hr.Agg[Any]) -> tuple[hr.App, Any, Any]:
+    def job(**aggs: hr.types.Agg[Any]) -> tuple[hr.App, Any, Any]:
         app = hr.App("aggs")
         hits = app.read("hits", hr.source.items([]), Hit)
         return app, hits, hits.key_by(Hit.page).aggregate(**aggs).named("aggs")
 
-    given: list[dict[str, hr.Agg[Any]]] = [
+    given: list[dict[str, hr.types.Agg[Any]]] = [
         {"n": hr.count(), "total": hr.sum("n")},
         {"most": hr.max("n"), "total": hr.sum("n")},
         {"total": hr.sum("n"), "n": hr.count()},

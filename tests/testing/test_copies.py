@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import FunctionFailed
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.plan.compile import compile_app
 from headrace.plan.ship import dump_program
 from headrace.spark.executor import Ship, Worker
@@ -108,7 +108,7 @@ def test_a_worker_that_lost_its_operators_makes_them_of_functions_as_shipped(tmp
     program.kept.show()
     program.numbered.show()
     payload: Any = SimpleNamespace(value=dump_program(compile_app(program.app, parallelism=1, key_groups=4)))
-    worker = Worker(Ship("id", payload, str(tmp_path), Limits()))
+    worker = Worker(Ship("id", payload, str(tmp_path), EpochLimits()))
     first = worker.live(("level", 1))
     assert worker.live(("level", 1)) is first
     keeping: Any = first.operators[0]

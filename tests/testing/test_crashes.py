@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.model import crash
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.testing import Harness
 from tests.crash.files import written
 from tests.crash.played import EPOCHS, FILES, Played, clicks, run_untouched
@@ -34,7 +34,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("limits", [None, FILES], ids=["small things inline", "everything in files"])
 @pytest.mark.parametrize("point", [IN_FILES, *(point for point in POINTS if point != "final_published")])
 def test_dying_at_a_point_in_two_epochs_changes_nothing(
-    point: str, limits: Limits | None, tmp_path: Path, expected: dict[str, Any]
+    point: str, limits: EpochLimits | None, tmp_path: Path, expected: dict[str, Any]
 ) -> None:
     if point == IN_FILES and limits is None:
         pytest.skip("a delta that travels inside the manifest is never a file")

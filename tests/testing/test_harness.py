@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import FunctionFailed, Refused, SinkFailed, StoreInUse
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.testing import Harness
 
 
@@ -425,6 +426,43 @@ def test_a_program_that_could_not_be_shipped_is_refused() -> None:
     assert caught.value.where == "step locked"
 
 
+def test_a_module_that_holds_its_app_is_shipped_as_a_run_of_its_file_ships_it(tmp_path: Path) -> None:
+    (tmp_path / "locked_program.py").write_text(
+        """
+import threading
+import headrace as hr
+
+lock = threading.Lock()
+
+def hold(n: int) -> int:
+    with lock:
+        return n
+
+app = hr.App("locked")
+app.read("numbers", hr.source.items([1]), int).map(hold).named("holding").write(hr.sink.discard())
+"""
+    )
+    sys.path.insert(0, str(tmp_path))
+    try:
+        import locked_program  # type: ignore[import-not-found]
+
+        with pytest.raises(hr.ProgramError, match="step holding: the program cannot be shipped") as caught:
+            Harness(locked_program.app)
+        assert "lock" in caught.value.found
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("locked_program", None)
+
+
+@pytest.mark.parametrize("parallelism", [0, 500, True, "2"])
+def test_a_number_of_shards_that_cannot_be_is_refused(parallelism: Any) -> None:
+    app = hr.App("shards")
+    app.read("taps", hr.source.items([]), Tap).write(hr.sink.discard())
+    with pytest.raises(hr.ProgramError, match="cannot have this many shards") as refused:
+        Harness(app, parallelism=parallelism)
+    assert "from 1 to 128" in refused.value.expected
+
+
 def test_two_harnesses_on_one_store_at_a_time_are_refused(tmp_path: Path) -> None:
     with Program().harness(store=tmp_path), pytest.raises(StoreInUse):
         Program().harness(store=tmp_path)
@@ -452,7 +490,7 @@ def test_a_temporary_store_goes_with_its_harness() -> None:
 
 def test_small_limits_write_state_and_outputs_to_files_and_change_nothing() -> None:
     found = []
-    for limits in (None, Limits(inline_run_bytes=0, inline_output_bytes=0, overlay_bytes=1)):
+    for limits in (None, EpochLimits(inline_run_bytes=0, inline_output_bytes=0, overlay_bytes=1)):
         program = Program()
         with program.harness(limits=limits) as h:
             for i in range(3):

@@ -11,13 +11,13 @@ import pytest
 import headrace as hr
 from headrace.errors import EndlessLoop, EpochFailed, ProgramError, Refused, StoreError
 from headrace.model import crash
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.state.manifest import read_manifest
 from headrace.state.store import LocalStore
 from headrace.testing import Harness
 
 START = "2024-01-01T12:00"
-FILES = Limits(inline_run_bytes=0, inline_output_bytes=0)
+FILES = EpochLimits(inline_run_bytes=0, inline_output_bytes=0)
 
 
 class Job(hr.Record):
@@ -171,7 +171,7 @@ BEHIND = ("manifest_answer_lost", "published", "released")
     ("point", "limits"),
     [*((point, FILES) for point in (*BEFORE, *BEHIND)), *((point, None) for point in ("outputs_staged", "published"))],
 )
-def test_a_crash_at_any_point_loses_and_doubles_nothing(tmp_path: Path, point: str, limits: Limits | None) -> None:
+def test_a_crash_at_any_point_loses_and_doubles_nothing(tmp_path: Path, point: str, limits: EpochLimits | None) -> None:
     jobs = [Job(f"j{i}", i % 4 + 1) for i in range(12)]
     with Retries(tmp_path, limits=limits) as job:
         finished = job.epoch(*jobs[:6])
@@ -198,7 +198,7 @@ def test_a_crash_at_the_end_of_time_is_replayed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limits", [None, FILES])
-def test_what_is_in_a_loop_finds_its_way_on_any_number_of_shards(tmp_path: Path, limits: Limits | None) -> None:
+def test_what_is_in_a_loop_finds_its_way_on_any_number_of_shards(tmp_path: Path, limits: EpochLimits | None) -> None:
     finished: list[str] = []
     for number, parallelism in enumerate((1, 3, 2, 5)):
         with Retries(tmp_path, parallelism=parallelism, limits=limits) as job:
@@ -335,7 +335,7 @@ def test_an_epoch_that_did_not_read_a_loop_is_refused(monkeypatch: pytest.Monkey
 # -- mistakes found while building -------------------------------------------------------------------------------
 
 
-def parts() -> tuple[hr.App, hr.Stream[Job], hr.Loop[Job]]:
+def parts() -> tuple[hr.App, hr.Stream[Job], hr.types.Loop[Job]]:
     app = hr.App("jobs")
     return app, app.read("jobs", hr.source.items([]), Job), app.loop("again", Job)
 

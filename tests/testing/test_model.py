@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.model import crash
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.testing import Harness
 from tests.effort import examples
 
@@ -233,7 +233,7 @@ class Model:
 class Job:
     """The program on one store, through restarts and changes of the number of shards."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: EpochLimits) -> None:
         self.store = tempfile.mkdtemp(prefix="headrace-model-")
         self.limits = limits
         self.said: dict[str, list[str]] = {}
@@ -317,7 +317,7 @@ epochs = st.builds(
     st.sampled_from([0, 0, 1, 2, 3]),
 )
 limits = st.builds(
-    Limits,
+    EpochLimits,
     inline_run_bytes=st.sampled_from([0, 16 * 1024]),
     inline_output_bytes=st.sampled_from([0, 32 * 1024]),
     overlay_bytes=st.sampled_from([1, 256 * 1024 * 1024]),
@@ -326,7 +326,7 @@ limits = st.builds(
 
 @settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(epochs=st.lists(epochs, min_size=1, max_size=6), limits=limits)
-def test_a_program_that_dies_and_moves_equals_dictionaries(epochs: list[Epoch], limits: Limits) -> None:
+def test_a_program_that_dies_and_moves_equals_dictionaries(epochs: list[Epoch], limits: EpochLimits) -> None:
     job, model = Job(limits), Model()
     watermark = clock = 0
     try:

@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import Refused, StoreInUse
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.state import layout
 from headrace.state.store import open_store
 from headrace.testing import Harness
@@ -20,7 +20,7 @@ from tests.cli.calling import call, call_json
 if TYPE_CHECKING:
     from tests.objects import ObjectServer
 
-FILES = Limits(inline_run_bytes=0, inline_output_bytes=0)
+FILES = EpochLimits(inline_run_bytes=0, inline_output_bytes=0)
 """Everything in files of its own, so that the cache has something to do."""
 
 POINTS = {
@@ -187,6 +187,8 @@ def test_an_epoch_takes_few_requests(url: str, object_server: ObjectServer) -> N
             h.epoch()
         # A sign of life is written every few seconds, whatever epochs do.
         seen = [request for request in object_server.seen if f"/{layout.HEARTBEATS}/" not in request]
+    notes = [request for request in seen if request.startswith("PUT") and layout.RELEASED in request]
+    late = len(notes) > 1  # the note of the epoch before is written beside the work, and may come in this one
     kinds = [request.partition(" ")[0] for request in seen]
-    assert kinds.count("PUT") <= 2, "the manifest, and the note that its outputs are out"
-    assert len(kinds) <= 5, f"besides, three looks for a newer driver: {seen}"
+    assert kinds.count("PUT") - late <= 2, f"the manifest, and the note that its outputs are out: {seen}"
+    assert len(kinds) - late <= 5, f"besides, three looks for a newer driver: {seen}"

@@ -183,7 +183,7 @@ class Concat(hr.Aggregator[Sale, str, str]):
         return acc.upper()
 
 
-def every_aggregate() -> dict[str, hr.Agg[Any]]:
+def every_aggregate() -> dict[str, hr.types.Agg[Any]]:
     return {
         "n": hr.count(),
         "big": hr.count(where="cents > 50"),
@@ -202,7 +202,7 @@ def every_aggregate() -> dict[str, hr.Agg[Any]]:
     }
 
 
-ROLLING: dict[str, Callable[[Keyed], hr.StepStream[Any, Sale]]] = {
+ROLLING: dict[str, Callable[[Keyed], hr.types.StepStream[Any, Sale]]] = {
     "reduce": lambda keyed: keyed.reduce(add),
     "reduce per epoch": lambda keyed: keyed.reduce(add, fire=hr.per_epoch()),
     "latest": lambda keyed: keyed.latest(),

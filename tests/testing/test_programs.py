@@ -208,7 +208,8 @@ def test_two_keyed_steps_fire_in_the_epoch_whose_rows_made_them_due() -> None:
 def test_steps_on_the_key_that_rows_already_have_need_no_exchange() -> None:
     app, sales = shop()
     totals = sales.key_by(Sale.shop).reduce(lambda a, b: b.replace(cents=a.cents + b.cents)).named("totals")
-    rich = totals.where("cents > 3").key_by(Sale.shop).aggregate(times=hr.count(), most=hr.max("cents")).named("rich")
+    large = totals.changes().where("cents > 3")
+    rich = large.key_by(Sale.shop).aggregate(times=hr.count(), most=hr.max("cents")).named("rich")
     with Harness(app, parallelism=3) as h:
         for epoch in range(3):
             h.push(sales, *(Sale(name, "x", hr.Timestamp(epoch), 2) for name in "abcab"))

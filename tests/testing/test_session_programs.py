@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.read.store import newest_manifests
 from headrace.testing import Harness
 
 START = "2024-01-01T12:00"
@@ -119,4 +120,4 @@ def test_a_program_that_waits_for_a_session_says_until_when(tmp_path: Path) -> N
     with Harness(job.app, start=START, store=tmp_path) as h:
         h.push(job.hits, Hit("a", h.at("12:00:10"), 1))
         h.epoch(watermark="12:00:11")
-        assert hr.Store(tmp_path).manifests()[-1].waits_for["kept"] == h.at("12:00:40") - 1
+        assert newest_manifests(hr.Store(tmp_path))[-1].waits_for["kept"] == h.at("12:00:40") - 1

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.testing import Harness
 
 pytestmark = pytest.mark.filterwarnings("ignore::headrace.HeadraceWarning")
 
 START = "2024-01-01T12:00"
-FILES = Limits(inline_run_bytes=0, inline_output_bytes=0)
+FILES = EpochLimits(inline_run_bytes=0, inline_output_bytes=0)
 
 
 class Hit(hr.Record):
@@ -141,7 +141,7 @@ def hits_of(epoch: int) -> Iterator[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("limits", [None, FILES], ids=["state in manifests", "state in files"])
-def test_windows_survive_crashes_and_other_numbers_of_shards(tmp_path: Path, limits: Limits | None) -> None:
+def test_windows_survive_crashes_and_other_numbers_of_shards(tmp_path: Path, limits: EpochLimits | None) -> None:
     wanted = expected()
     points = ("before_publish", "outputs_staged", "offsets_written", "published")
     for epoch in range(EPOCHS):

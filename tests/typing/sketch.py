@@ -70,7 +70,7 @@ class Fraud(hr.Process[Tx, Alert, str]):  # in, out, key (default Any)
 
 
 alerts = tx.key_by(Tx.card).process(Fraud(limit=50_000))  # step "fraud"; .named("x", was="fraud") overrides
-assert_type(alerts, hr.StepStream[Alert, Tx])
+assert_type(alerts, hr.types.StepStream[Alert, Tx])
 alerts.side(Fraud.odd).write(hr.sink.files("odd/", format="parquet"))
 assert_type(alerts.side(Fraud.odd), hr.Stream[Tx])
 assert_type(alerts.late, hr.Stream[Tx])
@@ -92,11 +92,11 @@ totals = (
     .named("totals", was="sums")
     .queryable()
 )
-assert_type(totals, hr.StepStream[Total, Tx])
+assert_type(totals, hr.types.StepStream[Total, Tx])
 totals.changes().write(hr.sink.files("totals/"), name="totals_out")
 assert_type(totals.changes(), hr.Stream[Total])
 loose = tx.key_by("card", Tx.merchant).aggregate(total=hr.sum("cents"), last=hr.last(Tx.at)).named("loose")
-assert_type(loose, hr.StepStream[hr.Row, Tx])
+assert_type(loose, hr.types.StepStream[hr.Row, Tx])
 loose.show()
 
 
@@ -112,11 +112,11 @@ features = (
     .named("features")
     .queryable()
 )
-assert_type(features, hr.StepStream[Features, Tx])
+assert_type(features, hr.types.StepStream[Features, Tx])
 train = tx.key_by(Tx.card).join_asof(features.key_by(Features.card), tolerance="7d")
-assert_type(train, hr.Joined[Tx, Features | None])
+assert_type(train, hr.types.Joined[Tx, Features | None])
 largest = tx.key_by(lambda t: t.card).reduce(lambda a, b: a if a.cents > b.cents else b).named("largest")
-assert_type(largest, hr.StepStream[Tx, Tx])
+assert_type(largest, hr.types.StepStream[Tx, Tx])
 largest.key_by(Tx.card).latest().named("newest").queryable()
 
 
@@ -135,13 +135,13 @@ by_hour = (
     .aggregate(Hourly, total=hr.sum(Tx.cents, where="cents < 10000"))
     .named("by_hour")
 )
-assert_type(by_hour, hr.WindowStream[Hourly, Tx])
+assert_type(by_hour, hr.types.WindowStream[Hourly, Tx])
 assert_type(by_hour.finals(), hr.Stream[Hourly])
 assert_type(by_hour.late, hr.Stream[Tx])
 by_hour.finals().write(hr.sink.files("by_hour/", format="parquet"))
 by_hour.late.write(hr.sink.files("too_late/"))
 everything = tx.window(hr.sliding("1h", every="5m")).aggregate(n=hr.count()).named("everything")
-assert_type(everything, hr.WindowStream[hr.Row, Tx])
+assert_type(everything, hr.types.WindowStream[hr.Row, Tx])
 everything.show()
 
 
@@ -177,15 +177,15 @@ class Bursts(hr.Trigger):
 
 
 sittings = tx.key_by(Tx.card).window(hr.session("30m")).process(Sitting())
-assert_type(sittings, hr.WindowStream[Alert, Tx])
+assert_type(sittings, hr.types.WindowStream[Alert, Tx])
 sittings.show()
 in_bursts = tx.key_by(Tx.card).window(hr.session("30m"), fire=Bursts())
-assert_type(in_bursts.process(Counted(), of={"n": hr.count()}).named("in_bursts"), hr.WindowStream[Alert, Tx])
-assert_type(in_bursts.reduce(lambda a, b: a if a.cents > b.cents else b), hr.WindowStream[Tx, Tx])
+assert_type(in_bursts.process(Counted(), of={"n": hr.count()}).named("in_bursts"), hr.types.WindowStream[Alert, Tx])
+assert_type(in_bursts.reduce(lambda a, b: a if a.cents > b.cents else b), hr.types.WindowStream[Tx, Tx])
 last_ten = tx.key_by(Tx.card).window(hr.rows(10, every=5)).process(Sitting(), of=lambda a, b: b).named("last_ten")
-assert_type(last_ten, hr.WindowStream[Alert, Tx])
+assert_type(last_ten, hr.types.WindowStream[Alert, Tx])
 recent = tx.key_by(Tx.kind).window(hr.unbounded(), fire=hr.every("1m"), evict=hr.keep_span("1h"))
-assert_type(recent, hr.Windowed[Tx, Kind])
+assert_type(recent, hr.types.Windowed[Tx, Kind])
 
 
 # -- two streams by one key -----------------------------------------------------------
@@ -196,7 +196,7 @@ class Refund(hr.Record):
 
 refunds = app.read("refunds", hr.source.files("refunds/"), Refund, time=Refund.at)
 pairs = tx.key_by(Tx.card).join(refunds.key_by(Refund.card), within=("0s", "1h")).named("net")  # right.time - left.time
-assert_type(pairs, hr.Joined[Tx, Refund])
+assert_type(pairs, hr.types.Joined[Tx, Refund])
 net = pairs.select(Alert, card="left.card", at="right.at")
 assert_type(net, hr.Stream[Alert])
 assert_type(pairs.select(card="left.card"), hr.Stream[hr.Row])
@@ -212,16 +212,16 @@ def first_or_none(row: Tx, refund: Refund | None) -> Alert:
 
 
 outer = tx.key_by(Tx.card).join(refunds.key_by(Refund.card), within=("-5m", "5m"), how="left", bounds="[)")
-assert_type(outer, hr.Joined[Tx, Refund | None])
+assert_type(outer, hr.types.Joined[Tx, Refund | None])
 outer.map(first_or_none).named("outer").write(hr.sink.discard())
 hourly = tx.key_by(Tx.card).join(refunds.key_by(Refund.card), within=hr.tumbling("1h"), how="full")
-assert_type(hourly, hr.Joined[Tx | None, Refund | None])
+assert_type(hourly, hr.types.Joined[Tx | None, Refund | None])
 assert_type(hourly.unmatched_right, hr.Stream[Refund])
 held = refunds.key_by(Refund.card).join_asof(totals.key_by(Total.card), tolerance="7d").named("held")
-assert_type(held, hr.Joined[Refund, Total | None])
+assert_type(held, hr.types.Joined[Refund, Total | None])
 held.select(card="left.card", total="right.total").write(hr.sink.discard())
 newest = totals.key_by(Total.card).join(totals.key_by(Total.card), within=None, how="right", ttl="7d")
-assert_type(newest, hr.Joined[Total | None, Total])
+assert_type(newest, hr.types.Joined[Total | None, Total])
 
 
 class Net(hr.CoProcess[Tx, Refund, Alert, str]):
@@ -235,7 +235,7 @@ class Net(hr.CoProcess[Tx, Refund, Alert, str]):
 
 
 connected = tx.key_by(Tx.card).connect(refunds.key_by(Refund.card)).process(Net()).named("connected")
-assert_type(connected, hr.ConnectedStream[Alert, Tx, Refund])
+assert_type(connected, hr.types.ConnectedStream[Alert, Tx, Refund])
 assert_type(connected.late_left, hr.Stream[Tx])
 connected.write(hr.sink.discard())
 
@@ -246,8 +246,8 @@ class Both(hr.CoWindowProcess[Tx, Refund, Alert, str]):
 
 
 grouped = tx.key_by(Tx.card).co_group(refunds.key_by(Refund.card), hr.session("30m"))
-assert_type(grouped.process(Both()), hr.ConnectedStream[Alert, Tx, Refund])
-assert_type(grouped.map(lambda ts, rs: len(ts) - len(rs), output=int), hr.ConnectedStream[int, Tx, Refund])
+assert_type(grouped.process(Both()), hr.types.ConnectedStream[Alert, Tx, Refund])
+assert_type(grouped.map(lambda ts, rs: len(ts) - len(rs), output=int), hr.types.ConnectedStream[int, Tx, Refund])
 
 
 # -- streams ------------------------------------------------------------------------
@@ -289,6 +289,8 @@ class Scroll(hr.Record, tag=True):
 Event = Click | Scroll
 events: hr.Stream[Click | Scroll] = app.read("events", hr.source.items([Click("a"), Scroll("b", 3)]), Event)
 assert_type(events.only(Click), hr.Stream[Click])
+clicks_and_scrolls: hr.Stream[Click | Scroll] = events.only(Click | Scroll)
+lines_of_both: hr.Stream[Scroll] = events.only(Click | Scroll).only(Scroll)
 
 # -- time: what must not type-check is in wrong.py -----------------------------------
 later = hr.timestamp("2024-01-01T12:00") + hr.minutes(5)
@@ -319,11 +321,11 @@ class OverLimit(hr.BroadcastProcess[Tx, Limit, Alert, str]):
 
 limits = app.read("limits", hr.source.items(list[Limit]()), Limit)
 over = tx.key_by(Tx.card).connect(limits.broadcast()).process(OverLimit())
-assert_type(over, hr.StepStream[Alert, Tx])
+assert_type(over, hr.types.StepStream[Alert, Tx])
 over.show()
 
 again = app.loop("again", Tx)
-assert_type(again, hr.Loop[Tx])
+assert_type(again, hr.types.Loop[Tx])
 tried = tx.union(again).map(lambda t: t.replace(cents=t.cents - 1), output=Tx)
 tried.where("cents > 0").feed(again)
 tried.show()
@@ -368,9 +370,11 @@ assert_type(scored, hr.Stream[Alert])
 scored.errors.show()
 scored.show()
 found = tx.lookup(find, by=Tx.merchant, cache="10m")
-assert_type(found, hr.Joined[Tx, Limit | None])
+assert_type(found, hr.types.Joined[Tx, Limit | None])
 found.map(lambda t, limit: t.cents if limit is None else limit.cents, output=int).show()
-assert_type(tx.lookup(Shop(), by=Tx.merchant, timeout="2s", retry=hr.retry(3, "100ms")), hr.Joined[Tx, Limit | None])
+assert_type(
+    tx.lookup(Shop(), by=Tx.merchant, timeout="2s", retry=hr.retry(3, "100ms")), hr.types.Joined[Tx, Limit | None]
+)
 
 
 # -- an aggregator of one's own ---------------------------------------------------------

@@ -42,8 +42,7 @@ from headrace.errors import EpochFailed, FunctionFailed, Refused
 from headrace.model import crash
 from headrace.model.behind import Behind
 from headrace.model.job import JobFacts, derive_states
-from headrace.model.loops import Loops, waiting
-from headrace.model.order import EpochOrder
+from headrace.model.order import EpochOrder, Loops, waiting
 from headrace.model.report import RunRef, TaskReport
 from headrace.model.watermarks import Kept, TimeState, choose_kept, derive_next_idle_us, derive_time, merge_marks
 from headrace.state import layout
@@ -232,6 +231,7 @@ class Coordinator:
             full=full,
             steps=steps,
             states=derive_states(self.job.states, {} if before is None else before.manifest.states, self.job.was),
+            tables={**({} if before is None else before.manifest.tables), **self.job.tables},
             outputs=derive_outputs(reports),
             loops=loops,
             next_due_us=min([*dues, *([] if idle is None else [idle])], default=None),

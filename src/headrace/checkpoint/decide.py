@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from headrace.checkpoint.facts import RecoveryFacts
 from headrace.errors import EndlessLoop
-from headrace.model.loops import ENDLESS_EPOCHS
+from headrace.model.job import JobFacts
+from headrace.model.order import ENDLESS_EPOCHS
 from headrace.model.report import TaskReport
 from headrace.state.manifest import JobState
 
@@ -45,18 +46,18 @@ class Refuse:
 Recovery = StartFresh | ResumeFrom | AlreadyFinal | Refuse
 
 
-def decide_recovery(facts: RecoveryFacts, *, app: str, key_groups: int) -> Recovery:
+def decide_recovery(facts: RecoveryFacts, job: JobFacts) -> Recovery:
     """How a start continues what it finds."""
     if facts.record is not None:
-        if facts.record.app != app:
+        if facts.record.app != job.app:
             return Refuse(
-                "the store belongs to another app", f"app {app!r}", f"app {facts.record.app!r}",
+                "the store belongs to another app", f"app {job.app!r}", f"app {facts.record.app!r}",
                 "give this app a store of its own (store=…)",
             )  # fmt: skip
-        if facts.record.key_groups != key_groups:
+        if facts.record.key_groups != job.key_groups:
             return Refuse(
                 "the number of key groups is fixed for the life of a store", f"{facts.record.key_groups} key groups",
-                f"{key_groups}", "take the old number, or start a new store",
+                f"{job.key_groups}", "take the old number, or start a new store",
             )  # fmt: skip
     if facts.state is None:
         if facts.committed is not None:
@@ -68,6 +69,9 @@ def decide_recovery(facts: RecoveryFacts, *, app: str, key_groups: int) -> Recov
                 "restore the whole store from a copy, or start over with --fresh",
             )
         return StartFresh()
+    refused = _decide_tables(facts.state, job)
+    if refused is not None:
+        return refused
     epoch = facts.state.epoch
     if facts.state.manifest.final:
         return AlreadyFinal(epoch, facts.committed == epoch)
@@ -86,6 +90,22 @@ def decide_recovery(facts: RecoveryFacts, *, app: str, key_groups: int) -> Recov
             "restore the whole store from a copy",
         )
     return ResumeFrom(epoch, facts.committed == epoch)
+
+
+def _decide_tables(state: JobState, job: JobFacts) -> Refuse | None:
+    """Refuses a program that would keep another kind of table for a step than the store holds."""
+    for step, table in job.tables.items():
+        name = step if step in state.runs else job.was.get(step, step)
+        stored = state.manifest.tables.get(name, table)
+        if stored != table and state.runs.get(name):
+            return Refuse(
+                f"the step {step!r} would store its windows in another way than before",
+                f"{stored}, as stored",
+                f"{table}; explain says why",
+                "give the step another name, and it begins anew; or take back what changed its windows; or start over "
+                "with --fresh",
+            )
+    return None
 
 
 @dataclass(frozen=True)

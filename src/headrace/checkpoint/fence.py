@@ -1,40 +1,197 @@
-"""The fence: who may drive a store.
+"""The fence of a store: which driver may publish, and how others see that it is alive.
 
 A fence is a number, taken by creating its file; the highest one drives. It is advice: what really excludes a second
 driver is that a manifest is created only if absent. Before it takes a fence, a second driver looks for signs of life of
 the first: the lock, where the file system has locks, and the heartbeat, which every store can hold. It then refuses to
-start, or, where it was told to, takes over, and the first one stops by itself.
+start, or, with `takeover`, takes a higher fence, and the first driver stops by itself.
+
+The driver with fence n writes ``heartbeats/n.json`` every few seconds, and once more when it ends. Every fence has a
+file of its own, so drivers never overwrite each other, and only the file of the newest fence counts. A wrong heartbeat
+costs a needless refusal or a needless takeover, never a row. A driver whose store does not answer is not ended here: it
+ends when it publishes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import getpass
 import logging
+import os
+import socket
+import sys
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from headrace.checkpoint.heartbeat import (
-    BEAT_S,
-    STALE_S,
-    Beat,
-    Clock,
-    Heart,
-    Owner,
-    create_fence,
-    drop_heartbeats,
-    has_died,
-    read_beat,
-    read_holder,
-    read_owner,
-)
-from headrace.checkpoint.lock import Lock
-from headrace.errors import AlreadyExists, Fenced, MissingFile, StoreError, StoreInUse
+from headrace.errors import AlreadyExists, CorruptFile, Fenced, HeadraceError, MissingFile, StoreError, StoreInUse
+from headrace.model.lock import Lock
 from headrace.state import layout
 from headrace.state.store import Store
 
 log = logging.getLogger("headrace.fence")
+
+BEAT_S: Final = 5.0
+"""How often a driver says that it lives."""
+STALE_S: Final = 20.0
+"""After this much silence a driver counts as dead. Several beats, as a request may be lost and a machine may stall."""
+
+Clock = Callable[[], float]
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that drives: enough for a person to find it, and for its neighbours to see that it is gone."""
+
+    host: str
+    pid: int
+    user: str = ""
+    machine: str = ""
+    """Of the running kernel, which containers share: locks between its processes can be relied upon."""
+    space: str = ""
+    """Where process ids mean the same thing (a pid namespace); empty where that cannot be known."""
+
+
+class Beat(Owner, frozen=True, kw_only=True):
+    """What is in the file of a fence, and again, with a later time, in its heartbeats."""
+
+    fence: int
+    nonce: str = ""
+    at_us: int = 0
+    """By the clock of the driver's machine."""
+    locked: bool = False
+    """Whether it holds the lock of the store, so that a free lock says that it is gone."""
+    beats: int = 0
+    ended: bool = False
+
+    def describe(self, now_us: int) -> str:
+        """Who it is, for people."""
+        of = f" of user {self.user}" if self.user else ""
+        silent_s = max(0, now_us - self.at_us) / 1e6
+        heard = f", last heard of {silent_s:.0f} s ago" if self.at_us else ""
+        return f"process {self.pid}{of} on {self.host} (fence {self.fence}){heard}"
+
+
+def read_owner() -> Owner:
+    """This process."""
+    host = machine = socket.gethostname()
+    space = host if sys.platform == "darwin" else ""
+    with contextlib.suppress(OSError):
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        space = os.readlink("/proc/self/ns/pid")
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # Containers run under numbers that have no name.
+        user = str(os.getuid())
+    return Owner(host=host, pid=os.getpid(), user=user, machine=machine, space=space)
+
+
+def has_died(beat: Beat, me: Owner) -> bool:
+    """Whether this process can see for itself that another one is gone; False when it cannot tell."""
+    if not me.space or (beat.machine, beat.space) != (me.machine, me.space):
+        return False
+    try:
+        os.kill(beat.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def read_newest_fence(store: Store) -> int:
+    """The highest fence that was ever taken; 0 in a store that nobody ever drove."""
+    return max(filter(None, map(layout.parse_fence, store.list(layout.FENCES))), default=0)
+
+
+def read_holder(store: Store) -> Beat | None:
+    """The last sign of life of the driver with the newest fence; None in a store that nobody ever drove."""
+    number = read_newest_fence(store)
+    if not number:
+        return None
+    try:
+        taken = msgspec.json.decode(store.read(layout.fence(number)), type=Beat)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptFile(
+            "the fence file of this store is damaged, so the driver before this one is not known",
+            where=f"{store.url}/{layout.fence(number)}",
+            expected="JSON with the process, the machine and the time of the driver that took the fence",
+            found=str(error),
+            next_move="make sure that no other driver runs on this store, then start with --takeover (takeover=True)",
+        ) from error
+    return read_beat(store, taken)
+
+
+def read_beat(store: Store, taken: Beat) -> Beat:
+    """The newest heartbeat of a driver; before its first one, what it said when it took the fence."""
+    try:
+        return msgspec.json.decode(store.read(layout.heartbeat(taken.fence)), type=Beat)
+    except (MissingFile, msgspec.DecodeError):
+        return taken
+
+
+def create_fence(store: Store, owner: Owner, number: int, *, locked: bool, clock: Clock) -> Beat:
+    """Takes a fence; raises AlreadyExists when somebody else was first."""
+    beat = Beat(
+        **msgspec.structs.asdict(owner),
+        fence=number,
+        nonce=os.urandom(8).hex(),
+        at_us=round(clock() * 1e6),
+        locked=locked,
+    )
+    store.create(layout.fence(number), msgspec.json.encode(beat))
+    return beat
+
+
+def drop_heartbeats(store: Store, before: int) -> None:
+    """Deletes what drivers of earlier fences left behind."""
+    for path in store.list(layout.HEARTBEATS):
+        number = layout.parse_heartbeat(path)
+        if number is not None and number < before:
+            store.delete(path)
+
+
+class Heart:
+    """Refreshes the heartbeat of one fence in a thread, from `start` to `end`."""
+
+    def __init__(self, store: Store, taken: Beat, *, clock: Clock = time.time, interval_s: float = BEAT_S) -> None:
+        self._store = store
+        self._last = taken
+        self._clock = clock
+        self._interval_s = interval_s
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="headrace-heartbeat", daemon=True)
+        self._quiet = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """The last heartbeat: it lets the next driver in at once."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join(STALE_S)
+        self.beat(ended=True)
+
+    def beat(self, *, ended: bool = False) -> None:
+        """Says once that this driver lives, or that it has ended. A store that does not answer is only noted."""
+        last = self._last
+        self._last = msgspec.structs.replace(last, at_us=round(self._clock() * 1e6), beats=last.beats + 1, ended=ended)
+        try:
+            self._store.write(layout.heartbeat(last.fence), msgspec.json.encode(self._last))
+            self._quiet = False
+        except (HeadraceError, OSError) as error:
+            if not self._quiet:
+                log.warning("the heartbeat could not be written, so another driver may take over: %s", error)
+            self._quiet = True
+
+    def _loop(self) -> None:
+        while not self._ending.wait(self._interval_s):
+            self.beat()
+
 
 TAKEOVER_WAIT_S: Final = 15.0
 """How long the driver that was taken over has to end before the new one begins."""
@@ -72,7 +229,7 @@ class Fence:
             "another driver has taken over this store",
             where=self._store.url,
             expected=f"fence {self.number} of this driver to be the newest",
-            found=newest.told(round(self._looked_s * 1e6)),
+            found=newest.describe(round(self._looked_s * 1e6)),
             next_move="nothing is lost: the other driver goes on from the last published epoch",
         )
 
@@ -129,11 +286,19 @@ def take_fence(
 def _take(watch: _Watch, takeover: bool) -> tuple[Beat, Beat | None]:
     """The fence that was taken, and the one before it."""
     while True:
-        before = read_holder(watch.store)
+        # Asked for first: a fence that another driver takes meanwhile must make ours fail.
+        newest, before = read_newest_fence(watch.store), None
+        try:
+            before = read_holder(watch.store)
+        except CorruptFile as error:
+            # Who takes over needs the number only, and that is in the file's name.
+            if not takeover:
+                raise
+            log.warning("taking over from an unknown driver: %s", error.where)
         if not takeover:
             watch.refuse_if_alive(before)
         try:
-            return watch.create_fence(1 if before is None else before.fence + 1), before
+            return watch.create_fence(newest + 1), before
         except AlreadyExists:
             # Another driver that started at the same moment was quicker, and is now the one to look at.
             continue
@@ -157,11 +322,13 @@ class _Watch:
 
     def refuse_if_alive(self, holder: Beat | None) -> None:
         if self.lock.state == "taken":
-            found = holder.told(self._now_us()) if holder is not None else self.lock.holder() or "an unknown process"
+            found = (
+                holder.describe(self._now_us()) if holder is not None else self.lock.holder() or "an unknown process"
+            )
             raise self._in_use(found)
         if holder is not None and self._is_heard(holder):
             latest = read_holder(self.store) or holder
-            raise self._in_use(latest.told(self._now_us()))
+            raise self._in_use(latest.describe(self._now_us()))
 
     def wait_for_end(self, holder: Beat) -> None:
         """Gives a driver that was taken over the time to notice; whether it does changes nothing that is published."""
@@ -180,7 +347,7 @@ class _Watch:
         """
         if self._is_gone(holder):
             return False
-        log.warning("waiting for a sign of life of the driver before: %s", holder.told(self._now_us()))
+        log.warning("waiting for a sign of life of the driver before: %s", holder.describe(self._now_us()))
         until = self.clock() + STALE_S
         while self.clock() < until and not self._is_gone(holder):
             self._sleep(_WATCH_POLL_S)

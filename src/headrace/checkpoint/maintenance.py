@@ -20,8 +20,7 @@ from headrace.model.job import JobFacts
 from headrace.model.keys import group_range
 from headrace.model.report import RunRef
 from headrace.state import layout
-from headrace.state.fold import write_fold
-from headrace.state.folding import Fold, apply_fold, plan_folds
+from headrace.state.fold import Fold, apply_fold, plan_folds, write_fold
 from headrace.state.manifest import JobState, Manifest
 from headrace.state.shard import EVENT_DUE, WALL_DUE
 from headrace.state.store import Store

@@ -18,10 +18,10 @@ from typing import Final
 
 import msgspec
 
+from headrace.connectors.sink_contract import Sink
 from headrace.errors import HeadraceError, SinkUnavailable
 from headrace.model.sink_waits import AT_START, SinkWait, SinkWaits, tell_patience
 from headrace.model.time import format_span
-from headrace.sinks.contract import Sink
 from headrace.state import layout
 from headrace.state.store import Store
 
@@ -66,7 +66,7 @@ class Patience:
         self._stop = stop or Event()
         self._pause = pause or self._stop.wait
         self._clock = clock
-        self._notes = _Notes(store)
+        self._notes = _WaitNotes(store)
 
     @property
     def waits(self) -> tuple[SinkWait, ...]:
@@ -146,7 +146,7 @@ class Patience:
         )
 
 
-class _Notes:
+class _WaitNotes:
     """The waits of all threads, here and in the store."""
 
     def __init__(self, store: Store | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from headrace.errors import AlreadyExists, EpochFailed, Fenced
 from headrace.model import crash
-from headrace.model.loops import Loops
+from headrace.model.order import Loops
 from headrace.model.report import RunRef, StagedPart, TaskReport
 from headrace.state import layout
 from headrace.state.manifest import (

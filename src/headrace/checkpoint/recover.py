@@ -24,7 +24,7 @@ from headrace.state.store import Store
 
 
 @dataclass(frozen=True)
-class Recovered:
+class RecoveredJob:
     """Where a run begins."""
 
     decision: Recovery
@@ -36,13 +36,13 @@ class Recovered:
     retired: dict[str, str] = field(default_factory=dict)
 
 
-def recover(store: Store, job: JobFacts, fence: Fence, releaser: Releaser, *, attempt: int = 0) -> Recovered:
+def recover(store: Store, job: JobFacts, fence: Fence, releaser: Releaser, *, attempt: int = 0) -> RecoveredJob:
     """Brings a store into the state from which the next epoch can run.
 
     Called at the start of a job, and again with the next ``attempt`` when Spark could not carry on.
     """
     facts = read_facts(store)
-    decision = decide_recovery(facts, app=job.app, key_groups=job.key_groups)
+    decision = decide_recovery(facts, job)
     if isinstance(decision, Refuse):
         raise Refused(
             decision.reason, where=store.url, expected=decision.expected, found=decision.found,
@@ -58,9 +58,9 @@ def recover(store: Store, job: JobFacts, fence: Fence, releaser: Releaser, *, at
     write_spark_log(store, run, record, manifest, facts.previous_offsets, job.sources)
     drop_spark_logs(store, run)
     if facts.state is None or manifest is None:
-        return Recovered(decision, run, None, record.timeline)
+        return RecoveredJob(decision, run, None, record.timeline)
     cuts = [group_range(shard, job.parallelism, job.key_groups).start for shard in range(job.parallelism)]
-    return Recovered(
+    return RecoveredJob(
         decision, run, facts.state, record.timeline, adopt_runs(facts.state, renamed=job.was, cuts=cuts),
         derive_retired(manifest, job.sources),
     )  # fmt: skip

@@ -28,10 +28,10 @@ import pyarrow as pa
 
 from headrace.checkpoint.facts import ReleasedNote, read_record
 from headrace.checkpoint.patience import Patience
+from headrace.connectors.sink_contract import Sink
 from headrace.errors import EnvironmentMissing, HeadraceError, Refused, SinkFailed
 from headrace.model import crash
 from headrace.model.report import COUNTED, TAP, StagedPart
-from headrace.sinks.contract import Sink
 from headrace.state import layout
 from headrace.state.manifest import Manifest
 from headrace.state.staged_parts import open_part
@@ -91,7 +91,7 @@ class ReleaseContext:
         return self._session()
 
 
-class _Due(NamedTuple):
+class _DueOutput(NamedTuple):
     """What one sink has to let out."""
 
     output: str
@@ -116,7 +116,7 @@ class Releaser:
         self._sinks = sinks
         self._session = None if session is None else _one_at_a_time(session)
         self._patience = patience or Patience()
-        self._notes = _Notes(store)
+        self._notes = _ReleaseNotes(store)
         self._pool: ThreadPoolExecutor | None = None
 
     def start(self) -> None:
@@ -156,7 +156,7 @@ class Releaser:
         record = read_record(self._store)
         return "" if record is None else str(msgspec.json.decode(record.query)["id"])
 
-    def _due(self, manifest: Manifest) -> list[_Due]:
+    def _due(self, manifest: Manifest) -> list[_DueOutput]:
         """What goes to which sink. Refuses rows that no sink of this program can let out as they were meant.
 
         That is so only where another program staged them: the newest epoch of the run before was not released.
@@ -165,19 +165,19 @@ class Releaser:
         for output, parts in sorted(manifest.outputs.items()):
             sink = self._sinks.get(output)
             if sink is not None and all(sink.takes(part) for part in parts):
-                due.append(_Due(output, sink, parts))
+                due.append(_DueOutput(output, sink, parts))
             elif output.startswith(TAP) or all(part.format == COUNTED for part in parts):
                 continue
             elif sink is None:
                 strangers.append(output)
             else:
-                raise _misfit(manifest, _Due(output, sink, parts), self._store.url)
+                raise _misfit(manifest, _DueOutput(output, sink, parts), self._store.url)
         if strangers:
             known = sorted(name for name in self._sinks if not name.startswith(TAP))
             raise _homeless(manifest, strangers, known, self._store.url)
         return due
 
-    def _release_together(self, manifest: Manifest, outside: list[_Due], inside: list[_Due]) -> None:
+    def _release_together(self, manifest: Manifest, outside: list[_DueOutput], inside: list[_DueOutput]) -> None:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(len(self._sinks), thread_name_prefix="headrace-release")
         failed = _Failed()
@@ -191,7 +191,7 @@ class Releaser:
         if failed.first is not None:
             raise failed.first
 
-    def _release(self, manifest: Manifest, due: _Due, failed: _Failed | None) -> None:
+    def _release(self, manifest: Manifest, due: _DueOutput, failed: _Failed | None) -> None:
         """One sink, on whatever thread; where it fails, nobody waits for the others any more."""
         context = ReleaseContext(self._store, manifest, due.output, self._job, self._session)
         started = perf_counter_ns()
@@ -204,7 +204,7 @@ class Releaser:
                 None if failed is None else failed.event,
             )
         except BaseException as error:
-            told = _told(error, due, manifest.epoch)
+            told = sink_failure(error, due, manifest.epoch)
             if failed is not None:
                 failed.note(told)
             if told is error:
@@ -238,7 +238,7 @@ class _Failed:
         self.event.set()
 
 
-def _told(error: BaseException, due: _Due, epoch: int) -> BaseException:
+def sink_failure(error: BaseException, due: _DueOutput, epoch: int) -> BaseException:
     """A failure in words for the user; what is in such words already stays as it is."""
     if isinstance(error, HeadraceError) or not isinstance(error, Exception):
         return error
@@ -264,7 +264,7 @@ def _homeless(manifest: Manifest, outputs: list[str], known: list[str], where: s
     )
 
 
-def _misfit(manifest: Manifest, due: _Due, where: str) -> Refused:
+def _misfit(manifest: Manifest, due: _DueOutput, where: str) -> Refused:
     """Rows of a published epoch that wait in the form of another kind of sink."""
     output, sink, parts = due
     form = ", ".join(sorted({part.format for part in parts}))
@@ -284,7 +284,7 @@ def _count(parts: list[StagedPart]) -> str:
     return f"{rows:,} row{'' if rows == 1 else 's'}"
 
 
-class _Notes:
+class _ReleaseNotes:
     """Writes the note of the newest released epoch beside the work: no epoch waits for more than the note before.
 
     In a local store Spark's commits say the same, so there it is written once, when the run ends.

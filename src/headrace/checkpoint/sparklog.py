@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from headrace.checkpoint.facts import StoreRecord
-from headrace.model.tick import SOURCE
+from headrace.model.order import SOURCE
 from headrace.state import layout
 from headrace.state.manifest import Manifest
 from headrace.state.store import Store

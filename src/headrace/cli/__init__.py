@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from headrace.cli import connectors, demo, doctor, epochs, explain, ingest, run, serve, state
+from headrace.cli import connectors, demo, doctor, epochs, explain, ingest, new, run, serve, state
 
 __all__ = ["main"]
 
@@ -20,7 +20,6 @@ app = typer.Typer(
     help="Stateful stream processing for Python, on Spark.",
     epilog="Try: headrace demo",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -46,6 +45,7 @@ def _headrace(
     pass
 
 
+app.command("new", no_args_is_help=True)(new.new)
 app.command("run", no_args_is_help=True, cls=run.RunCommand)(run.run)
 app.command("demo")(demo.demo)
 app.command("explain", no_args_is_help=True)(explain.explain)

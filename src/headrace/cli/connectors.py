@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.exits import Exit, Json, Trace, told
+from headrace.cli.exits import Exit, Json, Trace, report_errors
 
 app = typer.Typer(
     help="Jars that Spark lacks for some sources.",
@@ -24,7 +24,7 @@ def list_connectors(as_json: Json = False, trace: Trace = False) -> None:
 
     Example: headrace connectors list
     """
-    with told(trace=trace, as_json=as_json):
+    with report_errors(trace=trace, as_json=as_json):
         from headrace.cli.show import make_console, make_table, print_json, print_table
         from headrace.spark.connectors import CONNECTORS, find_connector, find_spark
 
@@ -56,7 +56,7 @@ def install(
 
     Example: headrace connectors install kafka
     """
-    with told(trace=trace, as_json=as_json):
+    with report_errors(trace=trace, as_json=as_json):
         from headrace.cli.show import make_console, print_json
         from headrace.spark.connectors import CONNECTORS, FOLDER, find_spark, install_connector
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from headrace.cli.exits import Json, Trace, told
+from headrace.cli.exits import Json, Trace, report_errors
 from headrace.cli.json_lines import JsonLines
 from headrace.cli.run import aborting, show_spark
 
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
     from headrace.cli.demo_server import DemoServer
     from headrace.demo import Board
-    from headrace.foreground import Opening, Screen
+    from headrace.foreground import Opening
+    from headrace.screens import Screen
     from headrace.state.manifest import Manifest
+    from headrace.stop_signals import StopSignals
 
 LOG_EVERY_S = 5.0
 SERVED_WITHIN_S = 30.0
@@ -54,10 +56,11 @@ def demo(
 
     Example: headrace demo --seconds 20
     """
-    with told(trace=trace, as_json=as_json):
+    with report_errors(trace=trace, as_json=as_json):
         from headrace.cli.demo_server import DemoServer
         from headrace.demo import RATE, Board, make_demo
         from headrace.foreground import play, read_opening
+        from headrace.stop_signals import StopSignals
 
         show_spark(trace)
         board = Board()
@@ -71,16 +74,17 @@ def demo(
         def serving(tweet: str) -> None:
             screen.say(f"ask while it plays: {'   or   '.join(asked for asked, _ in server.commands(tweet))}")
 
-        with DemoServer(settings.store, app.name, lambda: _leader(board), serving) as server:
+        with StopSignals() as signals, DemoServer(settings.store, app.name, lambda: _leader(board), serving) as server:
             with aborting(screen):
                 screen.say(_hello(opening, seconds))
-                stopped = play(app, settings, "stopped", screen, seconds=seconds)
+                stopped = play(app, settings, "stopped", screen, signals, seconds=seconds)
                 server.hush()
             if isinstance(screen, JsonLines):
                 screen.end(stopped)
                 return
             stays = not stopped and (sys.stdout.isatty() if stay is None else stay)
-            _goodbye(board, screen, settings.store, server if stays else None, STAYS_S if stay is None else None)
+            stays_s = STAYS_S if stay is None else None
+            _goodbye(board, screen, settings.store, server if stays else None, stays_s, signals)
 
 
 def _hello(opening: Opening, seconds: float) -> str:
@@ -96,7 +100,7 @@ def _screen(board: Board, opening: Opening, *, plain: bool, as_json: bool) -> Sc
         return JsonLines(opening)
     if plain or not console.is_terminal:
         return BoardLines(board, Console(highlight=False, soft_wrap=True, force_terminal=False))
-    from headrace.foreground import TablesScreen
+    from headrace.screens import TablesScreen
 
     return TablesScreen(console, {"board": board.draw})
 
@@ -105,12 +109,12 @@ class BoardLines:
     """The demo in a log: a line every few seconds."""
 
     def __init__(self, board: Board, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        from headrace.foreground import EpochCount
+        from headrace.progress import RunProgress
 
         self._board = board
         self._console = console
         self._clock = clock
-        self._count = EpochCount(clock)
+        self._count = RunProgress(clock)
         self._last: float | None = None
 
     def __enter__(self) -> Self:
@@ -122,7 +126,7 @@ class BoardLines:
         pass
 
     def __call__(self, manifest: Manifest) -> None:
-        from headrace.foreground import status_line
+        from headrace.progress import status_line
 
         self._count(manifest)
         now = self._clock()
@@ -134,8 +138,11 @@ class BoardLines:
     def say(self, text: str) -> None:
         self._console.print(text, markup=False)
 
-    def follow(self, lines: Callable[[], list[str]]) -> None:
+    def follow(self, waits: Callable[[], list[str]], activity: Callable[[], str]) -> None:
         """The demo writes nowhere that could be away."""
+
+    def still(self, activity: str) -> None:
+        self.say(activity)
 
     def summary(self) -> str:
         return self._count.summary()
@@ -144,11 +151,12 @@ class BoardLines:
         return []
 
 
-def _goodbye(board: Board, screen: Screen, store: str, server: DemoServer | None, stays_s: float | None) -> None:
+def _goodbye(
+    board: Board, screen: Screen, store: str, server: DemoServer | None, stays_s: float | None, signals: StopSignals
+) -> None:
     """What happened, and commands that work now; with a server, for so long (None: for ever) or until Ctrl-C."""
     from rich.text import Text
 
-    from headrace.cli.demo_server import wait_for_signal
     from headrace.cli.show import make_console
 
     console = make_console()
@@ -170,19 +178,17 @@ def _goodbye(board: Board, screen: Screen, store: str, server: DemoServer | None
     if server is None:
         return
     newest = published[-1] if published else 0
-    served = _wait_served(server, tweet, newest)
+    served = _wait_served(server, tweet, newest, signals)
     if served is not None:
         when = "try now" if served else f"try as soon as its server has read epoch {newest}"
         long = "until Ctrl-C" if stays_s is None else f"for {stays_s / 60:g} minutes, or until Ctrl-C"
         tell(f"its state is served {long}; {when}", asked)
         ends = None if stays_s is None else time.monotonic() + stays_s
-        wait_for_signal(lambda: server.alive and (ends is None or time.monotonic() < ends))
+        signals.wait_while(lambda: server.alive and (ends is None or time.monotonic() < ends))
 
 
-def _wait_served(server: DemoServer, tweet: str | None, epoch: int) -> bool | None:
+def _wait_served(server: DemoServer, tweet: str | None, epoch: int, signals: StopSignals) -> bool | None:
     """Whether the server has come to that epoch in time; None: somebody ended the waiting."""
-    from headrace.cli.demo_server import wait_for_signal
-
     ends = time.monotonic() + SERVED_WITHIN_S
     served = False
 
@@ -191,7 +197,7 @@ def _wait_served(server: DemoServer, tweet: str | None, epoch: int) -> bool | No
         served = server.answers(tweet, epoch)
         return not served and server.alive and time.monotonic() < ends
 
-    return None if wait_for_signal(waits) else served
+    return None if signals.wait_while(waits) else served
 
 
 def _own_commands(store: str, tweet: str | None, published: list[int], *, serves: bool) -> list[tuple[str, str]]:
@@ -214,7 +220,7 @@ def _own_commands(store: str, tweet: str | None, published: list[int], *, serves
 
 
 def _epochs(store: str) -> list[int]:
-    from headrace.query.store import Store
+    from headrace.read.store import Store
 
     return Store(store).epochs()
 
@@ -229,7 +235,7 @@ def _first_tweet(store: str) -> str | None:
     """Any tweet that is counted, where a short play has put none on the board."""
     from headrace.cli.demo_server import ADDRESS
     from headrace.errors import HeadraceError
-    from headrace.query.store import Store
+    from headrace.read.store import Store
 
     try:
         return next(iter(Store(store).state(ADDRESS, int)), None)

@@ -7,18 +7,17 @@ from playing.
 
 from __future__ import annotations
 
-import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from headrace.dataflow.serve_settings import HTTP_PORT
 from headrace.errors import SettingsError, StoreError
-from headrace.query.processes import Workers
-from headrace.query.serving import LOOPBACK, PORT, Options, speaks_http
-from headrace.query.store import Store
+from headrace.read.store import Store
+from headrace.serve.processes import Workers
+from headrace.serve.serving import LOOPBACK, PORT, Options, speaks_http
 
 if TYPE_CHECKING:
     from typing import Self
@@ -89,8 +88,8 @@ class DemoServer:
         with self._telling:
             self._hushed = True
 
-    def _hear(self, told: Mapping[str, Any]) -> None:
-        if told.get("event") == "serving":
+    def _hear(self, event: Mapping[str, Any]) -> None:
+        if event.get("event") == "serving":
             self._listens.set()
 
     def answers(self, tweet: str | None, epoch: int = 0) -> bool:
@@ -105,9 +104,9 @@ class DemoServer:
             timeline = Store(self._store).timeline
             with socket.create_connection((LOOPBACK, self._workers.options.port), timeout=_ASK_S) as asking:
                 lines = asking.makefile("rb")
-                facts = _ask(asking, lines, "INFO", "headrace").decode()
-                told = dict(line.split(":", 1) for line in facts.splitlines() if ":" in line)
-                reached = (int(told.get("timeline", -1)), int(told.get("epoch", -1)))
+                text = _ask(asking, lines, "INFO", "headrace").decode()
+                facts = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+                reached = (int(facts.get("timeline", -1)), int(facts.get("epoch", -1)))
                 if reached < (timeline, epoch):
                     return False
                 return tweet is None or bool(_ask(asking, lines, "GET", f"{ADDRESS}:{tweet}"))
@@ -141,20 +140,3 @@ def _ask(asking: socket.socket, lines: BinaryIO, *words: str) -> bytes:
     if kind != b"$" or int(size) < 0:
         return b""
     return lines.read(int(size) + 2)[:-2]
-
-
-def wait_for_signal(still: Callable[[], bool]) -> bool:
-    """Until Ctrl-C or SIGTERM, or until something is no longer so; answers whether a signal came."""
-    ended = threading.Event()
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        ended.set()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        while still() and not ended.wait(_LOOK_S):
-            pass
-        return ended.is_set()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

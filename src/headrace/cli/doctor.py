@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from headrace.cli.exits import Exit, Json, Trace, told
+from headrace.cli.exits import Exit, Json, Trace, report_errors
 from headrace.errors import EnvironmentMissing, HeadraceError
 
 
@@ -32,7 +32,7 @@ def doctor(
 
     Example: headrace doctor
     """
-    with told(trace=trace, as_json=as_json):
+    with report_errors(trace=trace, as_json=as_json):
         from rich.text import Text
 
         from headrace.cli.show import make_console, print_json

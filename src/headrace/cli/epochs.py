@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from headrace.cli.exits import Json, Trace, told
+from headrace.cli import options
+from headrace.cli.exits import Json, Trace, report_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rich.console import Console
 
-    from headrace.catching_up import Figures
     from headrace.model.report import StagedPart
     from headrace.model.sink_waits import SinkWait
     from headrace.model.watermark_reasons import Reason
-    from headrace.query.store import Store
+    from headrace.progress import Figures
+    from headrace.read.store import Store
     from headrace.state.manifest import JobState, Manifest, TaskStats
 
 LAPS: Final = ("open", "wait", "process", "fire", "write", "stage")
@@ -26,7 +27,7 @@ LAPS: Final = ("open", "wait", "process", "fire", "write", "stage")
 
 
 def epochs(
-    store: Annotated[str, typer.Argument(metavar="STORE", help="Folder or URL of the store.")],
+    store: options.Store,
     epoch: Annotated[
         int | None, typer.Argument(metavar="EPOCH", help="One epoch in detail, per level and shard.")
     ] = None,
@@ -40,8 +41,8 @@ def epochs(
 
     Example: headrace epochs ./.headrace/demo 41
     """
-    with told(trace=trace, as_json=as_json):
-        from headrace.query.store import Store
+    with report_errors(trace=trace, as_json=as_json):
+        from headrace.read.store import Store
 
         opened = Store(store)
         if epoch is None:
@@ -55,8 +56,9 @@ def epochs(
 
 def _list(store: Store, limit: int, as_json: bool) -> None:
     from headrace.cli.show import make_console, print_json
+    from headrace.read.store import newest_manifests
 
-    manifests, waits = store.manifests(limit), store.waits()
+    manifests, waits = newest_manifests(store, limit), store.waits()
     if as_json:
         figures = _figures(manifests)
         pairs = zip(_with_next(manifests), figures, strict=True)
@@ -71,11 +73,19 @@ def _list(store: Store, limit: int, as_json: bool) -> None:
 
 
 def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> None:
-    from headrace.catching_up import behind_text, human_bytes
     from headrace.cli.show import make_table, ms_text, print_table
-    from headrace.foreground import time_text, took_us, watermark_of
-    from headrace.progress import delta_bytes, late_rows, rows_in, rows_out
-    from headrace.standstill import wall_clock_us
+    from headrace.model.amounts import human_bytes
+    from headrace.progress import (
+        behind_text,
+        delta_bytes,
+        late_rows,
+        rows_in,
+        rows_out,
+        time_text,
+        took_us,
+        wall_clock_us,
+        watermark_of,
+    )
 
     released = any(manifest.released_us for manifest in manifests)
     behind = any(manifest.behind for manifest in manifests)
@@ -103,8 +113,7 @@ def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> No
 
 def _figures(manifests: list[Manifest]) -> list[Mapping[str, Figures]]:
     """How far each source was at each epoch: rates from those that are listed before it."""
-    from headrace.catching_up import CatchingUp
-    from headrace.foreground import took_us
+    from headrace.progress import CatchingUp, took_us
 
     now_us = 0
     catching_up, figures = CatchingUp(lambda: now_us / 1e6), []
@@ -139,7 +148,7 @@ def print_waits(console: Console, waits: tuple[SinkWait, ...]) -> None:
     from rich.text import Text
 
     from headrace.model.sink_waits import AT_START, tell_patience, tell_wait
-    from headrace.standstill import wall_clock_us
+    from headrace.progress import wall_clock_us
 
     clock_us = wall_clock_us()
     for wait in waits:
@@ -155,7 +164,7 @@ def _print_reasons(console: Console, manifest: Manifest, clock_us: int) -> None:
     from rich.text import Text
 
     from headrace.model.watermark_reasons import next_move, tell_reason
-    from headrace.standstill import reasons_of
+    from headrace.progress import reasons_of
 
     reasons = reasons_of(manifest)
     if reasons:
@@ -197,11 +206,17 @@ def summary(
     ``after``: the manifest of the next epoch, which tells how long this one's release took. ``figures``: how fast its
     sources catch up, as far as epochs before it are known.
     """
-    from headrace.catching_up import behind_data
     from headrace.cli.show import json_time
-    from headrace.foreground import took_us, watermark_of
-    from headrace.progress import delta_bytes, late_rows, rows_in, rows_out
-    from headrace.standstill import reasons_of
+    from headrace.progress import (
+        behind_data,
+        delta_bytes,
+        late_rows,
+        reasons_of,
+        rows_in,
+        rows_out,
+        took_us,
+        watermark_of,
+    )
 
     released = released_us(manifest, after)
     return {
@@ -232,9 +247,10 @@ def summary(
 
 def _detail(store: Store, epoch: int, as_json: bool) -> None:
     from headrace.cli.show import make_console, print_json
+    from headrace.read.store import job_state_of, manifest_of
 
-    state = store.at(epoch).job_state()
-    after = store.manifest(epoch + 1) if epoch + 1 in store.epochs() else None
+    state = job_state_of(store.at(epoch))
+    after = manifest_of(store, epoch + 1) if epoch + 1 in store.epochs() else None
     waits = tuple(wait for wait in store.waits() if wait.epoch == epoch)
     if as_json:
         print_json(detail(state, after, waits))
@@ -254,7 +270,7 @@ def _detail(store: Store, epoch: int, as_json: bool) -> None:
 def detail(state: JobState, after: Manifest | None = None, waits: tuple[SinkWait, ...] = ()) -> dict[str, Any]:
     """One epoch with everything that is known of it, for machines."""
     from headrace.cli.show import json_time
-    from headrace.standstill import reasons_of
+    from headrace.progress import reasons_of
 
     manifest = state.manifest
     return {
@@ -306,7 +322,7 @@ def _print_head(console: Console, manifest: Manifest) -> None:
     from rich.text import Text
 
     from headrace.cli.show import ms_text
-    from headrace.foreground import time_text, took_us
+    from headrace.progress import time_text, took_us
 
     title = f"{manifest.app}: epoch {manifest.epoch}" + (", the last: its input was drained" if manifest.final else "")
     console.print(Text(title, "bold"))
@@ -329,7 +345,7 @@ def _print_head(console: Console, manifest: Manifest) -> None:
 def _print_splits(console: Console, manifest: Manifest) -> None:
     """Where each part of a source stands; a source that is one whole has been told of already."""
     from headrace.cli.show import make_table, print_table
-    from headrace.foreground import time_text
+    from headrace.progress import time_text
 
     table = make_table("source", "split", "event time", "last row", left=("source", "split", "event time", "last row"))
     for name, source in manifest.time.sources.items():
@@ -347,8 +363,8 @@ def _laps(tasks: list[TaskStats]) -> list[str]:
 
 
 def _print_tasks(console: Console, manifest: Manifest) -> None:
-    from headrace.catching_up import human_bytes
     from headrace.cli.show import make_table, ms_text, print_table
+    from headrace.model.amounts import human_bytes
 
     laps = _laps(manifest.tasks)
     table = make_table("level", "shard", "rows in", "bytes in", *(f"{name} ms" for name in laps))
@@ -360,8 +376,8 @@ def _print_tasks(console: Console, manifest: Manifest) -> None:
 
 
 def _print_steps(console: Console, state: JobState) -> None:
-    from headrace.catching_up import human_bytes
     from headrace.cli.show import make_table, print_table
+    from headrace.model.amounts import human_bytes
 
     table = make_table(
         "step", "shard", "rows in", "rows out", "late", "fired", "delta rows", "delta", "runs", "state",
@@ -390,8 +406,8 @@ def _print_parts(
     console: Console, what: str, staged: dict[str, list[StagedPart]], released: dict[str, int] | None = None
 ) -> None:
     """Rows that the epoch wrote to outputs, or left in loops for the next one."""
-    from headrace.catching_up import human_bytes
     from headrace.cli.show import make_table, ms_text, print_table
+    from headrace.model.amounts import human_bytes
 
     if not staged:
         return

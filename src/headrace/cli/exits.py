@@ -6,7 +6,7 @@ code  meaning
 0     done; also a run that was asked to stop and has stopped after its epoch
 1     the program, a setting, a row or a key is at fault, or something that should not have happened
 2     the command was written wrongly; nothing was done
-3     the machine lacks something: Java, a package
+3     the machine lacks something: Java, a package, memory (Spark's JVM died, and could not be replaced)
 4     the store is at fault: none there, in use by another driver, damaged, not resumable
 130   interrupted (a second Ctrl-C, or one while Spark starts): what is not published is replayed at the next start
 ====  ==========================================================================================================
@@ -26,7 +26,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from headrace.errors import EnvironmentMissing, HeadraceError, StoreError
+from headrace.errors import EnvironmentMissing, HeadraceError, JvmDied, StoreError
 
 
 class Exit(IntEnum):
@@ -46,13 +46,13 @@ def exit_code(error: BaseException) -> Exit:
     """The code a command ends with after this error; decided by type."""
     if isinstance(error, KeyboardInterrupt):
         return Exit.INTERRUPTED
-    if isinstance(error, EnvironmentMissing):
+    if isinstance(error, EnvironmentMissing | JvmDied):
         return Exit.ENVIRONMENT
     return Exit.STORE if isinstance(error, StoreError) else Exit.WRONG
 
 
 @contextlib.contextmanager
-def told(*, trace: bool = False, as_json: bool = False) -> Iterator[None]:
+def report_errors(*, trace: bool = False, as_json: bool = False) -> Iterator[None]:
     """Turns whatever is raised inside into words on standard error and an exit code."""
     try:
         yield

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.exits import Json, Trace, told
+from headrace.cli.exits import Json, Trace, report_errors
 from headrace.cli.options import File, Profile, Vars
 
 
@@ -24,13 +24,13 @@ def explain(
 
     Example: headrace explain tweets.py --mermaid > tweets.mmd
     """
-    with told(trace=trace, as_json=as_json):
+    with report_errors(trace=trace, as_json=as_json):
         from headrace.cli.loading import load_app, parse_vars
         from headrace.cli.show import print_json
 
         app = load_app(file, variables=parse_vars(var or []), profile=profile)
         if as_json:
-            from headrace.dataflow.explain import outline
+            from headrace.plan.explain import outline
 
             print_json(outline(app))
         else:

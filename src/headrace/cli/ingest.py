@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.exits import Json, Trace, told
+from headrace.cli.exits import Json, Trace, report_errors
 from headrace.cli.options import MAX_PORT
+from headrace.model.amounts import count_of
 
 if TYPE_CHECKING:
     from headrace.ingest.serving import Tell
@@ -65,9 +66,9 @@ def ingest(
 
     Then: curl -d '{"user": "ann"}' localhost:8400/streams/clicks/events
     """
-    with told(trace=trace, as_json=as_json):
+    with report_errors(trace=trace, as_json=as_json):
         from headrace.ingest.log import LogOptions
-        from headrace.ingest.serving import Options, serve
+        from headrace.ingest.serving import IngestOptions, serve
         from headrace.model.time import span_us
 
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
@@ -77,7 +78,7 @@ def ingest(
             keep_bytes=None if keep_mb is None else keep_mb * 2**20,
             remember_us=span_us(remember, what="--remember"),
         )
-        options = Options(
+        options = IngestOptions(
             log=log, port=port, bind=bind, users=users, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure,
             origins=tuple(origin or ()), max_rate=max_rate, request_bytes=max_request_kb * 1024,
             event_bytes=max_event_kb * 1024, pending_bytes=max_pending_mb * 2**20, kept=kept,
@@ -87,15 +88,15 @@ def ingest(
 
 def plan_streams(named: list[str], types: list[str]) -> Streams:
     """What ``--stream`` and ``--type`` say together."""
-    from headrace.ingest.streams import Streams, Taken, parse_stream
+    from headrace.ingest.streams import Streams, StreamSpec, parse_stream
 
     partitions = dict(map(parse_stream, named))
     codecs: dict[str, RowCodec] = {}
     for spec in types:
         codecs |= read_types(spec)
     default = codecs.pop("", None)
-    every = {name: Taken(partitions.get(name, 1), codecs.get(name, default)) for name in {**partitions, **codecs}}
-    return Streams(every, None if every else Taken(codec=default))
+    every = {name: StreamSpec(partitions.get(name, 1), codecs.get(name, default)) for name in {**partitions, **codecs}}
+    return Streams(every, None if every else StreamSpec(codec=default))
 
 
 def read_types(spec: str) -> dict[str, RowCodec]:
@@ -118,9 +119,9 @@ def read_types(spec: str) -> dict[str, RowCodec]:
 
 def _types_of(app: Any, spec: str) -> dict[str, RowCodec]:
     """The streams that an app reads, with their types."""
+    from headrace.connectors.ingest import IngestSource
     from headrace.dataflow.graph import ReadNode
     from headrace.errors import ProgramError
-    from headrace.sources.ingest import IngestSource
 
     reads = [(node.source, node.codec) for node in app.nodes if isinstance(node, ReadNode)]
     types = {source.stream: codec for source, codec in reads if isinstance(source, IngestSource)}
@@ -148,4 +149,5 @@ def _tell(told_of: dict[str, Any]) -> None:
             name = next(iter(told_of["streams"]), "events")
             print(f"try: curl -d '{{…}}' localhost:{port}/streams/{name}/events", flush=True)
         case "ended":
-            print(f"ended after {told_of['requests']} requests in {told_of['commits']} commits", flush=True)
+            requests, commits = count_of(told_of["requests"], "request"), count_of(told_of["commits"], "commit")
+            print(f"ended after {requests} in {commits}", flush=True)

@@ -17,15 +17,10 @@ class JsonLines:
     """A run for machines: one line when it starts, one per epoch, one at the end."""
 
     def __init__(self, opening: Opening) -> None:
-        self._opening = opening
-        from headrace.catching_up import CatchingUp
-        from headrace.standstill import Standstill
+        from headrace.progress import RunProgress
 
-        self._standstill = Standstill()
-        self._catching_up = CatchingUp()
-        self._epochs = 0
-        self._rows_in = 0
-        self._rows_out = 0
+        self._opening = opening
+        self._progress = RunProgress()
 
     def __enter__(self) -> Self:
         return self
@@ -42,31 +37,28 @@ class JsonLines:
         where = {"store": self._opening.store, "resumes_at": None if newest is None else newest + 1}
         print_json_line({"event": "says", "text": text, **where})
 
-    def follow(self, lines: Callable[[], list[str]]) -> None:
-        """The log says it, on standard error."""
+    def follow(self, waits: Callable[[], list[str]], activity: Callable[[], str]) -> None:
+        """The log says what is waited for, on standard error."""
+
+    def still(self, activity: str) -> None:
+        self.say(activity)
 
     def __call__(self, manifest: Manifest) -> None:
         from headrace.cli.epochs import summary
         from headrace.cli.show import print_json_line
 
-        self._catching_up(manifest)
-        told_of = summary(manifest, figures=self._catching_up.figures)
-        self._standstill(manifest)
-        self._epochs += 1
-        self._rows_in += told_of["rows_in"]
-        self._rows_out += told_of["rows_out"]
-        print_json_line({"event": "epoch", **told_of})
+        self._progress(manifest)
+        print_json_line({"event": "epoch", **summary(manifest, figures=self._progress.catching_up.figures)})
 
     def summary(self) -> str:
-        from headrace.progress import counts_text
-
-        return counts_text(self._epochs, self._rows_in, self._rows_out)
+        return self._progress.counts()
 
     def left(self) -> list[str]:
-        return self._standstill.left()
+        return self._progress.standstill.left()
 
     def end(self, stopped: bool) -> None:
         from headrace.cli.show import print_json_line
 
-        totals = {"epochs": self._epochs, "rows_in": self._rows_in, "rows_out": self._rows_out}
+        done = self._progress
+        totals = {"epochs": done.epochs, "rows_in": done.rows_in, "rows_out": done.rows_out}
         print_json_line({"event": "end", "stopped": stopped, **totals, "waiting": self.left()})

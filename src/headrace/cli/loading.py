@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import linecache
 import re
 import sys
 import traceback
@@ -78,7 +79,8 @@ def import_file(path: Path) -> ModuleType:
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ProgramError("this is not a Python file", where=str(path), expected="a file that ends with .py")
+        raise ProgramError("this is not a Python file", where=str(path), expected="a file that ends with .py",
+                           next_move="give the path of the program: headrace run app.py")  # fmt: skip
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -86,6 +88,15 @@ def import_file(path: Path) -> ModuleType:
     except HeadraceError:
         del sys.modules[name]
         raise
+    except SystemExit as error:
+        del sys.modules[name]
+        raise ProgramError(
+            "the program ended its own process while it was imported",
+            where=_place(path, error),
+            expected='a module that makes an hr.App; what only a script does stands under if __name__ == "__main__":',
+            found=f"SystemExit: {error}",
+            next_move="move the call of sys.exit, or of what calls it, under that line",
+        ) from error
     except Exception as error:
         del sys.modules[name]
         raise _import_failed(path, error) from error
@@ -101,14 +112,33 @@ def _import_failed(path: Path, error: Exception) -> ProgramError:
         where = f"{error.filename or path}:{error.lineno or 0}"
         found = f"{error.msg}: {(error.text or '').strip()}" if error.text else str(error.msg)
         return ProgramError("this is not valid Python", where=where, found=found, next_move=next_move)
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    where = f"{path}:{frames[-1].lineno}" if frames else str(path)
-    found = f"{type(error).__name__}: {error}"
+    where, found = _place(path, error), f"{type(error).__name__}: {error}"
+    field = re.match(r"Required field '(\w+)' cannot follow optional fields", str(error))
+    if field is not None:
+        name = field[1]
+        return ProgramError(
+            f"the field {name!r} has no default and stands behind a field that has one",
+            where=where,
+            expected="fields without a default first, or hr.Record with kw_only=True",
+            found=linecache.getline(*_file_and_line(where)).strip(),
+            next_move=f"move {name!r} up, or give it a default",
+        )
     if isinstance(error, ModuleNotFoundError) and error.name:
         next_move = f"install {error.name.partition('.')[0]} beside headrace, or correct the name"
     elif isinstance(error, TypeError):
         next_move = _known_slip(str(error)) or next_move
     return ProgramError("the program could not be imported", where=where, found=found, next_move=next_move)
+
+
+def _place(path: Path, error: BaseException) -> str:
+    """The file with the last of its lines that led to an error."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f"{path}:{lines[-1]}" if lines else str(path)
+
+
+def _file_and_line(where: str) -> tuple[str, int]:
+    file, _, line = where.rpartition(":")
+    return (file, int(line)) if line.isdecimal() else (where, 1)
 
 
 def _known_slip(text: str) -> str:
@@ -150,7 +180,7 @@ def _named(module: ModuleType, name: str, apps: Mapping[str, Any], path: Path) -
         return apps[name]  # type: ignore[no-any-return]
     made = getattr(module, name, None)
     if callable(made):
-        made = made()
+        made = _call(made, name, path)
         if isinstance(made, App):
             return made
     raise ProgramError(
@@ -160,6 +190,22 @@ def _named(module: ModuleType, name: str, apps: Mapping[str, Any], path: Path) -
         found="no such name" if not hasattr(module, name) else type(made).__name__,
         next_move=f"use {path.name}:{min(apps)}" if apps else "make an hr.App at the top of the file",
     )
+
+
+def _call(make: Any, name: str, path: Path) -> Any:
+    """What a function that was named in place of an app returns."""
+    try:
+        return make()
+    except HeadraceError:
+        raise
+    except Exception as error:
+        raise ProgramError(
+            f"{name}() could not be called to make the app",
+            where=_place(path, error),
+            expected="an hr.App, or a function without arguments that returns one",
+            found=f"{type(error).__name__}: {error}",
+            next_move="correct it; --trace shows the whole way there",
+        ) from error
 
 
 def parse_vars(given: list[str]) -> dict[str, str]:

@@ -6,17 +6,29 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from headrace.cli.completing import complete_programs, complete_stores
+
 MAX_PORT: Final = 65_535
 
 # --- which program, and with what
 
-File = Annotated[str, typer.Argument(metavar="APP.PY[:NAME]", help="The program; :NAME picks one of several apps.")]
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="APP.PY[:NAME]", help="The program; :NAME picks one of several apps.", autocompletion=complete_programs
+    ),
+]
+Store = Annotated[
+    str, typer.Argument(metavar="STORE", help="Folder or URL of the store.", autocompletion=complete_stores)
+]
 Profile = Annotated[str | None, typer.Option("--profile", help="Profile of headrace.toml.")]
 Vars = Annotated[list[str] | None, typer.Option("--var", metavar="NAME=VALUE", help="What hr.var gives; repeatable.")]
 
 # --- how it runs
 
-StorePath = Annotated[str | None, typer.Option("--store", help="Folder or URL of the checkpoint store.")]
+StorePath = Annotated[
+    str | None, typer.Option("--store", help="Folder or URL of the checkpoint store.", autocompletion=complete_stores)
+]
 Parallelism = Annotated[int | None, typer.Option("--parallelism", "-p", help="Number of shards.")]
 EpochEvery = Annotated[str | None, typer.Option("--epoch", help="How often an epoch begins: 500ms, 1s.")]
 Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs: local[2], spark://host:7077.")]

@@ -6,18 +6,19 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand
 
 from headrace.cli import options
-from headrace.cli.exits import Exit, Json, Trace, told
+from headrace.cli.exits import Exit, Json, Trace, report_errors
 from headrace.cli.json_lines import JsonLines
 
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
     from headrace.dataflow.settings import Settings
-    from headrace.foreground import Screen
+    from headrace.screens import Screen
 
 
 class RunCommand(TyperCommand):
@@ -27,9 +28,10 @@ class RunCommand(TyperCommand):
         from headrace.dataflow.serve_settings import is_place
 
         end = args.index("--") if "--" in args else len(args)
+        flags = args[:end]
         spelled = [
             "--serve=true" if word == "--serve" and not is_place(following) else word
-            for word, following in zip(args[:end], [*args[1:end], ""], strict=True)
+            for word, following in zip_longest(flags, flags[1:], fillvalue="")
         ]
         return super().parse_args(ctx, spelled + args[end:])
 
@@ -67,7 +69,7 @@ def run(
 
     Example: headrace run tweets.py --serve 0.0.0.0:6399 --users users.toml --tls-cert cert.pem --tls-key key.pem
     """
-    with told(trace=trace, as_json=as_json):
+    with report_errors(trace=trace, as_json=as_json):
         from headrace.cli.loading import load_app, parse_vars
 
         show_spark(trace)
@@ -88,14 +90,17 @@ def run(
 
 def _play(app: App, settings: Settings, until: options.Until, as_json: bool) -> None:
     """The run itself, on a screen or as lines of JSON."""
-    from headrace.foreground import choose_screen, play, read_opening
+    from headrace.foreground import play, read_opening
+    from headrace.screens import choose_screen
+    from headrace.stop_signals import StopSignals
 
     opening = read_opening(settings)
     screen = JsonLines(opening) if as_json else choose_screen(app, plain=settings.plain)
-    with aborting(screen):
-        screen.say(str(opening))
-        stopped = play(app, settings, until, screen)
-    _close(screen, stopped)
+    with StopSignals() as signals:
+        with aborting(screen):
+            screen.say(str(opening))
+            stopped = play(app, settings, until, screen, signals)
+        _close(screen, stopped)
 
 
 def _serving(place: str | None, **words: Any) -> str | dict[str, Any] | None:

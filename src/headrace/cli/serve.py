@@ -8,26 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.exits import Json, Trace, told
-from headrace.cli.options import MAX_PORT
+from headrace.cli import options
+from headrace.cli.exits import Json, Trace, report_errors
 
 if TYPE_CHECKING:
-    from headrace.query.serving import Tell
+    from headrace.serve.serving import Tell
 
 Users = Annotated[str | None, typer.Option("--users", metavar="FILE", help="Users with tokens and states, in TOML.")]
 
 
 def serve(
-    store: Annotated[str, typer.Argument(metavar="STORE", help="Folder or URL of the store.")],
+    store: options.Store,
     port: Annotated[
         int,
         typer.Option(
-            "--port", "-p", min=0, max=MAX_PORT, metavar="PORT", help="For Redis' protocol; 0 takes a free one."
+            "--port", "-p", min=0, max=options.MAX_PORT, metavar="PORT", help="For Redis' protocol; 0 takes a free one."
         ),
     ] = 6399,
     http_port: Annotated[
         int | None,
-        typer.Option("--http-port", min=0, max=MAX_PORT, metavar="PORT", help="For HTTP; without it there is none."),
+        typer.Option(
+            "--http-port", min=0, max=options.MAX_PORT, metavar="PORT", help="For HTTP; without it there is none."
+        ),
     ] = None,
     bind: Annotated[str, typer.Option("--bind", help="Address to listen on.")] = "127.0.0.1",
     processes: Annotated[int, typer.Option("--processes", help="How many processes share the ports.")] = 1,
@@ -63,22 +65,22 @@ def serve(
     Example: headrace serve s3://bucket/tweets --cache /var/cache/tweets --bind 0.0.0.0 --users users.toml
     --tls-cert cert.pem --tls-key key.pem
     """
-    with told(trace=trace, as_json=as_json):
-        from headrace.query.access import Limits
-        from headrace.query.serving import Options
-        from headrace.query.serving import serve as run_server
+    with report_errors(trace=trace, as_json=as_json):
+        from headrace.net.access import Limits
+        from headrace.serve.serving import Options
+        from headrace.serve.serving import serve as run_server
 
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
         limits = Limits(
             request_bytes=max_request_kb * 1024, keys=max_keys, connections=max_connections,
             reply_bytes=max_reply_mb * 2**20, commands_per_second=max_rate, idle_s=idle_s,
         )  # fmt: skip
-        options = Options(
+        asked = Options(
             store=store, port=port, http_port=http_port, bind=bind, processes=processes, follow_ms=follow_ms,
             cache=cache, users=users, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure,
             origins=tuple(origin or ()), memory_mb=memory_mb, limits=limits,
         )  # fmt: skip
-        run_server(options, _json_teller() if as_json else _teller(store))
+        run_server(asked, _json_teller() if as_json else _teller(store))
 
 
 def token(
@@ -94,8 +96,8 @@ def token(
 
     Example: headrace token web --users users.toml --state hourly --state "fraud.*"
     """
-    with told(trace=trace, as_json=as_json):
-        from headrace.query.access import add_user
+    with report_errors(trace=trace, as_json=as_json):
+        from headrace.net.access import add_user
 
         made = add_user(Path(users), name, tuple(state or ()))
         if as_json:

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headrace.connectors.console.bands import Banded
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.keys import key_text
 from headrace.model.time import format_time
-from headrace.sinks.bands import Banded
 
 PIPE_WIDTH: Final = 240
 

@@ -10,19 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from headrace.cli.exits import Exit, Json, Trace, told
+from headrace.cli import options
+from headrace.cli.completing import complete_addresses
+from headrace.cli.exits import Exit, Json, Trace, report_errors
 
 if TYPE_CHECKING:
-    from headrace.query.store import Store
-    from headrace.query.view import StateView
+    from headrace.read.store import Store
+    from headrace.read.view import StateView
 
 CELL_CHARS: Final = 300
 """How much of a key or value a list shows."""
 
 
 def state(
-    store: Annotated[str, typer.Argument(metavar="STORE", help="Folder or URL of the store.")],
-    address: Annotated[str | None, typer.Argument(metavar="STEP[.STATE]", help="Which state; none: a list.")] = None,
+    store: options.Store,
+    address: Annotated[
+        str | None,
+        typer.Argument(metavar="STEP[.STATE]", help="Which state; none: a list.", autocompletion=complete_addresses),
+    ] = None,
     key: Annotated[
         str | None, typer.Argument(metavar="KEY", help="One key; text as it is, everything else as JSON.")
     ] = None,
@@ -40,8 +45,8 @@ def state(
 
     Example: headrace state ./.headrace/demo count_views.views tweet-42 --at 41
     """
-    with told(trace=trace, as_json=as_json):
-        from headrace.query.store import Store
+    with report_errors(trace=trace, as_json=as_json):
+        from headrace.read.store import Store
 
         opened = Store(store)
         if at is not None:
@@ -55,8 +60,8 @@ def state(
 
 
 def _list(store: Store, as_json: bool) -> None:
-    from headrace.catching_up import human_bytes
     from headrace.cli.show import make_console, make_table, print_json, print_table
+    from headrace.model.amounts import human_bytes
 
     epoch = store.epoch
     infos = store.at(epoch).states()

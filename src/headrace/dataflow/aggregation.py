@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
+from headrace.aggregates.declare import Agg
 from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
 from headrace.model.keyspec import KeySpec
@@ -13,7 +14,6 @@ from headrace.model.record import row_type
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.shapes import split_optional
 from headrace.model.values import type_name
-from headrace.operators.aggregates import Agg
 
 KEY: Final = "key"
 """Name of the key's column where the key is a function of the row."""
@@ -47,6 +47,7 @@ def aggregate_codec(
         raise ProgramError(
             "aggregate without aggregates", where=where, expected='aggregate(total=hr.sum("n"))', found="nothing"
         )
+    _check_key(codec, key, where)
     keys = key_columns(codec, key)
     taken = {**keys, **(by_name or {})}
     for name, agg in aggs.items():
@@ -58,6 +59,19 @@ def aggregate_codec(
     target = codec_of(into, where=where)
     _check_into(target, {**taken, **keys}, results, where)
     return target
+
+
+def _check_key(codec: RowCodec, key: KeySpec, where: str) -> None:
+    """A field that holds values of several types is packed into bytes, which a row of results cannot give back."""
+    for name in key.columns or ():
+        if (codec.schema.field(name).metadata or {}).get(b"headrace"):
+            raise ProgramError(
+                f"the results of an aggregate cannot have {name!r} as a column of their key",
+                where=where,
+                expected="a field of one type: text, a number, a time, …",
+                found=f"{name}: {type_name(codec.annotations[name])}",
+                next_move=f"declare one type for {name}, or key by a function: key_by(lambda row: row.{name})",
+            )
 
 
 def _check_agg(codec: RowCodec, name: str, agg: Any, keys: Mapping[str, Any], where: str) -> None:

@@ -11,15 +11,14 @@ using a name twice is an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import UnionType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from headrace.connectors.source_contract import Source
 from headrace.dataflow import checks, site
-from headrace.dataflow.asynchronous import name_loop
-from headrace.dataflow.explain import explain_mermaid, explain_text
-from headrace.dataflow.graph import AsyncNode, LoopNode, Node, ReadNode, WriteNode, downstream, reachable
-from headrace.dataflow.loops import Loop
+from headrace.dataflow.app_graph import AppGraph
+from headrace.dataflow.checks import reachable
+from headrace.dataflow.graph import LoopNode, ReadNode, WriteNode
 from headrace.dataflow.naming import check_name
 from headrace.dataflow.projection import columns_sql
 from headrace.dataflow.settings import Settings, load_settings
@@ -27,15 +26,12 @@ from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Field, Stream
 from headrace.dataflow.variables import check_variables, find_missing, missing_secret
 from headrace.dataflow.watermarking import Watermark, plan_alignment, plan_marking
-from headrace.dataflow.writing import output_name, output_stem
 from headrace.errors import HeadraceError, ProgramError
-from headrace.model.expr import Expr
-from headrace.model.expr import check as check_expression
 from headrace.model.generators import WatermarkGenerator
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Span, span_us
-from headrace.sinks.contract import Sink
-from headrace.sources.contract import Source
+from headrace.sql.expr import Expr
+from headrace.sql.expr import check as check_expression
 
 if TYPE_CHECKING:
     from headrace.spark.runner import Run
@@ -44,7 +40,30 @@ T = TypeVar("T")
 Until = Literal["stopped", "caught_up", "drained"]
 
 
-class App:
+class Loop(Stream[T]):
+    """Rows that come back; made by ``app.loop``, and closed by ``stream.feed``.
+
+    >>> import headrace as hr
+    >>> class Job(hr.Record):
+    ...     name: str
+    ...     left: int
+    >>> app = hr.App("jobs")
+    >>> jobs = app.read("jobs", hr.source.items([]), Job)
+    >>> again = app.loop("again", Job)
+    >>> tried = jobs.union(again).map(lambda job: job.replace(left=job.left - 1), output=Job)
+    >>> tried.where("left > 0").feed(again)
+    >>> done = tried.where("left <= 0")
+    >>> with hr.testing.Harness(app) as h:
+    ...     h.push(jobs, Job("short", 1), Job("long", 3))
+    ...     h.epoch()
+    ...     first = h.take(done)
+    ...     h.drain()
+    ...     first, h.take(done)
+    ([Job(name='short', left=0)], [Job(name='long', left=0)])
+    """
+
+
+class App(AppGraph):
     """A program: sources, steps and outputs under one name.
 
     >>> import headrace as hr
@@ -57,23 +76,14 @@ class App:
     >>> totals.write(hr.sink.console())
     """
 
-    _console_factory: ClassVar[Callable[[int], Sink] | None] = None
-    """Makes the sink behind ``stream.show``; put here by the package, because sinks are beyond this room."""
-    _archive_factory: ClassVar[Callable[[str, tuple[str, ...]], Sink] | None] = None
-    """Makes the sink of closed windows, from a path and the columns of the key."""
-
-    def __init__(self, name: str) -> None:
-        self.name = check_name(name, "an app", str(call_site()))
-        self._nodes: list[Node] = []
-        self._next_id = 0
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """Everything that was said, in the order it was said; for tools. What will run is `graph.reachable`."""
-        return tuple(self._nodes)
-
     def __repr__(self) -> str:
         return f"App({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        """The graph of steps, as a notebook shows it."""
+        from headrace.dataflow.picture import draw_graph
+
+        return draw_graph(f"app {self.name}", self._nodes)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -97,7 +107,7 @@ class App:
         self,
         name: str,
         source: Source,
-        type: UnionType,
+        type: UnionType | type[Any],
         /,
         *,
         time: Field | Expr = None,
@@ -247,80 +257,9 @@ class App:
 
     def explain(self, format: Literal["text", "mermaid"] = "text") -> str:
         """The program as text or as a Mermaid graph: steps, state, exchanges, where expressions run, guarantees."""
+        from headrace.plan.explain import explain_mermaid, explain_text
+
         return explain_mermaid(self) if format == "mermaid" else explain_text(self)
-
-    # -- how the graph grows ---------------------------------------------------------------------------------
-
-    def _add(self, kind: Any, at: Site, codec: RowCodec, **fields: Any) -> Node:
-        node: Node = kind(id=self._next_id, at=at, cell=site.current_cell(), codec=codec, **fields)
-        self._next_id += 1
-        self._nodes.append(node)
-        return node
-
-    def _name(self, node: Node, name: str, was: str | None, at: Site) -> None:
-        if was is not None:
-            check_name(was, "a former step", str(at))
-            if was == name:
-                raise ProgramError("a step cannot have been what it is", where=str(at), found=f"was={was!r}")
-        node.name, node.was = name, was
-        self._claim(node, name, at)
-
-    def _claim(self, node: Node, name: str, at: Site) -> None:
-        """Let a node have a name; in a notebook the one that has it from an earlier cell goes away."""
-        for other in [each for each in self._nodes if each.name == name and _share_names(each, node)]:
-            replaces = node.cell is not None and other.cell != node.cell
-            gone = downstream(self._nodes, other) if replaces else set()
-            if not replaces or node in gone:
-                node.name = None
-                raise ProgramError(
-                    f"two steps are named {name!r}",
-                    where=str(at),
-                    expected="a name of its own for each source and step",
-                    found=f"{name!r} at {other.site} too",
-                    next_move='give one of them another name: .named("…")',
-                )
-            self._nodes = [each for each in self._nodes if each not in gone]
-
-    def _forget(self, node: Node) -> None:
-        """Take back what an earlier cell of a notebook said."""
-        self._nodes = [each for each in self._nodes if each is not node]
-
-    def _settle_names(self) -> None:
-        """Give steps that are named by their class their name, once it is clear that nobody named them otherwise."""
-        for node in self.nodes:
-            name = checks.default_name(node)
-            if node.name is None and name is not None and node in self._nodes:
-                check_name(name, "a step", node.site)
-                node.name = name
-                self._claim(node, name, node.at)
-            if isinstance(node, AsyncNode):
-                name_loop(node)
-
-    def _output_name(self, node: Node, sink: Sink, given: str | None, at: Site) -> tuple[str, str]:
-        """The name of a new output, and its stem."""
-        cell = site.current_cell()
-        stem = output_stem(node, sink, given)
-        outputs = [each for each in self._nodes if isinstance(each, WriteNode)]
-        if cell is not None:
-            # What an earlier cell wrote from here by the same kind of sink is written anew by this one.
-            old = [each for each in outputs if each.cell != cell and each.stem == stem]
-            self._nodes = [each for each in self._nodes if each not in old]
-            outputs = [each for each in outputs if each not in old]
-        return output_name(node, sink, given, outputs, at), stem
-
-    def _console(self, rows: int) -> Sink:
-        if App._console_factory is None:
-            raise ProgramError("there is no console to show rows on", where=str(call_site()))
-        return App._console_factory(rows)
-
-    def _archive(self, path: str, key: tuple[str, ...]) -> Sink:
-        assert App._archive_factory is not None
-        return App._archive_factory(path, key)
-
-
-def _share_names(a: Node, b: Node) -> bool:
-    """Whether two nodes cannot have one name: outputs have names of their own, sources and steps share theirs."""
-    return a is not b and isinstance(a, WriteNode) == isinstance(b, WriteNode)
 
 
 def _definition(source: Source) -> Any:

@@ -19,7 +19,7 @@ from headrace.model.shapes import split_optional
 from headrace.model.time import Span, span_us
 
 if TYPE_CHECKING:
-    from headrace.dataflow.app import App
+    from headrace.dataflow.app_graph import AppGraph
     from headrace.model.rows import RowCodec
 
 
@@ -128,7 +128,7 @@ def _check_function(verb: str, fn: Any, where: str) -> None:
         )
 
 
-def add_carrying(app: App, before: Node, plan: RequestPlan, codec: RowCodec, at: Site) -> AsyncNode:
+def add_carrying(app: AppGraph, before: Node, plan: RequestPlan, codec: RowCodec, at: Site) -> AsyncNode:
     """A step that leaves open requests to the next epoch: a loop of its own brings back their rows."""
     loop = app._add(LoopNode, at, before.codec, inputs=())
     assert isinstance(loop, LoopNode)
@@ -137,12 +137,6 @@ def add_carrying(app: App, before: Node, plan: RequestPlan, codec: RowCodec, at:
     carried = app._add(TapNode, at, before.codec, inputs=(node,), tag=CARRIED)
     loop.fed_by = app._add(FeedNode, at, before.codec, inputs=(carried,), loop=loop)  # type: ignore[assignment]
     return node
-
-
-def name_loop(node: AsyncNode) -> None:
-    """The loop of a step is known by the step's name; a dot keeps it apart from names that people give."""
-    if node.loop is not None and node.name is not None:
-        node.loop.name = f"{node.name}.{CARRIED}"
 
 
 def cache_plan(cache: Span | None, size: Any, none: bool, at: Site) -> CachePlan | None:

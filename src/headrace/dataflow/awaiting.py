@@ -15,7 +15,7 @@ from headrace.model.rows import codec_of
 from headrace.model.time import Span
 
 if TYPE_CHECKING:
-    from headrace.dataflow.app import App
+    from headrace.dataflow.app_graph import AppGraph
     from headrace.dataflow.joined import Joined
     from headrace.dataflow.stream import Stream
 
@@ -26,7 +26,7 @@ R = TypeVar("R")
 class AwaitVerbs(Generic[T]):
     """What a stream can await."""
 
-    _app: App
+    _app: AppGraph
     _node: Node
 
     @overload

@@ -1,6 +1,6 @@
 """Mistakes found while a program is built: each says where, what was expected, what was found, and the next move.
 
-The first part is called by verbs about their arguments. The last, `check_program`, looks at the whole when it is about
+The first part is called by verbs about their arguments. The last, `reachable`, looks at the whole when it is about
 to run or to be shown: names, readers, former names.
 """
 
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.connectors.sink_contract import Sink
+from headrace.connectors.source_contract import Source
 from headrace.dataflow.clocks import has_event_time
 from headrace.dataflow.function_checks import (
     check_instance,
@@ -24,6 +26,7 @@ from headrace.dataflow.function_checks import (
 )
 from headrace.dataflow.functions import Process, process_types
 from headrace.dataflow.graph import (
+    FUNCTION_OPS,
     AsyncNode,
     BatchForm,
     KeyedNode,
@@ -35,23 +38,19 @@ from headrace.dataflow.graph import (
     readers,
     upstream,
 )
-from headrace.dataflow.naming import snake_case
 from headrace.dataflow.site import Site, user_frame
 from headrace.errors import ProgramError
-from headrace.model.expr import infer
+from headrace.model.amounts import count_of
 from headrace.model.hints import function_hints
 from headrace.model.keyspec import KeySpec
-from headrace.model.requests import AsyncFunction
 from headrace.model.rows import RowCodec
 from headrace.model.shapes import union_members
 from headrace.model.values import type_name
-from headrace.sinks.contract import Sink
-from headrace.sources.contract import Source
+from headrace.sql.expr import infer
 from headrace.state.handles import StateDecl
 
 if TYPE_CHECKING:
-    from headrace.dataflow.app import App
-    from headrace.dataflow.stream import Stream
+    from headrace.dataflow.app_graph import AppGraph, OnGraph
 
 KEYED_VERBS = ("process", "reduce", "aggregate", "latest", "window", "connect", "join", "join_asof", "co_group")
 STREAM_VERBS = (
@@ -59,10 +58,6 @@ STREAM_VERBS = (
     "key_by", "window", "union", "side", "broadcast", "connect", "errors", "late", "changes", "named", "queryable",
     "write", "feed", "show",
 )  # fmt: skip
-
-
-FUNCTION_OPS = ("process", "connect", "broadcast", "window")
-"""Keyed steps that may run a user's function, which names them and may have side outputs."""
 
 
 class HeadraceWarning(UserWarning):
@@ -194,13 +189,9 @@ def check_member(codec: RowCodec, wanted: Any, at: Site) -> None:
             )
 
 
-def check_union(first: Stream[Any], others: Sequence[Any], at: Site) -> None:
-    from headrace.dataflow.stream import Stream
-
+def check_union(first: OnGraph, others: Sequence[OnGraph], at: Site) -> None:
+    check_same_app(first, others, at)
     for other in others:
-        if not isinstance(other, Stream):
-            raise ProgramError("union takes streams", where=str(at), expected="a stream", found=repr(other))
-        check_same_app(first, [other], at)
         if other.node.codec is not first.node.codec:
             raise ProgramError(
                 "union takes streams of one type",
@@ -211,7 +202,7 @@ def check_union(first: Stream[Any], others: Sequence[Any], at: Site) -> None:
             )
 
 
-def check_same_app(first: Stream[Any], others: Sequence[Stream[Any]], at: Site) -> None:
+def check_same_app(first: OnGraph, others: Sequence[OnGraph], at: Site) -> None:
     for other in others:
         if other.app is not first.app:
             raise ProgramError(
@@ -244,7 +235,7 @@ def check_side(node: Node, tag: Any, at: Site) -> StateDecl:
     return sides[name]
 
 
-def check_late(app: App, node: Node, at: Site) -> None:
+def check_late(node: Node, at: Site) -> None:
     if not has_event_time(node):
         raise ProgramError(
             "without event time nothing is late",
@@ -289,17 +280,11 @@ def batch_form(fn: Any) -> BatchForm:
 # -- the whole program ---------------------------------------------------------------------------------------------
 
 
-def default_name(node: Node) -> str | None:
-    """The name of a step that nobody named: a process function's class in snake case."""
-    if isinstance(node, KeyedNode) and node.op in FUNCTION_OPS and node.fn is not None:
-        return snake_case(type(node.fn).__name__)
-    if isinstance(node, AsyncNode) and node.loop is not None and isinstance(node.plan.fn, AsyncFunction):
-        return snake_case(type(node.plan.fn).__name__)
-    return None
+def reachable(app: AppGraph, also: Iterable[Node] = ()) -> tuple[Node, ...]:
+    """The checked program in topological order: what outputs, queryable steps and the nodes in `also` lead back to.
 
-
-def check_program(app: App, also: Iterable[Node] = ()) -> tuple[Node, ...]:
-    """The nodes that will run, in order, with every name in place."""
+    Raises ProgramError for mistakes that show only in the whole; warns about steps that nobody reads.
+    """
     app._settle_names()
     nodes = app.nodes
     ends = [node for node in nodes if isinstance(node, WriteNode) or node.queryable]
@@ -309,7 +294,7 @@ def check_program(app: App, also: Iterable[Node] = ()) -> tuple[Node, ...]:
         raise ProgramError(
             f"the app {app.name!r} has no outputs, so nothing would run",
             expected="a stream that is written, shown or queryable",
-            found=f"{len(nodes)} steps that nobody reads" if nodes else "no steps at all",
+            found=f"{count_of(len(nodes), 'step')} that nobody reads" if nodes else "no steps at all",
             next_move="end it with stream.write(hr.sink.console())",
         )
     _check_named(kept)

@@ -17,8 +17,8 @@ from headrace.dataflow.window_checks import check_scoped
 from headrace.model.keyspec import KeySpec
 from headrace.model.rows import RowCodec, codec_of
 from headrace.operators.joins.spec import CoGroup, MapGroups
-from headrace.operators.windows.assigners import Assigner
-from headrace.operators.windows.context import WindowContext
+from headrace.windows.context import WindowContext
+from headrace.windows.kinds import Assigner
 
 if TYPE_CHECKING:
     from headrace.dataflow.connected import ConnectedStream

@@ -92,7 +92,7 @@ class ConnectedStream(Stream[Out], Generic[Out, L, R]):
 
     def _late(self, side: str, port: int) -> Stream[Any]:
         at = call_site()
-        checks.check_late(self._app, self._node, at)
+        checks.check_late(self._node, at)
         offered = getattr(getattr(self._node, "spec", None), "outlets", None)
         if offered is not None and f"late_{side}" not in offered:
             raise ProgramError(

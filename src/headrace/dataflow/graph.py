@@ -1,7 +1,7 @@
 """The program as the user said it: a graph of nodes, in the order they were said.
 
 Nodes are plain data for the planner. A node's inputs are always older than itself, so the order of creation is a
-topological one. `reachable` gives what will run: everything that an output or a queryable step leads back to, checked.
+topological one. `checks.reachable` gives what will run: everything that an output or a queryable step leads back to.
 ``key_by`` is no node: it is the `KeySpec` of the keyed steps behind it, and steps that hang on the same node with equal
 specs share one exchange.
 """
@@ -12,18 +12,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from headrace.dataflow.naming import snake_case
 from headrace.dataflow.site import Site
 from headrace.dataflow.watermarking import Alignment, Marking
 from headrace.model.keyspec import KeySpec
+from headrace.model.requests import AsyncFunction
 
 if TYPE_CHECKING:
-    from headrace.dataflow.app import App
+    from headrace.aggregates.declare import Agg
+    from headrace.connectors.sink_contract import Sink
+    from headrace.connectors.source_contract import Source
     from headrace.model.requests import CachePlan, RequestPlan
     from headrace.model.rows import RowCodec
-    from headrace.operators.aggregates import Agg
     from headrace.operators.spec import StepSpec
-    from headrace.sinks.contract import Sink
-    from headrace.sources.contract import Source
     from headrace.state.handles import StateDecl
 
 ExprOp = Literal["where", "select", "with_columns"]
@@ -32,6 +33,9 @@ KeyedOp = Literal["process", "reduce", "latest", "aggregate", "window", "join", 
 BatchForm = Literal["arrow", "polars", "pandas"]
 Fire = Literal["per_row", "per_epoch"]
 Order = Literal["arrival", "time"]
+
+FUNCTION_OPS = ("process", "connect", "broadcast", "window")
+"""Keyed steps that may run a user's function, which names them and may have side outputs."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -66,6 +70,11 @@ class Node:
     def label(self) -> str:
         """The name, or for a nameless step its verb and place."""
         return self.name or f"{self.verb} at {self.site}"
+
+    @property
+    def default_name(self) -> str | None:
+        """The name of a step that nobody named: the class of its function, in snake case."""
+        return None
 
     @property
     def stateful(self) -> bool:
@@ -153,6 +162,11 @@ class AsyncNode(Node):
     def verb(self) -> str:
         return "map_async"
 
+    @property
+    def default_name(self) -> str | None:
+        named = self.loop is not None and isinstance(self.plan.fn, AsyncFunction)
+        return snake_case(type(self.plan.fn).__name__) if named else None
+
 
 @dataclass(eq=False, kw_only=True)
 class LookupNode(Node):
@@ -219,6 +233,11 @@ class KeyedNode(Node):
     @property
     def verb(self) -> str:
         return self.op
+
+    @property
+    def default_name(self) -> str | None:
+        named = self.op in FUNCTION_OPS and self.fn is not None
+        return snake_case(type(self.fn).__name__) if named else None
 
     @property
     def stateful(self) -> bool:
@@ -301,13 +320,3 @@ def readers(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
         for before in node.inputs:
             reading.setdefault(before, []).append(node)
     return reading
-
-
-def reachable(app: App, also: Iterable[Node] = ()) -> tuple[Node, ...]:
-    """The checked program in topological order: what outputs, queryable steps and the nodes in `also` lead back to.
-
-    Raises ProgramError for mistakes that show only in the whole; warns about steps that nobody reads.
-    """
-    from headrace.dataflow.checks import check_program
-
-    return check_program(app, also)

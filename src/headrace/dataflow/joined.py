@@ -20,14 +20,14 @@ from headrace.dataflow.projection import Projection, columns_sql, into_row, into
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Column, Stream
 from headrace.errors import ExpressionError, ProgramError
-from headrace.model.expr import parse, quote_name, supported
 from headrace.model.pairs import LEFT, RIGHT, PairCodec
 from headrace.model.record import Failed, Row
 from headrace.model.rows import codec_of
 from headrace.model.values import type_name
+from headrace.sql.expr import parse, quote_name, supported
 
 if TYPE_CHECKING:
-    from headrace.dataflow.app import App
+    from headrace.dataflow.app_graph import AppGraph
 
 L = TypeVar("L", covariant=True)
 R = TypeVar("R", covariant=True)
@@ -57,7 +57,7 @@ class OfPair:
 class JoinedStream(Stream[U]):
     """Rows made of pairs. Naming it names the join, as long as that has no name of its own."""
 
-    def __init__(self, app: App, node: Node, join: Node) -> None:
+    def __init__(self, app: AppGraph, node: Node, join: Node) -> None:
         super().__init__(app, node)
         self._join = join
 
@@ -98,14 +98,14 @@ class Joined(Generic[L, R]):
     [Refunded(card='a', cents=500, after=1800000000)]
     """
 
-    def __init__(self, app: App, node: Node) -> None:
+    def __init__(self, app: AppGraph, node: Node) -> None:
         assert isinstance(node.codec, PairCodec)
         self._app = app
         self._node = node
         self._pairs = node.codec
 
     @property
-    def app(self) -> App:
+    def app(self) -> AppGraph:
         """The program this join belongs to."""
         return self._app
 
@@ -226,7 +226,10 @@ class Joined(Generic[L, R]):
     def _sideless(self, name: str, text: str, at: Site) -> ExpressionError:
         there = [side for side in _SIDES if name in self._names(side)]
         known = [f"{side}.{each}" for side in _SIDES for each in self._names(side)]
-        near = [f"{side}.{name}" for side in there] or get_close_matches(f"left.{name}", known, n=2)
+        near = [f"{side}.{name}" for side in there]
+        if not near:
+            close = get_close_matches(name, [each for side in _SIDES for each in self._names(side)], n=2)
+            near = [each for each in known if each.partition(".")[2] in close]
         return ExpressionError(
             f"{name!r} does not say which side it is of",
             where=str(at),

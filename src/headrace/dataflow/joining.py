@@ -19,8 +19,8 @@ from headrace.model.time import Span, format_span, span_us
 from headrace.model.values import type_name
 from headrace.operators.joins.spec import AsOfJoin, How, IntervalJoin, Keep, UnboundedJoin, WindowJoin
 from headrace.operators.spec import StepSpec
-from headrace.operators.windows.assigners import Assigner, Session
 from headrace.state.handles import TTL, as_ttl
+from headrace.windows.kinds import Assigner, Session
 
 if TYPE_CHECKING:
     from headrace.dataflow.keyed import KeyedStream

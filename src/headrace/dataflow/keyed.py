@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import typing_extensions
 
+from headrace.aggregates.declare import Agg
 from headrace.dataflow import checks
 from headrace.dataflow.aggregation import aggregate_codec
 from headrace.dataflow.broadcast import BroadcastConnected, BroadcastStream
@@ -21,19 +22,19 @@ from headrace.dataflow.joining import JoinVerbs
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Stream
+from headrace.dataflow.writing import refuse_updates
 from headrace.errors import ProgramError
 from headrace.model.keyspec import KeySpec
 from headrace.model.record import Row
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Span
-from headrace.operators.aggregates import Agg
 from headrace.operators.horizons.spec import HorizonSpec
-from headrace.operators.windows.assigners import Assigner
-from headrace.operators.windows.evictors import Evictor
-from headrace.operators.windows.triggers import PerEpoch, PerRow, Trigger
+from headrace.windows.evictors import Evictor
+from headrace.windows.kinds import Assigner
+from headrace.windows.triggers import PerEpoch, PerRow, Trigger
 
 if TYPE_CHECKING:
-    from headrace.dataflow.app import App
+    from headrace.dataflow.app_graph import AppGraph
     from headrace.dataflow.windowed import Panes, Windowed
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class StepStream(Stream[R], Generic[R, T]):
     def late(self) -> Stream[T]:
         """Rows that came when the watermark had already passed them. Using it takes them out of the step."""
         at = call_site()
-        checks.check_late(self._app, self._node, at)
+        checks.check_late(self._node, at)
         before = self._node.inputs[0]
         return self._tap("late", before.codec, at, updates=before.updates)
 
@@ -72,7 +73,7 @@ class KeyedStream(JoinVerbs[T, K], Generic[T, K]):
         self._key = key
 
     @property
-    def app(self) -> App:
+    def app(self) -> AppGraph:
         """The program this stream belongs to."""
         return self._stream.app
 
@@ -96,7 +97,8 @@ class KeyedStream(JoinVerbs[T, K], Generic[T, K]):
         _, out, _ = process_types(type(fn))
         decls = declarations(type(fn), at)
         check_expiry(decls, self._stream.node, at)
-        return self._step("process", codec_of(out, where=str(at)), at, fn=fn, decls=decls, order=order)
+        updates = self._stream.node.updates
+        return self._step("process", codec_of(out, where=str(at)), at, fn=fn, decls=decls, order=order, updates=updates)
 
     def reduce(self, fn: Callable[[T, T], T], *, fire: Trigger | None = None) -> StepStream[T, T]:
         """One row per key, made of all so far: ``reduce(lambda a, b: a.replace(n=a.n + b.n))``.
@@ -106,6 +108,7 @@ class KeyedStream(JoinVerbs[T, K], Generic[T, K]):
         """
         at = call_site()
         check_callable(fn, "reduce", at)
+        refuse_updates(self._stream.node, "reduce", at)
         codec = self._stream.node.codec
         fires = _fire(fire, "per_row", at)
         return self._step("reduce", codec, at, fn=fn, placed_by=self._key.columns, fire=fires, updates=True)
@@ -126,6 +129,7 @@ class KeyedStream(JoinVerbs[T, K], Generic[T, K]):
         rows of such a span of event time up to the time of the result: the row's, or that of the key's newest row.
         """
         at = call_site()
+        refuse_updates(self._stream.node, "aggregate", at)
         codec = aggregate_codec(self._stream.node.codec, self._key, into, aggs, at)
         columns = self._key.columns
         placed_by = columns if columns is not None and set(columns) <= set(codec.names) else None

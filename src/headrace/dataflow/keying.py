@@ -10,12 +10,12 @@ from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.projection import known_column
 from headrace.dataflow.site import Site, user_frame
 from headrace.errors import ProgramError
-from headrace.model.expr import Expr
 from headrace.model.hints import function_hints
 from headrace.model.keyspec import KeySpec
 from headrace.model.rows import RowCodec
 from headrace.model.shapes import split_optional, strip, union_members
 from headrace.model.values import type_name
+from headrace.sql.expr import Expr
 
 
 def key_spec(codec: RowCodec, keys: Sequence[Any], at: Site) -> KeySpec:

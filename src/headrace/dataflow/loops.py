@@ -6,47 +6,22 @@ identity in the store, where the rows between two epochs are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from headrace.dataflow import checks, site
 from headrace.dataflow.graph import FeedNode, LoopNode
 from headrace.dataflow.site import Site
-from headrace.dataflow.stream import Stream
 from headrace.errors import ProgramError
 from headrace.model.values import type_name
 
 if TYPE_CHECKING:
-    from headrace.dataflow.app import App
-
-T = TypeVar("T")
+    from headrace.dataflow.app_graph import AppGraph, OnGraph
 
 
-class Loop(Stream[T]):
-    """Rows that come back; made by ``app.loop``, and closed by ``stream.feed``.
-
-    >>> import headrace as hr
-    >>> class Job(hr.Record):
-    ...     name: str
-    ...     left: int
-    >>> app = hr.App("jobs")
-    >>> jobs = app.read("jobs", hr.source.items([]), Job)
-    >>> again = app.loop("again", Job)
-    >>> tried = jobs.union(again).map(lambda job: job.replace(left=job.left - 1), output=Job)
-    >>> tried.where("left > 0").feed(again)
-    >>> done = tried.where("left <= 0")
-    >>> with hr.testing.Harness(app) as h:
-    ...     h.push(jobs, Job("short", 1), Job("long", 3))
-    ...     h.epoch()
-    ...     first = h.take(done)
-    ...     h.drain()
-    ...     first, h.take(done)
-    ([Job(name='short', left=0)], [Job(name='long', left=0)])
-    """
-
-
-def feed(stream: Stream[Any], loop: Any, at: Site) -> None:
+def feed(stream: OnGraph, loop: Any, at: Site) -> None:
     """Closes a loop: what ``stream.feed`` does."""
-    if not isinstance(loop, Loop):
+    node = getattr(loop, "node", None)
+    if not isinstance(node, LoopNode):
         raise ProgramError(
             "rows can be fed into loops only",
             where=str(at),
@@ -55,8 +30,6 @@ def feed(stream: Stream[Any], loop: Any, at: Site) -> None:
             next_move="make the loop first, read it like a stream, and feed it at the end",
         )
     checks.check_same_app(loop, [stream], at)
-    node = loop.node
-    assert isinstance(node, LoopNode)
     if stream.node.codec is not node.codec:
         raise ProgramError(
             f"the loop {node.name!r} takes rows of another type",
@@ -66,12 +39,12 @@ def feed(stream: Stream[Any], loop: Any, at: Site) -> None:
             next_move="bring them to that type with map or select first",
         )
     _replace_feed(loop.app, node, at)
-    fed = stream._add(FeedNode, at, node.codec, loop=node)
+    fed = stream.app._add(FeedNode, at, node.codec, inputs=(stream.node,), loop=node)
     assert isinstance(fed, FeedNode)
     node.fed_by = fed
 
 
-def _replace_feed(app: App, loop: LoopNode, at: Site) -> None:
+def _replace_feed(app: AppGraph, loop: LoopNode, at: Site) -> None:
     """A loop is fed once; in a notebook a later cell feeds it anew."""
     old = loop.fed_by
     if old is None or old not in app.nodes:

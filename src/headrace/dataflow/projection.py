@@ -12,11 +12,11 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from headrace.errors import ExpressionError, ProgramError
-from headrace.model.expr import as_sql, check, check_result, infer, literal_sql, quote_name, resolve_name
 from headrace.model.record import row_type
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.shapes import annotation_of, spark_type
 from headrace.model.values import type_name
+from headrace.sql.expr import as_sql, check, check_result, infer, literal_sql, quote_name, resolve_name
 
 _BARE = re.compile(r"`((?:[^`]|``)+)`|([A-Za-z_]\w*)")
 

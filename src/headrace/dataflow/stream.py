@@ -15,6 +15,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, LiteralString, Self, TypeVar, overload
 from uuid import UUID
 
+from headrace.connectors.sink_contract import Sink
 from headrace.dataflow import checks
 from headrace.dataflow.awaiting import AwaitVerbs
 from headrace.dataflow.graph import (
@@ -33,30 +34,29 @@ from headrace.dataflow.graph import (
     WriteNode,
 )
 from headrace.dataflow.keying import key_spec
+from headrace.dataflow.loops import feed
 from headrace.dataflow.naming import check_name
 from headrace.dataflow.outputs import check_callable, output_type
 from headrace.dataflow.projection import Projection, columns_sql, into_row, into_type, with_more
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.writing import check_updates
 from headrace.errors import ProgramError
-from headrace.model.expr import Expr
-from headrace.model.expr import check as check_expression
 from headrace.model.keyspec import WHOLE_STREAM
 from headrace.model.record import Failed, Row
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Duration, Span, Timestamp
-from headrace.sinks.contract import Sink
+from headrace.sql.expr import Expr
+from headrace.sql.expr import check as check_expression
 from headrace.state.handles import Side, StateDecl
 
 if TYPE_CHECKING:
-    from headrace.dataflow.app import App
+    from headrace.dataflow.app_graph import AppGraph
     from headrace.dataflow.broadcast import BroadcastConnected, BroadcastStream
     from headrace.dataflow.keyed import KeyedStream
-    from headrace.dataflow.loops import Loop
     from headrace.dataflow.windowed import Panes, Windowed
-    from headrace.operators.windows.assigners import Assigner
-    from headrace.operators.windows.evictors import Evictor
-    from headrace.operators.windows.triggers import Trigger
+    from headrace.windows.evictors import Evictor
+    from headrace.windows.kinds import Assigner
+    from headrace.windows.triggers import Trigger
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -82,12 +82,12 @@ class Stream(AwaitVerbs[T], Generic[T]):
     '`value` STRING'
     """
 
-    def __init__(self, app: App, node: Node) -> None:
+    def __init__(self, app: AppGraph, node: Node) -> None:
         self._app = app
         self._node = node
 
     @property
-    def app(self) -> App:
+    def app(self) -> AppGraph:
         """The program this stream belongs to."""
         return self._app
 
@@ -104,6 +104,16 @@ class Stream(AwaitVerbs[T], Generic[T]):
         from headrace.model.values import type_name
 
         return f"<{type(self).__name__} of {type_name(self._codec.type)}: {self._node.label}>"
+
+    def _repr_html_(self) -> str:
+        """The steps that lead to this stream, as a notebook shows them."""
+        from headrace.dataflow.graph import upstream
+        from headrace.dataflow.picture import draw_graph
+        from headrace.model.values import type_name
+
+        before = upstream([self._node])
+        title = f"{type(self).__name__} of {type_name(self._codec.type)}"
+        return draw_graph(title, [node for node in self._app.nodes if node in before], mark=self._node)
 
     # -- names and readers -----------------------------------------------------------------------------------
 
@@ -218,18 +228,19 @@ class Stream(AwaitVerbs[T], Generic[T]):
         """The rows for which a Python function is true; ``where`` does it with SQL, without making objects."""
         at = call_site()
         check_callable(fn, "filter", at)
-        return self._call("filter", fn, self._codec, at, placed_by=self._node.placed_by, updates=self._node.updates)
+        return self._call("filter", fn, self._codec, at, placed_by=self._node.placed_by)
 
     @overload
     def only(self, type: type[R], /) -> Stream[R]: ...
+    # mypy takes ``A | B`` for a UnionType or the class A, so both have to fit here.
     @overload
-    def only(self, type: UnionType, /) -> Stream[Any]: ...
+    def only(self, type: UnionType | type[Any], /) -> Stream[Any]: ...
     def only(self, type: Any, /) -> Stream[Any]:
         """The rows of one member of a union: ``events.only(Click)``."""
         at = call_site()
         checks.check_member(self._codec, type, at)
         kept = codec_of(type, where=str(at))
-        return self._call("only", type, kept, at, placed_by=self._node.placed_by, updates=self._node.updates)
+        return self._call("only", type, kept, at, placed_by=self._node.placed_by)
 
     @overload
     def map_batches(
@@ -247,7 +258,8 @@ class Stream(AwaitVerbs[T], Generic[T]):
         at = call_site()
         check_callable(fn, "map_batches", at)
         codec = codec_of(output, where=str(at))
-        return Stream(self._app, self._add(BatchNode, at, codec, fn=fn, form=form or checks.batch_form(fn)))
+        form, updates = form or checks.batch_form(fn), self._node.updates
+        return Stream(self._app, self._add(BatchNode, at, codec, fn=fn, form=form, updates=updates))
 
     # -- keys, unions, other ways out ------------------------------------------------------------------------
 
@@ -292,16 +304,20 @@ class Stream(AwaitVerbs[T], Generic[T]):
     def union(self, *others: Stream[T]) -> Stream[T]:
         """The rows of all these streams, which have one type."""
         at = call_site()
+        for other in others:
+            if not isinstance(other, Stream):
+                raise ProgramError("union takes streams", where=str(at), expected="a stream", found=repr(other))
         checks.check_union(self, others, at)
         inputs = (self._node, *(other._node for other in others))
         updates = any(node.updates for node in inputs)
         return Stream(self._app, self._add(UnionNode, at, self._codec, inputs=inputs, updates=updates))
 
     def changes(self) -> Stream[T]:
-        """Every version as a row of its own: the same rows, for sinks that append.
+        """Every version as a row of its own: the same rows, for sinks that append, and for aggregates and windows.
 
-        Rolling steps give the row of a key anew whenever it changes, and a sink that appends refuses such rows, because
-        its readers would take all versions for facts. This says that all versions are wanted.
+        Rolling steps give the row of a key anew whenever it changes. Sinks that append, aggregates and windows refuse
+        such rows, also behind ``map`` or ``process``: they would take all versions for facts. This says that all
+        versions are meant; how many there are depends on where epochs end.
 
         >>> import headrace as hr
         >>> class Tx(hr.Record):
@@ -330,17 +346,15 @@ class Stream(AwaitVerbs[T], Generic[T]):
 
         return BroadcastConnected(self, None, rules, call_site())
 
-    def feed(self, loop: Loop[T]) -> None:
+    def feed(self, loop: Stream[T]) -> None:
         """Send the rows back into a loop (``app.loop``): they come out in the next epoch, with their event times."""
-        from headrace.dataflow.loops import feed
-
         feed(self, loop, call_site())
 
     def side(self, tag: Side[R]) -> Stream[R]:
         """What a process function emitted to one of its side outputs: ``alerts.side(Fraud.odd)``."""
         at = call_site()
         decl = checks.check_side(self._node, tag, at)
-        return self._tap(f"side:{decl.name}", codec_of(decl.args[0], where=str(at)), at)
+        return self._tap(f"side:{decl.name}", codec_of(decl.args[0], where=str(at)), at, updates=self._node.updates)
 
     @property
     def errors(self) -> Stream[Failed]:
@@ -368,7 +382,7 @@ class Stream(AwaitVerbs[T], Generic[T]):
         return self._add(ExprNode, at, made.codec, op=op, exprs=made.exprs, placed_by=placed_by, updates=updates)
 
     def _call(self, op: Any, fn: Any, codec: RowCodec, at: Site, **kept: Any) -> Stream[Any]:
-        return Stream(self._app, self._add(CallNode, at, codec, op=op, fn=fn, **kept))
+        return Stream(self._app, self._add(CallNode, at, codec, op=op, fn=fn, updates=self._node.updates, **kept))
 
     def _tap(self, tag: str, codec: RowCodec, at: Site, *, updates: bool = False) -> Stream[Any]:
         for node in self._app.nodes:

@@ -1,12 +1,6 @@
-"""How far event time has come in a source: the ways to say it, as ``hr.watermarks``.
+"""The watermark of a source as a program declares it, checked: ``watermark=``, ``out_of_order=``, ``align=`` of a read.
 
-    app.read("views", …, time=View.at, watermark=hr.watermarks.bounded("5s"))       # the same as out_of_order="5s"
-    app.read("views", …, time=View.at, watermark=hr.watermarks.monotonous())        # the same as out_of_order="0s"
-    app.read("views", …, time=View.at, watermark=hr.watermarks.punctuated("kind = 'flush'"))
-    app.read("views", …, time=View.at, watermark=Adaptive())                        # your own hr.WatermarkGenerator
-
-Each is kept per split of the source, and the source's watermark is the minimum over its splits. This module says and
-checks; `headrace.runtime.marking` looks at the rows.
+`headrace.watermarks` is the public door to the functions here; `headrace.runtime.marking` applies the result to rows.
 """
 
 from __future__ import annotations
@@ -21,15 +15,13 @@ from headrace.dataflow.outputs import describe_function
 from headrace.dataflow.projection import columns_sql
 from headrace.dataflow.site import Site, user_frame
 from headrace.errors import ProgramError
-from headrace.model.expr import check as check_expression
-from headrace.model.expr import infer
 from headrace.model.generators import GeneratorPlan, WatermarkGenerator, plan_generator
 from headrace.model.ids import MIN_TIME
 from headrace.model.rows import RowCodec
 from headrace.model.shapes import quoted
 from headrace.model.time import Span, Timestamp, span_us
-
-__all__ = ["Watermark", "bounded", "monotonous", "punctuated"]
+from headrace.sql.expr import check as check_expression
+from headrace.sql.expr import infer
 
 _WAYS: Final = "hr.watermarks.bounded(…), monotonous(), punctuated(…), or an instance of your hr.WatermarkGenerator"
 
@@ -117,7 +109,7 @@ def plan_marking(watermark: Any, out_of_order: Span | None, time: str | None, co
         return Marking(span_us(watermark.out_of_order, what="out_of_order", where=where))
     if callable(watermark.said):
         name = describe_function(watermark.said)
-        plan = plan_generator(_Said(watermark.said), name, where, None, function=watermark.said)
+        plan = plan_generator(_FunctionMarks(watermark.said), name, where, None, function=watermark.said)
         return Marking(generator=plan, said_by=name)
     return _sql_marking(watermark.said, time, codec, where)
 
@@ -141,7 +133,7 @@ def _sql_marking(said: Any, time: str, codec: RowCodec, where: str) -> Marking:
     )
 
 
-class _Said(WatermarkGenerator[Any]):
+class _FunctionMarks(WatermarkGenerator[Any]):
     """Rows say it themselves, through a user's function."""
 
     said: int = MIN_TIME

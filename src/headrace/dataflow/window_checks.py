@@ -9,20 +9,21 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.aggregates.declare import column_annotation
 from headrace.dataflow.clocks import has_event_time
 from headrace.dataflow.graph import Node
 from headrace.dataflow.projection import known_column
 from headrace.dataflow.site import Site
+from headrace.dataflow.writing import refuse_updates
 from headrace.errors import ProgramError
-from headrace.model.expr import check as check_expression
-from headrace.model.expr import check_supported, infer
 from headrace.model.time import Duration, Timestamp
 from headrace.model.values import type_name
-from headrace.operators.aggregates import column_annotation
-from headrace.operators.windows.assigners import Assigner, RowCount, Session, Unbounded
-from headrace.operators.windows.evictors import Evictor, KeepDelta, KeepSpan
-from headrace.operators.windows.triggers import EveryRows, OnDelta, PerEpoch, Periodic, PerRow, Timeout, Trigger
+from headrace.sql.expr import check as check_expression
+from headrace.sql.expr import check_supported, infer
 from headrace.state.handles import StateDecl
+from headrace.windows.evictors import Evictor, KeepDelta, KeepSpan
+from headrace.windows.kinds import Assigner, RowCount, Session, Unbounded
+from headrace.windows.triggers import EveryRows, OnDelta, PerEpoch, Periodic, PerRow, Timeout, Trigger
 
 BUILT_IN = (PerRow, PerEpoch, Periodic, EveryRows, OnDelta, Timeout)
 _SCOPED = ("value", "list", "map", "reducing", "aggregating")
@@ -31,6 +32,7 @@ _SCOPED = ("value", "list", "map", "reducing", "aggregating")
 def check_window(assigner: Any, fire: Any, panes: Any, allow_late_us: int, evict: Any, node: Node, at: Site) -> None:
     """Everything that can be said of ``window(…)`` over the rows of a node."""
     _check_kinds(assigner, fire, panes, evict, at)
+    refuse_updates(node, "window", at)
     if allow_late_us < 0:
         raise ProgramError("lateness cannot be negative", where=str(at), expected='allow_late="0s" or more')
     timed = has_event_time(node)
@@ -102,8 +104,7 @@ def _check_assigner(assigner: Assigner, node: Node, timed: bool, at: Site) -> No
             next_move='say which column tells the time: app.read(…, time="at"); or clock="wall"',
         )
     if isinstance(assigner, Session) and assigner.gap_sql is not None:
-        check_expression(assigner.gap_sql, node.codec.schema, str(at))
-        check_supported(assigner.gap_sql, node.codec.schema, str(at))
+        _check_gap(assigner.gap_sql, node, at)
         found = infer(assigner.gap_sql, node.codec.schema)
         if found is not None and not pa.types.is_integer(found):
             raise ProgramError(
@@ -112,6 +113,21 @@ def _check_assigner(assigner: Assigner, node: Node, timed: bool, at: Site) -> No
                 expected="a column of hr.Duration, or whole microseconds",
                 found=f"{assigner.gap_sql}, which is {found}",
             )
+
+
+def _check_gap(gap: str, node: Node, at: Site) -> None:
+    try:
+        check_expression(gap, node.codec.schema, str(at))
+        check_supported(gap, node.codec.schema, str(at))
+    except ProgramError as error:
+        raise ProgramError(
+            f"the gap of a session is neither a span nor SQL over a row: {error.what}",
+            where=str(at),
+            expected='a span like "30m"; or SQL that gives the gap of each row, a Duration or whole microseconds, over '
+            f"{', '.join(node.codec.names)}",
+            found=repr(gap),
+            next_move=error.next_move,
+        ) from error
 
 
 def _check_row_count(fire: Any, panes: str, evict: Any, at: Site) -> None:

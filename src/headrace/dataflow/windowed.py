@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import typing_extensions
 
+from headrace.aggregates.declare import Agg
 from headrace.dataflow.aggregation import aggregate_codec, key_columns
 from headrace.dataflow.archiving import absolute_path, archive_output, check_archived
 from headrace.dataflow.clocks import check_expiry, has_event_time, refuse_horizons
@@ -31,13 +32,12 @@ from headrace.model.keyspec import KeySpec
 from headrace.model.record import Row
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Span, Timestamp, span_us
-from headrace.operators.aggregates import Agg
 from headrace.operators.spec import StepInfo
-from headrace.operators.windows.assigners import Assigner
-from headrace.operators.windows.context import WindowContext
-from headrace.operators.windows.evictors import Evictor
-from headrace.operators.windows.spec import FINALS, PANE, WINDOW_END, WINDOW_START, WindowSpec
-from headrace.operators.windows.triggers import Timeout, Trigger
+from headrace.windows.context import WindowContext
+from headrace.windows.evictors import Evictor
+from headrace.windows.kinds import Assigner
+from headrace.windows.spec import FINALS, PANE, WINDOW_END, WINDOW_START, WindowSpec
+from headrace.windows.triggers import Timeout, Trigger
 
 if TYPE_CHECKING:
     from headrace.dataflow.stream import Stream
@@ -162,7 +162,7 @@ class WindowStream(StepStream[R, T]):
             assert isinstance(node, KeyedNode)
             keys = tuple(key_columns(node.input.codec, node.key))
             info = StepInfo(node.label, (node.input.codec,), node.codec, node.key.type, keys)
-            if not self._spec.is_sliced(info):
+            if self._spec.choose(info).operator != "sliced":
                 raise ProgramError(
                     "these windows cannot be kept when they are gone",
                     where=str(at),

@@ -6,17 +6,17 @@ by the verb ``window``.
 
 from __future__ import annotations
 
-import warnings
+import re
 from collections.abc import Callable
 from types import MemberDescriptorType
 from typing import Any, Final, Literal, get_args
 
-from headrace.dataflow.checks import HeadraceWarning
 from headrace.dataflow.site import call_site
 from headrace.errors import ProgramError
-from headrace.model.expr import Expr, as_sql
 from headrace.model.time import Span, format_span, span_us
-from headrace.operators.windows.assigners import (
+from headrace.sql.expr import Expr, as_sql
+from headrace.windows.evictors import Evictor, KeepDelta, KeepRows, KeepSpan
+from headrace.windows.kinds import (
     Assigner,
     Clock,
     Cumulating,
@@ -26,11 +26,10 @@ from headrace.operators.windows.assigners import (
     Tumbling,
     Unbounded,
 )
-from headrace.operators.windows.evictors import Evictor, KeepDelta, KeepRows, KeepSpan
-from headrace.operators.windows.triggers import EveryRows, OnDelta, PerEpoch, Periodic, PerRow, Timeout, Trigger
+from headrace.windows.triggers import EveryRows, OnDelta, PerEpoch, Periodic, PerRow, Timeout, Trigger
 
-_FEW_US: Final = 100_000
-"""Whoever counts in seconds or milliseconds writes less than this, and spans of windows are hardly ever so short."""
+_SPAN_LIKE: Final = re.compile(r"\s*[-+]?\s*[\d.][\w.\s]*|\s*")
+"""Text that is meant as a span, rightly written or not: a number, with letters behind it."""
 
 # -- kinds of windows ----------------------------------------------------------------------------------------------
 
@@ -75,11 +74,14 @@ def cumulating(size: Span, *, every: Span, offset: Span = "0s", clock: Clock = "
 def session(gap: Span | Expr, *, clock: Clock = "event") -> Assigner:
     """Rows of a key that follow each other within a gap: ``session("30m")``.
 
-    The gap may differ from row to row: ``session(Visit.patience)`` or ``session(hr.col("patience") * 2)``, a Duration,
-    or a whole number of microseconds. Sessions that overlap or touch become one.
+    The gap may differ from row to row: ``session(Visit.patience)`` or ``session("patience * 2")``, a Duration, or a
+    whole number of microseconds. Text that begins with a number and has only numbers and letters is a span; any other
+    text is SQL over the columns of the row. Sessions that overlap or touch become one.
     """
     if isinstance(gap, Expr | MemberDescriptorType):
         return Session(None, as_sql(gap), _clock(clock))
+    if isinstance(gap, str) and _SPAN_LIKE.fullmatch(gap) is None:
+        return Session(None, gap, _clock(clock))
     return Session(_positive(gap, "the gap of a session"), None, _clock(clock))
 
 
@@ -219,17 +221,7 @@ def _positive(span: Any, what: str) -> int:
         raise ProgramError(
             f"{what} has to be longer than nothing", where=at, expected="a span above zero", found=repr(span)
         )
-    _tell_bare(span, what)
     return length
-
-
-def _tell_bare(span: Any, what: str) -> None:
-    """A Duration is an int at run time, so that no number can be refused; a small one was probably meant otherwise."""
-    if isinstance(span, int) and span < _FEW_US:
-        at = call_site()
-        told = format_span(span)
-        text = f"{at}: {what} is {told}, since a bare number is microseconds"
-        warnings.warn_explicit(f'{text}; write "{span}s" for seconds, or "{told}"', HeadraceWarning, *at)
 
 
 def _offset(offset: Any) -> int:

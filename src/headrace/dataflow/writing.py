@@ -12,12 +12,11 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from headrace.dataflow.checks import default_name
+from headrace.connectors.sink_contract import Sink
 from headrace.dataflow.graph import KeyedNode, Node, TapNode, WriteNode
 from headrace.dataflow.naming import slug
 from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
-from headrace.sinks.contract import Sink
 
 _MAX_LENGTH: Final = 80
 """Of a name that is made here; what is longer is cut, and told apart by a checksum."""
@@ -65,9 +64,29 @@ def check_updates(node: Node, sink: Sink, at: Site) -> None:
         )
 
 
+def refuse_updates(node: Node, verb: str, at: Site) -> None:
+    """Aggregates and windows count rows, and would count every version of a row that is replaced.
+
+    How many versions there are depends on where epochs are cut, so the results would, too.
+    """
+    if not node.updates:
+        return
+    source = _updating(node)
+    spec = getattr(source, "spec", None)
+    once = "use each window's last result: .finals()" if getattr(spec, "assigner", None) is not None else ""
+    raise ProgramError(
+        f"{verb} would count every version of rows that replace earlier ones",
+        where=str(at),
+        expected="rows that each stand for themselves",
+        found=f"rows of {source.label}, which gives the row of a key anew whenever it changes",
+        next_move=f"{once}; " * bool(once) + f"if every version is meant, say so: .changes() before {verb}",
+    )
+
+
 def _updating(node: Node) -> Node:
     """The step that makes updates of these rows."""
-    while not isinstance(node, KeyedNode):
+    # A process function hands on what its rows are.
+    while not isinstance(node, KeyedNode) or node.op == "process":
         # Late rows are those that came into their step; all others come out of what is before.
         left = node.inputs[0] if isinstance(node, TapNode) else node
         before = [each for each in left.inputs if each.updates]
@@ -79,7 +98,7 @@ def _updating(node: Node) -> Node:
 
 def _nearest_name(node: Node) -> str:
     """The name of the step that rows come from, with the way they left it: ``fraud``, ``fraud_late``."""
-    name = node.name or default_name(node)
+    name = node.name or node.default_name
     if name is not None or not node.inputs:
         return name or "rows"
     before = _nearest_name(node.inputs[0])

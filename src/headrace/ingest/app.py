@@ -21,14 +21,14 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.ingest import layout
-from headrace.ingest.admission import Admission
 from headrace.ingest.bodies import Unzipper, read_events
 from headrace.ingest.committing import Committer
 from headrace.ingest.log import Append, KeyReused
 from headrace.ingest.partition import KEY_BYTES, WriteFailed
-from headrace.ingest.streams import Streams, Taken
-from headrace.query.access import audit
-from headrace.query.http.problems import JSON_TYPE, Problem, shorten
+from headrace.ingest.streams import Streams, StreamSpec
+from headrace.net.access import Access
+from headrace.net.admission import Admission
+from headrace.net.problems import JSON_TYPE, Problem, decode_path, shorten
 
 _log: Final = logging.getLogger("headrace.ingest")
 AUDITED: Final = frozenset({401, 403, 413, 421, 429})
@@ -49,6 +49,9 @@ class IngestLimits(msgspec.Struct, frozen=True, kw_only=True):
     pending_bytes: int = 128 * 2**20
     """Of all requests that are not answered yet."""
     connections: int = 10_000
+    """Those that are in their TLS handshake count."""
+    handshakes_per_address: int = 256
+    """TLS handshakes of one address that are unfinished at the same time."""
     streams: int = 1000
     body_s: float = 30.0
     """How long a body may take to come."""
@@ -61,16 +64,28 @@ class IngestApp:
         self,
         committer: Committer,
         streams: Streams,
-        admission: Admission,
+        access: Access,
         *,
         limits: IngestLimits | None = None,
         origins: Collection[str] = (),
+        loopback: bool = True,
+        per_second: int = 0,
     ) -> None:
-        """``origins``: web pages that may send events from a browser."""
+        """``access``: users; the patterns that name states there name streams here. ``origins``: web pages that may
+        send events from a browser. ``loopback``: the server is meant for its own machine only. ``per_second``: how many
+        requests one address may make; 0 for any."""
         self.limits = limits or IngestLimits()
         self._committer = committer
         self._streams = streams
-        self._admission = admission
+        self._access = access
+        self._origins = frozenset(origins)
+        self._admission = Admission(
+            access,
+            hosts=() if loopback and access.open else None,
+            per_second=per_second,
+            each="address",
+            when_too_many="send more events in each request",
+        )
         self._pending_bytes = 0
         self._app: ASGIApp = self._answer
         if origins:
@@ -88,6 +103,10 @@ class IngestApp:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1003})
 
+    def refused(self, peer: str, reason: str) -> None:
+        """Writes the audit line of a connection that was refused before it came here (see `HttpServer`)."""
+        self._access.trail.refused(peer, "", "a connection", reason)
+
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
@@ -95,7 +114,9 @@ class IngestApp:
         except Problem as problem:
             if problem.status in AUDITED:
                 host, *_ = scope.get("client") or ("-",)
-                audit(str(host), "", f"{request.method} {scope.get('path', '')}", problem.parts["what"])
+                self._access.trail.refused(
+                    str(host), "", f"{request.method} {scope.get('path', '')}", problem.parts["what"]
+                )
             response = problem.response()
         except Exception:
             _log.exception("a request failed: %s %s", request.method, shorten(scope.get("path", "")))
@@ -103,27 +124,50 @@ class IngestApp:
         await response(scope, receive, send)
 
     async def _route(self, request: Request) -> Response:
-        match request.method, request.url.path.split("/")[1:]:
+        # Not `request.url.path`: that drops line ends, so that `a%0ab` would be `ab`.
+        path = list(decode_path(request.scope.get("raw_path") or request.scope["path"].encode()))
+        match request.method, path:
             case "GET" | "HEAD", ["health"]:
                 return self._health()
             case "GET" | "HEAD", ["streams"]:
-                self._admission.admit(request, None)
+                self._admit(request, None)
                 return self._list()
             case "GET" | "HEAD", ["streams", name]:
-                self._admission.admit(request, name)
+                self._admit(request, name)
                 return self._describe(name)
             case "POST", ["streams", name, "events"]:
-                self._admission.admit(request, name)
+                self._admit(request, name)
                 return await self._take(request, name)
             case method, ["health"] | ["streams"] | ["streams", _] | ["streams", _, "events"]:
-                allowed = "POST" if request.url.path.endswith("/events") else "GET, HEAD"
+                allowed = "POST" if path[-1] == "events" else "GET, HEAD"
                 raise Problem(405, "no such method here", expected=allowed, found=method, headers={"Allow": allowed})
         raise Problem(
             404,
             "nothing is here",
-            where=shorten(request.url.path),
+            where=shorten("/" + "/".join(path)),
             expected="POST /streams/{name}/events, GET /streams, /streams/{name} or /health",
         )
+
+    # --- who sends
+
+    def _admit(self, request: Request, stream: str | None) -> None:
+        """``stream``: whose events it is about; None where it is about none."""
+        self._check_page(request)
+        self._admission.check_host(request)
+        self._access.look()
+        user = self._admission.find_user(request)
+        if stream is not None and not user.may_read(stream):
+            raise Problem(403, "this token is not for that stream", where=shorten(stream))
+        self._admission.check_rate(request, user)
+
+    def _check_page(self, request: Request) -> None:
+        """Any web page can make a browser send events here; it cannot make it leave out where it comes from."""
+        origin = request.headers.get("origin")
+        if origin is not None and origin not in self._origins and "*" not in self._origins:
+            raise Problem(
+                403, "this web page may not send events", where=shorten(origin),
+                next_move="start the server with --origin and the page's address",
+            )  # fmt: skip
 
     # --- about the log
 
@@ -193,7 +237,7 @@ class IngestApp:
         }
         return _json(told, headers={REPEATED_HEADER: "true"} if appended.repeated else None)
 
-    def _find(self, name: str) -> Taken:
+    def _find(self, name: str) -> StreamSpec:
         taken = self._streams.find(name)
         if not layout.is_stream_name(name):
             raise Problem(404, "this cannot be a stream", where=shorten(name), expected=layout.STREAM_NAMES)
@@ -205,7 +249,7 @@ class IngestApp:
             raise Problem(403, "there are too many streams", where=name, expected=f"up to {self.limits.streams}")
         return taken
 
-    def _partition(self, request: Request, name: str, taken: Taken) -> int | None:
+    def _partition(self, request: Request, name: str, taken: StreamSpec) -> int | None:
         asked = request.query_params.get("partition")
         if asked is None:
             return None
@@ -244,7 +288,7 @@ class IngestApp:
             unzip.finish()
         return b"".join(parts)
 
-    async def _events(self, request: Request, body: bytes, taken: Taken) -> list[bytes]:
+    async def _events(self, request: Request, body: bytes, taken: StreamSpec) -> list[bytes]:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
         def read() -> list[bytes]:

@@ -15,7 +15,7 @@ import msgspec
 from headrace.errors import BadRow
 from headrace.model.rows import RowCodec
 from headrace.model.values import type_name
-from headrace.query.http.problems import Problem, shorten
+from headrace.net.problems import Problem, shorten
 
 LINES: Final = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})
 ONE_DOCUMENT: Final = "application/json"

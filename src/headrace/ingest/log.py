@@ -5,6 +5,8 @@ Invariants
 - The events of a request stay together, in one partition, in their order: all of them are appended, or none.
 - A request whose key is remembered is answered as it was the first time, and nothing is appended. The same key with
   other events is refused.
+- A key stands in the frame of its request, so it is durable with the events and found again when the log is opened. It
+  is forgotten after a time, or when there are too many: the oldest first.
 
 Not thread-safe: one thread appends (`headrace.ingest.committing`). Threads that only ask which streams there are may.
 """
@@ -15,20 +17,21 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 import xxhash
 
-from headrace.checkpoint.lock import Lock
+from headrace.durable import write_whole
 from headrace.errors import SettingsError, StoreInUse
 from headrace.ingest import layout
-from headrace.ingest.frames import digest_of
-from headrace.ingest.keys import Answered, KeyMemory, read_keyed
-from headrace.ingest.partition import PartitionWriter, WriteFailed, open_partition
+from headrace.ingest.frames import Frame, digest_of
+from headrace.ingest.partition import PartitionWriter, WriteFailed, iterate_heads, open_partition
 from headrace.ingest.reading import LogFile, first_kept, read_log_file
+from headrace.model.lock import Lock
 
 _log: Final = logging.getLogger("headrace.ingest")
 
@@ -171,7 +174,7 @@ class Log:
         firsts: dict[tuple[str, bytes], int] = {}
         repeats: list[tuple[int, int]] = []
         for at, append in enumerate(appends):
-            outcome = self._known(append, now_us)
+            outcome = self._earlier_outcome(append, now_us)
             first = firsts.setdefault((append.stream, append.key), at) if append.key and outcome is None else at
             if first != at:
                 # The same key twice in one round: what becomes of the second is decided by the first.
@@ -214,7 +217,7 @@ class Log:
 
     # --- inside
 
-    def _known(self, append: Append, now_us: int) -> Outcome | None:
+    def _earlier_outcome(self, append: Append, now_us: int) -> Outcome | None:
         """What a request with a key that is remembered is answered with; None: it is new."""
         stream = self._streams.get(append.stream)
         known = stream.keys.find(append.key, now_us) if stream is not None and append.key else None
@@ -269,16 +272,69 @@ class Log:
         known = read_log_file(self.path)
         if known is None:
             known = LogFile(id=secrets.token_hex(16))
-            temporary = self.path / f"{layout.LOG}.new"
-            with temporary.open("wb") as file:
-                file.write(msgspec.json.encode(known))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path / layout.LOG)
-            folder = os.open(self.path, os.O_RDONLY)
-            os.fsync(folder)
-            os.close(folder)
+            write_whole(self.path / layout.LOG, [msgspec.json.encode(known)])
         return known.id
 
     def _now_us(self) -> int:
         return int(self._clock() * 1e6)
+
+
+# --- idempotency keys
+
+
+class Answered(NamedTuple):
+    """Where the events of a request are."""
+
+    partition: int
+    number: int
+    events: int
+    digest: int
+    time_us: int
+
+
+class KeyMemory:
+    """The keys of one stream."""
+
+    def __init__(self, remember_us: int, most: int) -> None:
+        self._remember_us = remember_us
+        self._most = most
+        self._known: OrderedDict[bytes, Answered] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, key: bytes, now_us: int) -> Answered | None:
+        found = self._known.get(key)
+        return found if found is not None and found.time_us > now_us - self._remember_us else None
+
+    def remember(self, key: bytes, answered: Answered) -> None:
+        self._known.pop(key, None)
+        self._known[key] = answered
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
+
+    def forget_old(self, now_us: int) -> None:
+        while self._known:
+            oldest = next(iter(self._known.values()))
+            if oldest.time_us > now_us - self._remember_us:
+                return
+            self._known.popitem(last=False)
+
+
+def read_keyed(folder: Path, newest: list[Frame], since_us: int, most: int) -> list[Frame]:
+    """The frames with keys that were written since a time, the latest of them; those of the newest segment are known
+    already, and older segments are looked at only as far back as needed."""
+    found = [frame for frame in newest if frame.time_us > since_us]
+    for segment in reversed(layout.list_segments(folder)[:-1]):
+        if len(found) >= most:
+            break
+        frames = list(_keyed(segment, since_us))
+        found = frames + found
+        first = next(iterate_heads(segment), None)
+        if first is not None and first.time_us <= since_us:
+            break
+    return found[-most:]
+
+
+def _keyed(segment: Path, since_us: int) -> Iterator[Frame]:
+    return (frame for frame in iterate_heads(segment) if frame.key and frame.time_us > since_us)

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from headrace.durable import make_folder, sync_data, sync_file, sync_path
 from headrace.errors import CorruptFile
 from headrace.ingest import layout
 from headrace.ingest.frames import (
@@ -44,8 +45,6 @@ INDEX_EVERY_BYTES: Final = 64 * 1024
 KEY_BYTES: Final = 255
 """Longest idempotency key."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-_sync: Final = getattr(os, "fdatasync", os.fsync)
 
 
 class WriteFailed(Exception):
@@ -112,7 +111,7 @@ class PartitionWriter:
         except OSError as error:
             raise WriteFailed(error, broken=not self._cut_back()) from error
         try:
-            _sync(self._file)
+            sync_data(self._file)
         except OSError as error:
             # What the disk holds now is not known, and asking again may be answered wrongly.
             self._cut_back()
@@ -126,7 +125,7 @@ class PartitionWriter:
         number = self._durable.number
         segment = make_segment(self.folder, self._log, number)
         try:
-            _sync_folder(self.folder)
+            sync_path(self.folder)
             files = _open_files(segment)
         except OSError:
             # Nothing may stand behind the segment that is written to.
@@ -138,11 +137,11 @@ class PartitionWriter:
         self._indexed, self._index_end = -INDEX_EVERY_BYTES, 0
         self._write_mark()
         with contextlib.suppress(OSError):
-            os.fsync(self._mark_file)
+            sync_file(self._mark_file)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            os.fsync(self._mark_file)
+            sync_file(self._mark_file)
         self._close_files()
         os.close(self._mark_file)
 
@@ -209,19 +208,19 @@ class PartitionWriter:
 
 def open_partition(folder: Path, log: bytes, segment_bytes: int) -> tuple[PartitionWriter, Recovered]:
     """Opens a partition for writing, and mends what a crash left behind. The caller holds the lock of the log."""
-    _make_folder(folder)
+    make_folder(folder)
     marked = _last_mark(folder)
     segments = layout.list_segments(folder)
     if not segments:
         if marked is not None:
             raise _refusal(folder, f"no segment, though events up to {marked.number} were answered as durable")
         segments = [make_segment(folder, log, 0)]
-        _sync_folder(folder)
+        sync_path(folder)
     newest = segments[-1]
     mark, cut_bytes, frames = _mend(newest, log, marked)
     writer = PartitionWriter(folder, log, segment_bytes, mark, frames[-1].time_us if frames else 0)
     writer._write_mark()
-    os.fsync(writer._mark_file)
+    sync_file(writer._mark_file)
     return writer, Recovered(cut_bytes, [frame for frame in frames if frame.key])
 
 
@@ -239,7 +238,7 @@ def make_segment(folder: Path, log: bytes, first: int) -> Path:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         _write_at(file, encode_head(log, first), 0)
-        os.fsync(file)
+        sync_file(file)
     except OSError:
         path.unlink()
         raise
@@ -285,7 +284,7 @@ def _mend(segment: Path, log: bytes, marked: Mark | None) -> tuple[Mark, int, li
         if size > end:
             os.ftruncate(file, end)
         # What a killed process wrote is in memory, perhaps, and on no disk.
-        os.fsync(file)
+        sync_file(file)
     except Damaged as error:
         raise _refusal(segment, str(error)) from error
     finally:
@@ -319,25 +318,6 @@ def _write_at(file: int, data: bytes, position: int) -> int:
         written = os.pwrite(file, rest, position)
         rest, position = rest[written:], position + written
     return position
-
-
-def _make_folder(folder: Path) -> None:
-    """A folder that is still there after the machine has stopped."""
-    missing = []
-    while not folder.is_dir():
-        missing.append(folder)
-        folder = folder.parent
-    for each in reversed(missing):
-        each.mkdir(exist_ok=True)
-        _sync_folder(each.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _refusal(path: Path, found: str) -> CorruptFile:

@@ -44,7 +44,7 @@ class LogFile(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
 
-class Found(NamedTuple):
+class LocatedFrame(NamedTuple):
     """A checked frame in bytes that were read."""
 
     data: memoryview
@@ -100,14 +100,14 @@ def first_kept(folder: Path) -> int:
     return layout.first_number(segments[0]) if segments else 0
 
 
-def iterate_frames(file: int, position: int) -> Iterator[Found]:
+def iterate_frames(file: int, position: int) -> Iterator[LocatedFrame]:
     """The frames from a position on. Ends where the file does; raises `Damaged` for anything else that is no frame."""
     wanted = _CHUNK_BYTES
     while True:
         data = memoryview(os.pread(file, wanted, position))
         at, needed = 0, None
         while (needed := frame_length(data, at)) is not None and at + needed <= len(data):
-            yield Found(data, at, check_frame(data, at), position + at)
+            yield LocatedFrame(data, at, check_frame(data, at), position + at)
             at += needed
         if len(data) < wanted:
             if at < len(data):
@@ -154,7 +154,7 @@ def lost(folder: Path, number: int, kept: int) -> InputLost:
     )
 
 
-def _frames_from(segment: Path, number: int) -> Iterator[Found]:
+def _frames_from(segment: Path, number: int) -> Iterator[LocatedFrame]:
     try:
         file = os.open(segment, os.O_RDONLY)
     except FileNotFoundError:

@@ -7,27 +7,30 @@ refused by its lock, so the next one starts when this one has ended.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from headrace.errors import SettingsError, StoreError
+from headrace.errors import StoreError
+from headrace.ingest.committing import Committer
 from headrace.ingest.log import Log, LogOptions
 from headrace.ingest.streams import Streams
 from headrace.model.packages import package
-from headrace.query.access import Access, is_loopback, make_tls
+from headrace.net.access import Access, check_binding, is_loopback, tls_of
+from headrace.net.listening import affordable_connections, bind
+from headrace.net.loop import run_server, stop_on_signals
 
 PORT: Final = 8400
-_BACKLOG: Final = 1024
+_TRAIL_S: Final = 1.0
+"""How often refusals that were too many for a line each are counted in the log."""
 
 Tell = Callable[[dict[str, Any]], None]
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class IngestOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be said to ``headrace ingest``."""
 
     log: str
@@ -37,6 +40,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     insecure: bool = False
+    handshake_s: float = 30.0
+    """How long a TLS handshake may take."""
     origins: tuple[str, ...] = ()
     max_rate: int = 0
     request_bytes: int = 16 * 2**20
@@ -45,20 +50,23 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     kept: LogOptions = LogOptions()
 
 
-def serve(options: Options, streams: Streams, tell: Tell) -> None:
+def serve(options: IngestOptions, streams: Streams, tell: Tell) -> None:
     """Takes events until SIGINT or SIGTERM."""
     with package("uvicorn or starlette", extra="serve", where="headrace ingest", instead="which serves HTTP"):
-        from headrace.ingest.admission import check_binding
-        from headrace.query.serving import run_loop
-    if (options.tls_cert is None) != (options.tls_key is None):
-        raise SettingsError("TLS wants both a certificate and its key", expected="--tls-cert and --tls-key")
-    tls = options.tls_cert is not None
-    check_binding(options.bind, users=options.users is not None, tls=tls, insecure=options.insecure)
+        import_module("headrace.ingest.app")
+    check_binding(
+        options.bind,
+        users=options.users is not None,
+        tls=options.tls_cert is not None,
+        insecure=options.insecure,
+        danger="write anything into this log",
+    )
+    tls_of(options.tls_cert, options.tls_key)
     log = Log(Path(options.log), options.kept)
     try:
         for name, taken in streams.named.items():
             log.make_stream(name, taken.partitions)
-        run_loop(serve_log(options, streams, log, tell, asyncio.Event()))
+        run_server(serve_log(options, streams, log, tell, asyncio.Event()))
         broken = log.broken
     finally:
         log.close()
@@ -71,41 +79,44 @@ def serve(options: Options, streams: Streams, tell: Tell) -> None:
         )
 
 
-async def serve_log(options: Options, streams: Streams, log: Log, tell: Tell, stop: asyncio.Event) -> None:
+async def serve_log(options: IngestOptions, streams: Streams, log: Log, tell: Tell, stop: asyncio.Event) -> None:
     """Takes events until ``stop`` is set, a signal comes, or the log breaks."""
-    from headrace.ingest.admission import Admission
     from headrace.ingest.app import IngestApp, IngestLimits
-    from headrace.ingest.committing import Committer
-    from headrace.query.http import HttpServer
-    from headrace.query.serving import bind
+    from headrace.net.http_server import HttpServer
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.add_signal_handler(number, stop.set)
+    stop_on_signals(stop)
     access = Access(None if options.users is None else Path(options.users))
-    admission = Admission(
-        access, origins=options.origins, loopback=is_loopback(options.bind), per_second=options.max_rate
-    )
     limits = IngestLimits(
         request_bytes=options.request_bytes, event_bytes=options.event_bytes, pending_bytes=options.pending_bytes
     )
     committer = Committer(log)
-    app = IngestApp(committer, streams, admission, limits=limits, origins=options.origins)
-    tls = None
-    if options.tls_cert is not None and options.tls_key is not None:
-        tls = make_tls(Path(options.tls_cert), Path(options.tls_key))
+    app = IngestApp(
+        committer,
+        streams,
+        access,
+        limits=limits,
+        origins=options.origins,
+        loopback=is_loopback(options.bind),
+        per_second=options.max_rate,
+    )
     listener = bind(options.bind, options.port)
-    # Whoever is told of the port may connect at once; the server takes over in its own time.
-    listener.listen(_BACKLOG)
-    server = HttpServer(app, connections=limits.connections, tls=tls)
+    server = HttpServer(
+        app,
+        app.refused,
+        connections=affordable_connections(limits.connections, 1),
+        handshake_s=options.handshake_s,
+        handshakes_per_address=limits.handshakes_per_address,
+        tls=tls_of(options.tls_cert, options.tls_key),
+    )
     committer.start()
     await server.start(listener)
     port = listener.getsockname()[1]
     tell({"event": "listening", "port": port, "log": options.log, "id": log.id, "streams": log.streams})
     try:
         waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(committer.broken.wait())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        while not any(wait.done() for wait in waits):
+            await asyncio.wait(waits, timeout=_TRAIL_S, return_when=asyncio.FIRST_COMPLETED)
+            access.trail.catch_up()
         for wait in waits:
             wait.cancel()
     finally:

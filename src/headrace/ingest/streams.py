@@ -14,7 +14,7 @@ from headrace.model.values import type_name
 MOST_PARTITIONS = 1024
 
 
-class Taken(msgspec.Struct, frozen=True):
+class StreamSpec(msgspec.Struct, frozen=True):
     """A stream that events are taken for."""
 
     partitions: int = 1
@@ -29,12 +29,12 @@ class Taken(msgspec.Struct, frozen=True):
 class Streams:
     """What a server takes. Without named streams it takes any, and a stream is made by its first event."""
 
-    def __init__(self, named: Mapping[str, Taken] | None = None, default: Taken | None = None) -> None:
+    def __init__(self, named: Mapping[str, StreamSpec] | None = None, default: StreamSpec | None = None) -> None:
         """``default``: what holds for streams that are not named; None: they are not taken."""
         self.named = dict(named or {})
-        self.default = default if default is not None or self.named else Taken()
+        self.default = default if default is not None or self.named else StreamSpec()
 
-    def find(self, name: str) -> Taken | None:
+    def find(self, name: str) -> StreamSpec | None:
         return self.named.get(name, self.default)
 
 

@@ -69,7 +69,7 @@ class Archive(msgspec.Struct, frozen=True, omit_defaults=True):
     """Columns that hold results."""
 
 
-class Marker(msgspec.Struct, frozen=True, omit_defaults=True):
+class ArchiveMarker(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the marker file says."""
 
     job: str = ""

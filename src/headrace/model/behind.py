@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.model.amounts import human_count
+
 
 class Behind(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is left of one source at the end of an epoch, as far as it can tell."""
@@ -67,14 +69,3 @@ def counting_text(found: int) -> str:
     'listing its files, 120,000 so far'
     """
     return f"listing its files, {human_count(found)} so far"
-
-
-def human_count(count: int) -> str:
-    """A number that is short however large it is.
-
-    >>> human_count(950), human_count(12_345), human_count(7_200_000)
-    ('950', '12,345', '7.2 million')
-    """
-    if count < 1_000_000:
-        return f"{count:,}"
-    return f"{count / 1e6:.1f} million" if count < 1_000_000_000 else f"{count / 1e9:.1f} billion"

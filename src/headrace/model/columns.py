@@ -254,12 +254,13 @@ def timedelta_column() -> Column:
     return MappedColumn(Column(pa.int64()), lambda span: span // _MICROSECOND, lambda us: timedelta(microseconds=us))
 
 
+def shortest_decimal(value: Decimal) -> Decimal:
+    """The same number without zeros behind it, and never with an exponent."""
+    short = value.normalize(_WIDE)
+    exponent = short.as_tuple().exponent
+    return short.quantize(Decimal(1), context=_WIDE) if isinstance(exponent, int) and exponent > 0 else short
+
+
 def decimal_column() -> Column:
     """Decimals as DECIMAL(38, 18); the zeros that fill up the scale do not come back."""
-
-    def back(value: Decimal) -> Decimal:
-        short = value.normalize(_WIDE)
-        exponent = short.as_tuple().exponent
-        return short.quantize(Decimal(1), context=_WIDE) if isinstance(exponent, int) and exponent > 0 else short
-
-    return MappedColumn(Column(DECIMAL), lambda value: value, back)
+    return MappedColumn(Column(DECIMAL), lambda value: value, shortest_decimal)

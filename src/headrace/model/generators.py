@@ -15,6 +15,7 @@ import msgspec
 
 from headrace.errors import ProgramError, StoreError
 from headrace.model.hints import class_hints
+from headrace.model.time import encode_span
 from headrace.model.values import check_storable, type_name
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class GeneratorPlan:
     def keep(self, made: WatermarkGenerator[Any]) -> str:
         """What a split's generator keeps, as text. Raises ValueError where that is too much, TypeError where it has
         no JSON form."""
-        text = msgspec.json.encode({name: getattr(made, name) for name, _ in self.fields})
+        text = msgspec.json.encode({name: getattr(made, name) for name, _ in self.fields}, enc_hook=encode_span)
         if len(text) > MAX_KEPT_BYTES:
             raise ValueError(
                 f"it keeps {len(text):,} bytes per split, and at most {MAX_KEPT_BYTES:,} fit into every manifest: "

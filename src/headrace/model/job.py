@@ -21,7 +21,7 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
     was: tuple[str, ...] = ()
     """The names it had before, the newest first: runs written then hold it under those."""
     results: dict[str, list[Any]] = {}
-    """Of aggregates: result → its kind and what else finishes its accumulator (`headrace.query.finishing`)."""
+    """Of aggregates: result → its kind and what else finishes its accumulator (`headrace.read.finishing`)."""
     key: tuple[str, ...] = ()
     """With results: names of the columns that hold the key, part by part."""
     archive: Archive | None = None
@@ -48,6 +48,8 @@ class JobFacts:
     """Step → state that expires → its clock, ``wall`` or ``event``."""
     states: Mapping[str, Mapping[str, DeclaredState]] = field(default_factory=dict)
     """Step → state → what the program declares."""
+    tables: Mapping[str, str] = field(default_factory=dict)
+    """Step → what it stores, in words, where that depends on the operator the planner chose."""
     sources: tuple[str, ...] = ()
     """All sources, by name."""
     loops: tuple[str, ...] = ()

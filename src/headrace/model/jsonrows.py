@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.model.columns import getter
 from headrace.model.shapes import field_shapes, is_record_class, split_optional, strip, union_members
-from headrace.model.time import Timestamp, format_time, parse_time
+from headrace.model.time import Timestamp, encode_span, format_time, parse_time
 
 Fix = Callable[[Any], Any]
 
@@ -23,7 +23,7 @@ class JsonForm:
     """Both directions for one row type."""
 
     def __init__(self, row_type: Any) -> None:
-        self._encoder = msgspec.json.Encoder()
+        self._encoder = msgspec.json.Encoder(enc_hook=encode_span)
         self._type = row_type
         self._write = _fixer(row_type, _to_text, frozenset())
         self._read = _fixer(row_type, _from_text, frozenset())
@@ -36,7 +36,7 @@ class JsonForm:
             return map(encode, objects)
         if self._twin is not None:
             return map(encode, self._twin.of(list(objects)))
-        return (encode(write(msgspec.to_builtins(each, str_keys=True))) for each in objects)
+        return (encode(write(msgspec.to_builtins(each, str_keys=True, enc_hook=encode_span))) for each in objects)
 
     def decode(self, line: bytes) -> Any:
         if self._decoder is not None:

@@ -1,4 +1,9 @@
-"""Keys as people write them: on the command line, in URLs and Redis commands. Import from `headrace.model.keys`."""
+"""Keys as people write them: on the command line, in URLs and Redis commands. Import from `headrace.model.keys`.
+
+Text is written as it is, every other key as JSON. One text would be read as something else: ``null`` is the null key.
+So the text ``null`` is written ``"null"``, in quotes; a text that is already ``null`` in quotes gets one more pair. No
+two keys of a state have one spelling, and every key has one that `key_text` gives.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,14 @@ import typing
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from headrace.errors import ProgramError
-from headrace.model.key_bytes import MICROSECOND, as_type, decode_key, encode_key, part_types, plain_type
+from headrace.model.key_bytes import MICROSECOND, NULL_KEY, as_type, decode_key, encode_key, part_types, plain_type
+
+NULL: Final = "null"
+"""The null key."""
 
 
 def key_text(value: Any, type: Any = None) -> str:
@@ -22,7 +30,31 @@ def key_text(value: Any, type: Any = None) -> str:
     With the annotation of the key a Timestamp is written as ISO text, otherwise as its number.
     """
     plain = _to_json(value, type)
-    return plain if isinstance(value, (str, UUID, Enum)) and isinstance(plain, str) else json.dumps(plain)
+    if isinstance(value, (str, UUID, Enum)) and isinstance(plain, str):
+        return f'"{plain}"' if _is_null_in_quotes(plain) else plain
+    return json.dumps(plain)
+
+
+def text_key(written: bytes) -> bytes:
+    """The stored bytes of a key in a state whose keys are text, as somebody wrote it; made for speed."""
+    if b"null" in written and _is_null_in_quotes(written.decode("latin-1")):
+        return NULL_KEY if written == b"null" else b"s" + written[1:-1]
+    return b"s" + written
+
+
+def written_key(key: bytes) -> bytes | None:
+    """The other way, from the stored bytes; None where the key is neither text nor null."""
+    if key == NULL_KEY:
+        return b"null"
+    if key[:1] != b"s":
+        return None
+    return b'"%b"' % key[1:] if b"null" in key and _is_null_in_quotes(key[1:].decode("latin-1")) else key[1:]
+
+
+def _is_null_in_quotes(text: str) -> bool:
+    """Whether a text is ``null`` inside of any number of pairs of quotes, none included."""
+    quotes = '"' * ((len(text) - len(NULL)) // 2)
+    return text == f"{quotes}{NULL}{quotes}"
 
 
 def _to_json(value: Any, annotation: Any) -> Any:
@@ -49,13 +81,13 @@ def parse_key_text(text: str, type: Any = None) -> Any:
     """The key that a person wrote, for a key of this annotation; the other way round of `key_text`.
 
     Text is taken as it is where the key is text (or its type is unknown); quotes may be left out where they are not
-    needed (dates, times, numbers). Where the key may be None, ``null`` is None.
+    needed (dates, times, numbers). ``null`` is None.
     """
     kind = plain_type(type)
-    if text == "null" and type is not kind and type is not None:
+    if text == NULL:
         return None
     if kind in (None, Any, str):
-        return text
+        return text[1:-1] if _is_null_in_quotes(text) else text
     try:
         value = json.loads(text, parse_float=Decimal)
     except ValueError:

@@ -1,25 +1,71 @@
 """Points in time and spans of time: whole microseconds, as plain ints.
 
 A `Timestamp` counts microseconds since 1970-01-01T00:00:00Z and a `Duration` counts microseconds. At run time both are
-plain ints, so that arithmetic, storage and Arrow columns cost what ints cost; a type checker sees two classes and
-refuses to add two timestamps or to mix in a bare number. There are no time zones here: text and datetimes without one
-are read as UTC, and text is always written as UTC with a ``Z``.
+ints, so that arithmetic, storage and Arrow columns cost what ints cost; a type checker sees two classes and refuses to
+add two timestamps or to mix in a bare number. A Duration that a program makes (``hr.seconds(5)``, ``hr.Duration(5)``)
+is a `SpanInt`, an int that knows to be one, so that a bare number can be refused where a span is expected: nobody
+means 5 microseconds by ``out_of_order=5``. A Duration that is read from a row is a plain int.
+
+There are no time zones here: text and datetimes without one are read as UTC, and text is always written as UTC with a
+``Z``.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NewType, cast, overload
+from typing import TYPE_CHECKING, Any, NewType, overload
 
 import numpy as np
 
 from headrace.errors import ProgramError
 
+
+class SpanInt(int):
+    """Microseconds that were said to be a span. Arithmetic among spans gives spans; with a time it gives a time."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any, /) -> Any:
+        return _keep_span(int.__add__(self, other), isinstance(other, SpanInt))
+
+    def __sub__(self, other: Any, /) -> Any:
+        return _keep_span(int.__sub__(self, other), isinstance(other, SpanInt))
+
+    def __mul__(self, other: Any, /) -> Any:
+        return _keep_span(int.__mul__(self, other), True)
+
+    def __rmul__(self, other: Any, /) -> Any:
+        return _keep_span(int.__rmul__(self, other), True)
+
+    def __floordiv__(self, other: Any, /) -> Any:
+        return _keep_span(int.__floordiv__(self, other), not isinstance(other, SpanInt))
+
+    def __mod__(self, other: Any, /) -> Any:
+        return _keep_span(int.__mod__(self, other), True)
+
+    def __neg__(self) -> Any:
+        return SpanInt(int.__neg__(self))
+
+    def __abs__(self) -> Any:
+        return SpanInt(int.__abs__(self))
+
+
+def _keep_span(result: Any, is_span: bool) -> Any:
+    return SpanInt(result) if is_span and isinstance(result, int) else result
+
+
+def encode_span(value: Any) -> int:
+    """A hook for msgspec's encoders, which know no subclasses of int."""
+    if isinstance(value, SpanInt):
+        return int(value)
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+
+
 if TYPE_CHECKING:
 
     class Duration:
-        """A span of time in microseconds; a plain int at run time."""
+        """A span of time in microseconds; an int at run time."""
 
         def __init__(self, microseconds: int, /) -> None: ...
         def __int__(self) -> int: ...
@@ -66,9 +112,16 @@ if TYPE_CHECKING:
 
     Span = str | timedelta | Duration
 else:
-    Duration = NewType("Duration", int)
+
+    class _DurationType(NewType):
+        """For annotations a NewType of int; calling it makes a `SpanInt`."""
+
+        def __call__(self, microseconds: int, /) -> SpanInt:
+            return SpanInt(microseconds)
+
+    Duration = _DurationType("Duration", int)
     Timestamp = NewType("Timestamp", int)
-    Duration.__doc__ = "A span of time in microseconds; a plain int at run time."
+    Duration.__doc__ = "A span of time in microseconds; an int at run time."
     Timestamp.__doc__ = "A point in time, in microseconds since 1970 (UTC); a plain int at run time."
     Span = str | timedelta | int
 
@@ -146,12 +199,23 @@ def span_us(span: Span, *, what: str = "a span of time", where: str = "") -> int
         return _parse_span(span, what, where)
     if isinstance(span, timedelta):
         return span // _MICROSECOND
-    if isinstance(span, int) and not isinstance(span, bool):
-        return cast(int, span)
+    if isinstance(span, SpanInt):
+        return int(span)
+    if isinstance(span, int | float) and not isinstance(span, bool):
+        raise ProgramError(
+            f"{what} has no unit",
+            where=where,
+            expected='text like "5s", a timedelta, or hr.seconds(5)',
+            found=f"the bare number {span!r}",
+            next_move=f'say the unit: "{span:g}s" or hr.seconds({span!r}), "{span:g}ms" or hr.milliseconds({span!r}), '
+            f'"{span:g}m", "{span:g}h", "{span:g}d"; microseconds are hr.Duration({span!r})',
+        )
     raise _bad_span(span, what, where)
 
 
 def _parse_span(text: str, what: str, where: str) -> int:
+    if text.strip().startswith("-") and _SPAN.fullmatch(text.strip()[1:]):
+        raise ProgramError(f"{what} is negative", where=where, expected="a span above zero", found=repr(text))
     if _SPAN.fullmatch(text) is None:
         raise _bad_span(text, what, where)
     total = 0.0

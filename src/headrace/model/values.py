@@ -16,6 +16,7 @@ from msgspec import inspect as described
 
 from headrace.errors import ProgramError
 from headrace.model.hints import own_annotations, settle_type
+from headrace.model.time import encode_span
 
 
 class ValueCodec(NamedTuple):
@@ -29,7 +30,7 @@ class ValueCodec(NamedTuple):
     """Every value has to be read back before it is stored; otherwise one of each Python type tells for all."""
 
 
-_ENCODER = msgspec.msgpack.Encoder()
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=encode_span)
 _codecs: dict[Any, ValueCodec] = {}
 
 

@@ -1,10 +1,13 @@
-"""How time moves: pure arithmetic over what sources have seen.
+"""Watermarks: pure arithmetic over the event times that sources have seen.
 
-The watermark of a source is the minimum over its active splits of (mark − out-of-orderness − 1 µs), where a split's
-mark is the largest event time seen, or what its rows or a generator said; a step's is the minimum over the sources
-above it. It moves once per epoch, after the epoch's data and before its timers, and never goes back. Every task of an
-epoch and the driver call `derive_time` with the same inputs and must get the same answer: nothing here reads a clock or
-a file. Why time stands where it stands is told by `headrace.model.watermark_reasons`.
+The watermark of a source is the minimum over its active splits of (mark − out-of-orderness − 1 µs). The mark of a split
+is the largest event time seen, or what its rows or a generator said. The watermark of a step is the minimum over the
+sources above it. It moves once per epoch, after the data and before the timers of the epoch, and never goes back. Every
+task of an epoch and the driver call `derive_time` with the same inputs and must get the same answer, so nothing here
+reads a clock or a file. `headrace.model.watermark_reasons` says why a watermark stands where it stands.
+
+Aligned sources wait for each other: `derive_waiting` says which of them, or of their splits, wait in the next epoch.
+Spark writes down the resulting offsets before any row is read, so that answer need not be the same in a replay.
 """
 
 from __future__ import annotations
@@ -258,3 +261,39 @@ def derive_next_idle_us(time: TimeState, sources: Iterable[TimedSource], clock_u
         seen = [split.heard_us for split in state.splits.values()] or [state.since_us or 0]
         due += [at + source.idle_us for at in seen if at + source.idle_us > clock_us]
     return min(due, default=None)
+
+
+WAITED: Final = "headrace:waited"
+"""Stands in the position of a source that waits while input is read to its end: Spark takes a position that does not
+move for that end."""
+
+
+class SourceHold(msgspec.Struct, frozen=True, omit_defaults=True):
+    splits: tuple[str, ...] = ()
+    """Those that wait."""
+    whole: bool = False
+    """All of its splits do."""
+
+
+class WaitingOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Source → what waits. Two answers, because only its reader knows which run it is in."""
+
+    paced: dict[str, SourceHold] = {}
+    """In a run without end: a silent source may speak again, so the others wait for it until it is idle."""
+    hurried: dict[str, SourceHold] = {}
+    """In a run that ends with its input: a source that is silent has reached its end."""
+
+
+def derive_waiting(time: TimeState, sources: Sequence[TimedSource], clock_us: int) -> WaitingOrder:
+    """What waits after an epoch with this wall clock."""
+    return WaitingOrder(
+        paced=_source_holds(time, derive_holds(time, sources)),
+        hurried=_source_holds(time, derive_holds(time, sources, spoke_at_us=clock_us)),
+    )
+
+
+def _source_holds(time: TimeState, holds: Holds) -> dict[str, SourceHold]:
+    return {
+        source: SourceHold(tuple(sorted(splits)), splits >= time.sources.get(source, SourceTime()).splits.keys())
+        for source, splits in holds.items()
+    }

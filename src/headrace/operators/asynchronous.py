@@ -22,7 +22,7 @@ from headrace.model.requests import CARRIED, RequestPlan
 from headrace.model.rows import codec_of
 from headrace.operators.contract import ERRORS, Operator, TaskInfo
 from headrace.operators.failures import READ_ERRORS, failed_row, function_failed, row_json
-from headrace.operators.requests import ORPHAN_EPOCHS, Answer, LoopFactory, RequestPool, service_of
+from headrace.operators.requests import ORPHAN_EPOCHS, LoopFactory, RequestAnswer, RequestPool, service_of
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
@@ -67,14 +67,14 @@ class RequestOperator(Operator):
         self.task = task
         self.pool.drop()
 
-    def answers(self, at_most: int, timeout_s: float | None = None) -> list[Answer]:
+    def answers(self, at_most: int, timeout_s: float | None = None) -> list[RequestAnswer]:
         """What is answered, once no more than so many requests are open or the time is up."""
         self.pool.wait(at_most, until_failure=ERRORS not in self.outlets, timeout_s=timeout_s)
         answers = self.pool.take()
         failed = [answer for answer in answers if answer.error is not None]
         if failed and ERRORS not in self.outlets:
             first = min(failed, key=lambda answer: answer.id)
-            error, call = _told(first.error), self.service.call
+            error, call = _request_error(first.error), self.service.call
             row = self.row_of(first.id)
             raise function_failed(error, step=self.step, function=call, row=row, way_out=READ_ERRORS) from error
         return answers
@@ -85,12 +85,12 @@ class RequestOperator(Operator):
 
     def give_failed(self, failed: list[tuple[Any, int | None, BaseException | None]]) -> None:
         """Rows with their times and what went wrong, to whoever reads ``errors``."""
-        told = [(self._told(row, error), at) for row, at, error in failed]
+        told = [(self._failed_row(row, error), at) for row, at, error in failed]
         for rows in batches(codec_of(Failed), told):
             self.outlets[ERRORS](rows)
 
-    def _told(self, row: Any, error: BaseException | None) -> Failed:
-        return failed_row(_told(error), step=self.step, function=self.service.call, row=row)
+    def _failed_row(self, row: Any, error: BaseException | None) -> Failed:
+        return failed_row(_request_error(error), step=self.step, function=self.service.call, row=row)
 
 
 class AsyncOperator(RequestOperator):
@@ -110,7 +110,7 @@ class AsyncOperator(RequestOperator):
         self.taken = taken
         self.codec = codec
         self._asked: dict[int, _Asked] = {}
-        self._answered: dict[int, Answer] = {}
+        self._answered: dict[int, RequestAnswer] = {}
         self._count = 0
         self._given = 0
         """Rows that have left, or failed, in order."""
@@ -174,12 +174,12 @@ class AsyncOperator(RequestOperator):
             answers = list(self._oldest())
         self._give(answers)
 
-    def _oldest(self) -> Iterator[Answer]:
+    def _oldest(self) -> Iterator[RequestAnswer]:
         while (answer := self._answered.pop(self._given, None)) is not None:
             self._given += 1
             yield answer
 
-    def _give(self, answers: list[Answer]) -> None:
+    def _give(self, answers: list[RequestAnswer]) -> None:
         made: list[tuple[Any, int | None]] = []
         failed: list[tuple[Any, int | None, BaseException | None]] = []
         for answer in answers:
@@ -194,7 +194,7 @@ class AsyncOperator(RequestOperator):
             self.give_failed(failed)
 
 
-def _told(error: BaseException | None) -> BaseException:
+def _request_error(error: BaseException | None) -> BaseException:
     if error is None or isinstance(error, asyncio.CancelledError):
         return RuntimeError("it was cancelled, and not by Headrace")
     return error

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ProgramError
+from headrace.model.batch import Rows
+from headrace.model.rows import RowCodec, codec_of
 from headrace.model.values import ValueCodec
-from headrace.state.annotations import declared_codec
+from headrace.operators.contract import SIDE, Outlet
 from headrace.state.cells import EntriesColumn
 from headrace.state.entry_handles import ListState, MapState
+from headrace.state.fitting import declared_codec
 from headrace.state.handles import (
     AggregatingState,
     Context,
@@ -48,9 +51,29 @@ class BoundState:
     timers: list[tuple[Timer | Timers, str]] = field(default_factory=list)
     """Timers with the due table they are indexed in, as declared."""
     sides: list[Side[Any]] = field(default_factory=list)
+    side_codecs: dict[str, RowCodec] = field(default_factory=dict)
     counters: list[Counter] = field(default_factory=list)
     values: list[ValueColumn] = field(default_factory=list)
     entries: list[EntriesColumn] = field(default_factory=list)
+
+    def open_sides(self, outlets: Mapping[str, Outlet]) -> None:
+        """Side outputs that nobody reads keep nothing."""
+        for side in self.sides:
+            if SIDE + side.name in outlets:
+                side._rows = []
+
+    def give_sides(self, outlets: Mapping[str, Outlet], *, timed: bool) -> None:
+        """Sends on what the function emitted to its side outputs."""
+        for side in self.sides:
+            if side._rows:
+                rows, times = side._rows, side._times
+                side._rows, side._times = [], []
+                codec = self.side_codecs[side.name]
+                outlets[SIDE + side.name](Rows.of_objects(codec, rows, times if timed else None))
+
+    def counts(self) -> dict[str, int]:
+        """What the function's counters counted in this task."""
+        return {counter.name: counter.count for counter in self.counters if counter.count}
 
     def save(self, slot: int) -> Saved:
         """Remembers a key before a call that may have to be undone."""
@@ -87,12 +110,17 @@ def bind_declarations(
     watermark: int,
     context: Context[Any],
 ) -> BoundState:
-    """Columns and handles for a task."""
+    """Columns and handles for a task, and the clocks of the function's context."""
+    context.now = task.clock_us  # type: ignore[assignment]
+    context.epoch = task.epoch
+    context.watermark = watermark  # type: ignore[assignment]
+    context.timestamp = task.clock_us  # type: ignore[assignment]
     bound = BoundState()
     for decl in decls:
         if decl.kind == "side":
             bound.by_name[decl.name] = side = Side[Any](decl.name, context)
             bound.sides.append(side)
+            bound.side_codecs[decl.name] = codec_of(decl.args[0])
         elif decl.kind == "counter":
             bound.by_name[decl.name] = counter = Counter(decl.name)
             bound.counters.append(counter)

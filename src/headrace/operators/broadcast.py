@@ -27,15 +27,15 @@ import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, StoreError
 from headrace.model.batch import Keys, Rows
-from headrace.operators.backlog import HELD_BYTES, Backlog
-from headrace.operators.broadcast_rows import Aside, Said
+from headrace.operators.broadcast_rows import Aside, BroadcastOutput
 from headrace.operators.contract import Operator, TaskInfo
 from headrace.operators.failures import READ_ERRORS, function_failed
+from headrace.operators.holding import HELD_BYTES, QueuedRows
 from headrace.operators.process import ProcessOperator, rows_of
 from headrace.operators.spec import StepInfo, StepSpec
-from headrace.state.annotations import declared_codec
 from headrace.state.broadcast import Stored
 from headrace.state.cells import EntriesColumn
+from headrace.state.fitting import declared_codec
 from headrace.state.handles import BroadcastContext, BroadcastState
 from headrace.state.overlay import ValueColumn
 
@@ -127,8 +127,8 @@ class BroadcastOperator(ProcessOperator):
         columns: list[ValueColumn | EntriesColumn] = [*self.bound.values, *self.bound.entries]
         self._columns = {column.table: column for column in columns}
         self._rules: list[tuple[Rows, pa.BinaryArray]] = []
-        self._backlog = Backlog(min(HELD_BYTES, self.state.limit_bytes))
-        self._said = Said()
+        self._backlog = QueuedRows(min(HELD_BYTES, self.state.limit_bytes))
+        self._said = BroadcastOutput()
 
     # --- rows wait for the end of the input
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from headrace.state.handles import Counter, Side
 
 
-class Mark(NamedTuple):
+class CallMark(NamedTuple):
     """How much there was when a call began."""
 
     side_rows: list[int]
     counts: list[int]
 
 
-class Said:
+class BroadcastOutput:
     """What the calls of one task gave."""
 
     def __init__(self) -> None:
@@ -40,20 +40,20 @@ class Said:
         self.digest: Any = None
         self._own_counts: list[int] = []
 
-    def begin(self, sides: Sequence[Side[Any]], counters: Sequence[Counter]) -> Mark:
+    def begin(self, sides: Sequence[Side[Any]], counters: Sequence[Counter]) -> CallMark:
         """A call begins."""
         self.visited = False
         self._own_counts = [0] * len(counters)
-        return Mark([len(side._rows or ()) for side in sides], [counter.count for counter in counters])
+        return CallMark([len(side._rows or ()) for side in sides], [counter.count for counter in counters])
 
-    def undo(self, mark: Mark, sides: Sequence[Side[Any]]) -> None:
+    def undo(self, mark: CallMark, sides: Sequence[Side[Any]]) -> None:
         """The call failed: what it emitted to side outputs is taken back."""
         for side, count in zip(sides, mark.side_rows):
             if side._rows is not None:
                 del side._rows[count:]
                 del side._times[count:]
 
-    def forget_counts(self, mark: Mark, counters: Sequence[Counter]) -> None:
+    def forget_counts(self, mark: CallMark, counters: Sequence[Counter]) -> None:
         """One shard counts what every shard counts; what belongs to keys is counted by each."""
         for counter, count, own in zip(counters, mark.counts, self._own_counts):
             counter.count = count + own
@@ -71,7 +71,7 @@ class Said:
 class Aside:
     """While keys are gone over, side outputs and counters are theirs: what was there before waits here."""
 
-    def __init__(self, said: Said, sides: Sequence[Side[Any]], counters: Sequence[Counter]) -> None:
+    def __init__(self, said: BroadcastOutput, sides: Sequence[Side[Any]], counters: Sequence[Counter]) -> None:
         self._said = said
         self._sides = sides
         self._counters = counters

@@ -1,15 +1,12 @@
-"""Rows that wait for the end of their epoch, to be given back in the order of event time.
+"""Rows that wait in a task: `HeldRows` gives them back in the order of event time, `QueuedRows` in the order they came.
 
-Rows are kept as Arrow columns. Beyond a limit they are sorted and written to a temporary file without a name, so that
-nothing is left of them however the process ends; the file is mapped, and at the end all files and what is still in
-memory are merged. What lies in memory at a time is bounded by the limit while rows come, and by a chunk of each file
-while they are given back.
+Both keep Arrow columns, and beyond a limit write them to temporary files without a name, so that nothing is left of
+them however the process ends. Memory is bounded by the limit while rows come; while sorted rows are given back, by a
+chunk of each file.
 
-Rows come back sorted by the hash of their key, then by time, then as they came. So those of one key come in order of
-time, keys are gone through one after the other, and no key's bytes are ever compared: two keys of one hash come mixed,
-each of them in order. A row without time belongs to the beginning of time.
-
-What this deliberately does not do: tell late rows from others, or look at rows.
+Sorted rows come by the hash of their key, then by time, then in the order they came. So the rows of one key come in
+order of time, and no bytes of keys are compared: two keys of one hash come mixed, each of them in order. A row without
+time belongs to the beginning of time. Rows are never looked at here; late rows are the business of the caller.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from __future__ import annotations
 import mmap
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +25,7 @@ from headrace.model.ids import MIN_TIME
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
 
+
 HELD_BYTES: Final = 64 * 2**20
 """Rows held in memory, counted as Arrow columns; sorting them takes about as much again."""
 _CHUNK_ROWS: Final = 16_384
@@ -35,20 +33,14 @@ _HASH, _KEY, _TIME, _FIELDS = range(4)
 """Columns of a held batch; the fields of the rows follow from the fourth on."""
 
 
-class HeldRows:
-    """The rows of one step in one task."""
+class _WaitingRows:
+    """Rows of one input of a step in one task, as Arrow batches with their keys and times."""
 
     def __init__(self, limit_bytes: int = HELD_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._codec: RowCodec | None = None
         self._batches: list[pa.RecordBatch] = []
         self._size_bytes = 0
-        self._files: list[_Chunks] = []
-
-    @property
-    def files(self) -> int:
-        """How many files hold rows that did not fit into memory."""
-        return len(self._files)
 
     def add(self, rows: Rows, keys: Keys) -> None:
         """Takes rows, all of one type, behind those that came before."""
@@ -62,26 +54,46 @@ class HeldRows:
         self._batches.append(batch)
         self._size_bytes += batch.nbytes
         if self._size_bytes > self._limit_bytes:
-            self._files.append(_write_chunks(self._sorted()))
+            self._spill(self._in_memory())
+
+    def _spill(self, batches: list[pa.RecordBatch]) -> None:
+        raise NotImplementedError
+
+    def _in_memory(self) -> list[pa.RecordBatch]:
+        """The batches in memory; they are in memory no longer."""
+        batches, self._batches, self._size_bytes = self._batches, [], 0
+        return batches
+
+    def _rows_and_keys(self, batch: pa.RecordBatch) -> tuple[Rows, Keys]:
+        assert self._codec is not None
+        times = None if batch.column(_TIME).null_count == batch.num_rows else _times(batch)
+        return Rows.of_columns(self._codec, batch.columns[_FIELDS:], times), Keys(_hashes(batch), batch.column(_KEY))
+
+
+class HeldRows(_WaitingRows):
+    """Rows that come back sorted by hash of key and time."""
+
+    def __init__(self, limit_bytes: int = HELD_BYTES) -> None:
+        super().__init__(limit_bytes)
+        self._files: list[_Chunks] = []
+
+    @property
+    def files(self) -> int:
+        """How many files hold rows that did not fit into memory."""
+        return len(self._files)
 
     def drain(self) -> Iterator[tuple[Rows, Keys]]:
         """Everything in order, piece by piece; afterwards there is nothing."""
         runs: list[Sequence[pa.RecordBatch]] = [*self._files]
         if self._batches:
-            rest = self._sorted()
+            rest = _in_order(self._in_memory())
             runs.append([rest.slice(start, _CHUNK_ROWS) for start in range(0, rest.num_rows, _CHUNK_ROWS)])
         self._files = []
-        codec = self._codec
         for batch in runs[0] if len(runs) == 1 else _merge(runs):
-            assert codec is not None
-            times = None if batch.column(_TIME).null_count == batch.num_rows else _times(batch)
-            keys = Keys(_hashes(batch), batch.column(_KEY))
-            yield Rows.of_columns(codec, batch.columns[_FIELDS:], times), keys
+            yield self._rows_and_keys(batch)
 
-    def _sorted(self) -> pa.RecordBatch:
-        """What is in memory, in order; it is in memory no longer."""
-        batches, self._batches, self._size_bytes = self._batches, [], 0
-        return _in_order(batches)
+    def _spill(self, batches: list[pa.RecordBatch]) -> None:
+        self._files.append(_write_chunks(_in_order(batches)))
 
 
 class _Chunks(Sequence[pa.RecordBatch]):
@@ -110,7 +122,7 @@ def _write_chunks(batch: pa.RecordBatch) -> _Chunks:
     return _Chunks(pa.ipc.open_file(pa.py_buffer(mapped)))
 
 
-class _Cursor:
+class _ChunkCursor:
     """How far one sorted run has been given back."""
 
     def __init__(self, run: Sequence[pa.RecordBatch], place: int) -> None:
@@ -157,7 +169,7 @@ class _Cursor:
 
 def _merge(runs: Sequence[Sequence[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """Sorted runs as one. In each round everything is given back that no row still in a file can come before."""
-    cursors = [_Cursor(run, place) for place, run in enumerate(runs)]
+    cursors = [_ChunkCursor(run, place) for place, run in enumerate(runs)]
     while cursors:
         bounds = [bound for cursor in cursors if (bound := cursor.bound()) is not None]
         bound = min(bounds, default=None)
@@ -178,3 +190,39 @@ def _hashes(batch: pa.RecordBatch) -> UInt64s:
 def _times(batch: pa.RecordBatch) -> Int64s:
     times: Int64s = batch.column(_TIME).fill_null(MIN_TIME).to_numpy(zero_copy_only=False)
     return times
+
+
+class QueuedRows(_WaitingRows):
+    """Rows that come back in the order in which they came."""
+
+    def __init__(self, limit_bytes: int = HELD_BYTES) -> None:
+        super().__init__(limit_bytes)
+        self._file: IO[bytes] | None = None
+        self._writer: pa.ipc.RecordBatchStreamWriter | None = None
+
+    @property
+    def spilled(self) -> bool:
+        """Whether rows that did not fit into memory are in a file."""
+        return self._file is not None
+
+    def drain(self) -> Iterator[tuple[Rows, Keys]]:
+        """Everything as it came, batch by batch; afterwards there is nothing."""
+        file, self._file = self._file, None
+        if file is not None:
+            assert self._writer is not None
+            self._writer.close()
+            self._writer = None
+            file.seek(0)
+            with file, pa.ipc.open_stream(file) as stream:
+                for batch in stream:
+                    yield self._rows_and_keys(batch)
+        for batch in self._in_memory():
+            yield self._rows_and_keys(batch)
+
+    def _spill(self, batches: list[pa.RecordBatch]) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="headrace-")  # noqa: SIM115 - it goes with this object
+            self._writer = pa.ipc.new_stream(self._file, batches[0].schema)
+        assert self._writer is not None
+        for batch in batches:
+            self._writer.write_batch(batch)

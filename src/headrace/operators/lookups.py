@@ -22,7 +22,7 @@ from headrace.model.requests import CachePlan, RequestPlan
 from headrace.operators.asynchronous import RequestOperator
 from headrace.operators.contract import TaskInfo
 from headrace.operators.failures import GUARD_KEY, function_failed
-from headrace.operators.requests import Answer, LoopFactory
+from headrace.operators.requests import LoopFactory, RequestAnswer
 
 if TYPE_CHECKING:
     from headrace.model.keyspec import KeySpec
@@ -39,7 +39,7 @@ class AnswerCache:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def get(self, key: Any, clock_us: int) -> Answer | None:
+    def get(self, key: Any, clock_us: int) -> RequestAnswer | None:
         found = self._kept.get(key)
         if found is None:
             return None
@@ -48,7 +48,7 @@ class AnswerCache:
             del self._kept[key]
             return None
         self._kept.move_to_end(key)
-        return Answer(NONE, value, None)
+        return RequestAnswer(NONE, value, None)
 
     def put(self, key: Any, value: Any, clock_us: int) -> None:
         if value is None and not self._plan.none:
@@ -64,7 +64,7 @@ class _Waiting(NamedTuple):
 
     rows: Rows
     keys: list[Any]
-    found: dict[Any, Answer]
+    found: dict[Any, RequestAnswer]
     missing: set[Any]
 
 
@@ -197,7 +197,7 @@ class LookupOperator(RequestOperator):
         return SideRows(codec, len(values), lambda index: columns[index])
 
     def _part_failed(
-        self, rows: Rows, keys: list[Any], found: dict[Any, Answer], bad: set[Any]
+        self, rows: Rows, keys: list[Any], found: dict[Any, RequestAnswer], bad: set[Any]
     ) -> tuple[Rows, list[Any]]:
         times = [None] * len(rows) if rows.times is None else rows.times.tolist()
         self.give_failed(

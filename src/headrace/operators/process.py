@@ -1,35 +1,145 @@
-"""A user's process function at work: the hot path of Headrace.
+"""The process function of a user, run row by row: the hot path of Headrace.
 
-Per row it does as little as it can: one call, the time on the context, and what the function yields appended to two
-lists. Everything that can be done per key (moving handles, the key itself) or per batch (state, objects, columns) is.
+Per row: one call, the time on the context, and the yielded rows appended to two lists. Everything that can be done per
+key (moving handles, the key itself) or per batch (state, objects, columns) is.
 
-What a function raises stops the task, or, where the step's ``errors`` are read, becomes a row there; then what the
-failing call did to state, timers and outputs is undone, except that a timer which fired has fired. Counters go on.
+An exception stops the task, or, where the `errors` of the step are read, becomes a row there. Then state, timers and
+outputs of the failing call are undone, except that a timer which fired has fired. Counters go on.
+
+Timers fire at the end of an epoch. The index by time (of the runs, and of this epoch) says where to look; the state of
+the timer says whether it is set. Timers of one key fire by time, those of one time in the order of declaration; keys
+are visited by their earliest time. A timer that is set while timers fire and is due already fires in the same pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from headrace.errors import HeadraceError, StoreError
-from headrace.model.batch import Rows
-from headrace.model.rows import RowCodec, codec_of
+from headrace.model.batch import Int64s, Rows, UInt64s
+from headrace.model.rows import RowCodec
 from headrace.operators.binding import BoundState, bind_declarations, value_codecs
-from headrace.operators.contract import SIDE, TaskInfo
+from headrace.operators.contract import TaskInfo
 from headrace.operators.failures import NO_KEY, READ_ERRORS, function_failed
 from headrace.operators.keyed import KeyedBatch, KeyedOperator, key_decoder
-from headrace.operators.timers import Endless, Window, fire_due
 from headrace.state.handles import NO_KEY as UNDECODED
 from headrace.state.handles import Context, Timer, Timers
-from headrace.state.shard import EVENT_DUE, WALL_DUE
+from headrace.state.shard import CHUNK_KEYS, EVENT_DUE, WALL_DUE, distinct_keys
 
 if TYPE_CHECKING:
     from headrace.model.report import StepReport
     from headrace.state.handles import StateDecl
     from headrace.state.shard import ShardState
+
+
+MAX_REARMS: Final = 100_000
+"""How often timers of one key may fire in one epoch beyond those that were set before: more is taken for endless."""
+
+
+class DueRange(NamedTuple):
+    """A stretch of one clock: timers with after < time ≤ upto are due."""
+
+    due_table: str
+    after_us: int
+    upto_us: int
+
+
+class Endless(RuntimeError):
+    """A timer that is due is set again each time it fires."""
+
+
+class DueTimes(NamedTuple):
+    """Keys for which something may be due, by their earliest time."""
+
+    hashes: UInt64s
+    keys: pa.BinaryArray
+    times: dict[str, list[list[int]]]
+    """Due table → for each key the times that the index knows of."""
+
+
+def fire_due(
+    state: ShardState,
+    timers: Sequence[tuple[Timer | Timers, str]],
+    windows: Sequence[DueRange],
+    *,
+    bind: Callable[[int], None],
+    call: Callable[[Timer | Timers, int], None],
+) -> Iterator[int]:
+    """Fires everything due; now and then, when no key is at hand, yields how much fired since.
+
+    ``timers``: handles with the due table they are indexed in. ``bind`` moves all handles to a slot, ``call`` calls the
+    user's function for a timer that was taken.
+    """
+    many = [timer for timer, _ in timers if isinstance(timer, Timers)]
+    limits = {window.due_table: window.upto_us for window in windows}
+    watched = [(timer, limits[due_table]) for timer, due_table in timers if due_table in limits]
+    due = find_due(state, windows, (EVENT_DUE,) if many else ())
+    event_times = due.times.get(EVENT_DUE)
+    for start in range(0, len(due.keys), CHUNK_KEYS):
+        slots = state.enter(due.hashes[start : start + CHUNK_KEYS], due.keys[start : start + CHUNK_KEYS])
+        fired = 0
+        for position, slot in enumerate(slots.tolist(), start):
+            bind(slot)
+            times = [] if event_times is None else event_times[position]
+            for timer in many:
+                timer._expect(list(times))
+            fired += _fire_key(watched, call, MAX_REARMS + len(times) * len(many))
+            for timer in many:
+                timer._expect(None)
+        yield fired
+
+
+def find_due(state: ShardState, ranges: Sequence[DueRange], tables: Collection[str]) -> DueTimes:
+    """The keys with something due in these stretches of time; their times on the clocks of ``tables``."""
+    due = [state.due(*each) for each in ranges]
+    times = np.concatenate([each.times for each in due])
+    order = np.argsort(times, kind="stable")
+    hashes = np.concatenate([each.hashes for each in due])[order]
+    keys = pa.concat_arrays([each.keys for each in due]).take(pa.array(order))
+    distinct = distinct_keys(hashes, keys)
+    clocks = np.repeat(np.arange(len(ranges)), [len(each.times) for each in due])[order]
+    by_table = {
+        each.due_table: _times_by_key(distinct.codes[clocks == i], times[order][clocks == i], len(distinct.keys))
+        for i, each in enumerate(ranges)
+        if each.due_table in tables
+    }
+    return DueTimes(distinct.hashes, distinct.keys, by_table)
+
+
+def _times_by_key(codes: Int64s, times: Int64s, count: int) -> list[list[int]]:
+    by_key: list[list[int]] = [[] for _ in range(count)]
+    for code, time in zip(codes.tolist(), times.tolist()):
+        by_key[code].append(time)
+    return by_key
+
+
+def _fire_key(
+    timers: Sequence[tuple[Timer | Timers, int]], call: Callable[[Timer | Timers, int], None], bound: int
+) -> int:
+    fired = 0
+    while True:
+        earliest: int | None = None
+        chosen: Timer | Timers | None = None
+        for timer, upto_us in timers:
+            time_us = timer._peek(upto_us)
+            if time_us is not None and (earliest is None or time_us < earliest):
+                earliest, chosen = time_us, timer
+        if earliest is None or chosen is None:
+            return fired
+        if fired >= bound:
+            raise Endless(
+                f"the timer {chosen.name!r} was set again {fired} times in one epoch, each time for a time that has "
+                "passed; at the end of drained input every time has passed, and ctx.watermark tells"
+            )
+        chosen._take(earliest)
+        call(chosen, earliest)
+        fired += 1
 
 
 class ProcessOperator(KeyedOperator):
@@ -47,34 +157,18 @@ class ProcessOperator(KeyedOperator):
         """Of the rows that come out."""
         self._decls = tuple(decls)
         self._value_codecs = value_codecs(self._decls, step)
-        self._side_codecs = {decl.name: codec_of(decl.args[0]) for decl in self._decls if decl.kind == "side"}
         self.context: Context[Any] = Context(key_decoder(key_type))
 
     def open(self) -> None:
-        self._call_plain("open")
+        call_plain(self.function, "open", self.step)
 
     def close(self) -> None:
-        self._call_plain("close")
-
-    def _call_plain(self, name: str) -> None:
-        method = getattr(self.function, name, None)
-        if method is not None:
-            try:
-                method()
-            except Exception as error:
-                raise function_failed(error, step=self.step, function=method) from error
+        call_plain(self.function, "close", self.step)
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
-        context = self.context
-        context.now = task.clock_us  # type: ignore[assignment]
-        context.epoch = task.epoch
-        context.watermark = self.watermark  # type: ignore[assignment]
-        context.timestamp = task.clock_us  # type: ignore[assignment]
-        self.bound = bind_declarations(self._decls, self._value_codecs, self.state, task, self.watermark, context)
-        for side in self.bound.sides:
-            if SIDE + side.name in self.outlets:
-                side._rows = []
+        self.bound = bind_declarations(self._decls, self._value_codecs, self.state, task, self.watermark, self.context)
+        self.bound.open_sides(self.outlets)
         vars(self.function).update(self.bound.by_name)
 
     # --- events
@@ -155,8 +249,8 @@ class ProcessOperator(KeyedOperator):
         self.context.watermark = reached  # type: ignore[assignment]
         used = {due_table for _, due_table in self.bound.timers}
         windows = [
-            Window(EVENT_DUE, self.watermark, reached),
-            Window(WALL_DUE, task.last_clock_us, task.clock_us),
+            DueRange(EVENT_DUE, self.watermark, reached),
+            DueRange(WALL_DUE, task.last_clock_us, task.clock_us),
         ]
         rows: list[Any] = []
         times: list[int] = []
@@ -210,15 +304,10 @@ class ProcessOperator(KeyedOperator):
     def _give(self, rows: list[Any], times: list[int] | None) -> None:
         if rows:
             self.emit(Rows.of_objects(self.codec, rows, times))
-        for side in self.bound.sides:
-            if side._rows:
-                made, made_at = side._rows, side._times
-                side._rows, side._times = [], []
-                side_times = None if times is None else made_at
-                self.outlets[SIDE + side.name](Rows.of_objects(self._side_codecs[side.name], made, side_times))
+        self.bound.give_sides(self.outlets, timed=times is not None)
 
     def end(self) -> StepReport:
-        self.report.counters = {counter.name: counter.count for counter in self.bound.counters if counter.count}
+        self.report.counters = self.bound.counts()
         if any(due_table == WALL_DUE for _, due_table in self.bound.timers):
             self.report.next_due_us = self.state.next_due(WALL_DUE, self.task.clock_us)
         return self.report
@@ -230,6 +319,16 @@ class ProcessOperator(KeyedOperator):
             error = _not_rows(result)
         key = self.context.key
         return function_failed(error, step=self.step, function=function, row=event, key=key, way_out=READ_ERRORS)
+
+
+def call_plain(function: Any, name: str, step: str) -> None:
+    """Calls ``open`` or ``close`` of a user's function, where it has that method."""
+    method = getattr(function, name, None)
+    if method is not None:
+        try:
+            method()
+        except Exception as error:
+            raise function_failed(error, step=step, function=method) from error
 
 
 def rows_of(result: Any) -> Iterator[Any]:

@@ -74,7 +74,7 @@ async def _settle(loop: asyncio.AbstractEventLoop) -> None:
     await loop.shutdown_asyncgens()
 
 
-class Answer(NamedTuple):
+class RequestAnswer(NamedTuple):
     """What came of a request: a value, or the error of its last try."""
 
     id: int
@@ -90,8 +90,8 @@ class _Flight:
     def __init__(self, number: int, pool: RequestPool) -> None:
         self.id = number
         self.pool: RequestPool | None = pool
-        self.task: asyncio.Task[Answer] | None = None
-        self.answer: Answer | None = None
+        self.task: asyncio.Task[RequestAnswer] | None = None
+        self.answer: RequestAnswer | None = None
         self.epoch = 0
         self.dead = False
         """Nobody will ever ask for it."""
@@ -178,7 +178,7 @@ class RequestPool:
         self._running = 0
         # Guarded by the lock:
         self._open: dict[int, _Flight] = {}
-        self._answers: list[Answer] = []
+        self._answers: list[RequestAnswer] = []
         self._failed = False
 
     # --- the task's thread
@@ -217,7 +217,7 @@ class RequestPool:
                 if not self._service.thread.alive:
                     raise RuntimeError("the event loop was stopped by something that ran on it")
 
-    def take(self) -> list[Answer]:
+    def take(self) -> list[RequestAnswer]:
         """The answers since they were last taken, in the order they came."""
         with self._lock:
             answers, self._answers = self._answers, []
@@ -259,7 +259,7 @@ class RequestPool:
                 flight.pool, flight.answer, flight.epoch = None, answer, epoch
                 self._service.orphans.setdefault(contents[answer.id], []).append(flight)
 
-    def _put(self, answer: Answer) -> None:
+    def _put(self, answer: RequestAnswer) -> None:
         """With the lock held."""
         self._answers.append(answer)
         self._failed = self._failed or answer.error is not None
@@ -280,9 +280,9 @@ class RequestPool:
             flight.task = self._service.thread.loop.create_task(self._serve(flight, row))
             flight.task.add_done_callback(partial(self._ended, flight))
 
-    def _ended(self, flight: _Flight, task: asyncio.Task[Answer]) -> None:
+    def _ended(self, flight: _Flight, task: asyncio.Task[RequestAnswer]) -> None:
         # Not at the end of the coroutine: one that is cancelled before it began never comes there.
-        cancelled = Answer(flight.id, None, asyncio.CancelledError()) if task.cancelled() else None
+        cancelled = RequestAnswer(flight.id, None, asyncio.CancelledError()) if task.cancelled() else None
         self._running -= 1
         self._fill()
         with self._lock:
@@ -291,11 +291,11 @@ class RequestPool:
                 del flight.pool._open[flight.id]
                 flight.pool._put(flight.answer._replace(id=flight.id))
 
-    async def _serve(self, flight: _Flight, row: Any) -> Answer:
+    async def _serve(self, flight: _Flight, row: Any) -> RequestAnswer:
         try:
-            return Answer(flight.id, await self._within_time(row), None)
+            return RequestAnswer(flight.id, await self._within_time(row), None)
         except BaseException as error:  # also one that would end the loop: the task's thread waits for an answer
-            return Answer(flight.id, None, error)
+            return RequestAnswer(flight.id, None, error)
 
     async def _within_time(self, row: Any) -> Any:
         limit = asyncio.timeout(self._plan.timeout_us / 1e6)

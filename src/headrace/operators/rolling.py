@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import StoreError
+from headrace.aggregates.accumulate import TIME_NOTE, Fold, Partials, accumulators_codec, make_fold
+from headrace.aggregates.declare import Agg, Aggregator
+from headrace.aggregates.own import AddFailed, add_guarded, add_row
+from headrace.errors import FunctionFailed, StoreError
 from headrace.model.batch import Int64s, Rows
 from headrace.model.values import ValueCodec, value_codec
-from headrace.operators.accumulate import Fold, Partials, make_fold
-from headrace.operators.accumulators import TIME_NOTE, accumulators_codec
-from headrace.operators.aggregates import Agg, Aggregator
 from headrace.operators.contract import TaskInfo
 from headrace.operators.failures import READ_ERRORS, function_failed
 from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys, stamps_of, starts_of
-from headrace.operators.own_aggregates import AddFailed, add_guarded, add_row
-from headrace.state.annotations import declared_codec
+from headrace.state.fitting import declared_codec
 from headrace.state.overlay import UNLOADED, ValueColumn
 
 if TYPE_CHECKING:
@@ -66,6 +65,12 @@ class RollingOperator(KeyedOperator):
 
     def key_of(self, slot: int) -> Any:
         return decode_keys([self.state.name(slot)], self.key_type)[0]
+
+    def place(self, error: FunctionFailed, slot: int | None) -> FunctionFailed:
+        """An aggregate cannot be computed: says of which step, and of which key where that is known."""
+        error.where = f"step {self.step}"
+        error.found = "" if slot is None else f"key {self.key_of(slot)!r}"
+        return error
 
     def failure(self, error: Exception, function: Any, row: Any, slot: int, way_out: str = READ_ERRORS) -> Exception:
         if isinstance(error, StoreError):
@@ -182,7 +187,7 @@ class AggregateOperator(RollingOperator):
         key_type: Any = None, per_row: bool = False,
     ) -> None:  # fmt: skip
         self.aggs = dict(aggs)
-        self.folds: list[Fold | None] = [make_fold(agg, taken, f"step {step}") for agg in aggs.values()]
+        self.folds: list[Fold | None] = [make_fold(agg, taken, f"step {step}", name) for name, agg in aggs.items()]
         self.finishing = list(self.folds)
         """How accumulators become results; None for own aggregators."""
         self.codec = codec
@@ -212,7 +217,10 @@ class AggregateOperator(RollingOperator):
         held = self._take(slots)
         for i, fold in enumerate(self.folds):
             if fold is not None:
-                _merge_in(held, i, fold, fold.partials(batch.rows, starts))
+                try:
+                    _merge_in(held, i, fold, fold.partials(batch.rows, starts))
+                except FunctionFailed as error:
+                    raise self.place(error, None if error.stretch is None else slots[error.stretch]) from None
         if added:
             for accs, slot in zip(held, slots):
                 for i, _ in self._own:
@@ -256,7 +264,7 @@ class AggregateOperator(RollingOperator):
         refused: list[int] = []
         for slot, start, end in zip(batch.slots[starts].tolist(), starts.tolist(), ends):
             try:
-                added[slot], failures = add_guarded(self._own, self._held(slot), events[start:end])
+                added[slot], failures = add_guarded(self._own, self._accumulators(slot), events[start:end])
             except AddFailed as error:
                 # A row that was taken a moment ago is refused now: there is no telling what such an aggregator counts.
                 raise self._stop(error, batch, start) from error.error
@@ -268,10 +276,10 @@ class AggregateOperator(RollingOperator):
         kept = np.delete(np.arange(len(events)), refused)
         return KeyedBatch(batch.rows.take(kept), batch.slots[kept])
 
-    def _held(self, slot: int) -> list[Any]:
+    def _accumulators(self, slot: int) -> list[Any]:
         """The accumulators of a key and the time of its newest row, to look at."""
-        held: list[Any] = self.column.get(slot) or [None] * (len(self.folds) + 1)
-        return held
+        stored: list[Any] = self.column.get(slot) or [None] * (len(self.folds) + 1)
+        return stored
 
     def _stop(self, failed: AddFailed, batch: KeyedBatch, position: int) -> Exception:
         row, slot = batch.rows.objects[position], int(batch.slots[position])
@@ -286,18 +294,21 @@ class AggregateOperator(RollingOperator):
         """The rows that count, and the accumulators after each; each row is a stretch of its own, merged one by one."""
         count = len(batch.rows)
         every = np.arange(count)
-        partials = [None if fold is None else _spread(fold.partials(batch.rows, every), count) for fold in self.folds]
+        partials = [None if fold is None else self._each(fold, batch, every) for fold in self.folds]
         times = None if batch.rows.times is None else batch.rows.times.tolist()
         snapshots: list[list[Any]] = []
         counted: list[int] = []
         for row, slot in enumerate(batch.slots.tolist()):
-            accs = self._with_own(batch, row, slot) if self._own else list(self._held(slot))
+            accs = self._with_own(batch, row, slot) if self._own else list(self._accumulators(slot))
             if accs is None:
                 continue
             for i, fold in enumerate(self.folds):
                 parts = partials[i]
                 if fold is not None and parts is not None and parts[row] is not None:
-                    accs[i] = parts[row] if accs[i] is None else fold.merge(accs[i], parts[row])
+                    try:
+                        accs[i] = parts[row] if accs[i] is None else fold.merge(accs[i], parts[row])
+                    except FunctionFailed as error:
+                        raise self.place(error, slot) from None
             if times is not None:
                 accs[-1] = times[row] if accs[-1] is None or times[row] > accs[-1] else accs[-1]
             self.column.put(slot, accs)
@@ -308,6 +319,17 @@ class AggregateOperator(RollingOperator):
             batch = KeyedBatch(batch.rows.take(kept), batch.slots[kept])
         return batch, snapshots
 
+    def _each(self, fold: Fold, batch: KeyedBatch, every: Int64s) -> list[Any]:
+        """What each row amounts to by itself; None where an aggregate does not take it."""
+        try:
+            partials = fold.partials(batch.rows, every)
+        except FunctionFailed as error:
+            raise self.place(error, None if error.stretch is None else int(batch.slots[error.stretch])) from None
+        spread: list[Any] = [None] * len(every)
+        for group, acc in zip(partials.groups, partials.accs):
+            spread[group] = acc
+        return spread
+
     def give_rows(self, batch: KeyedBatch, snapshots: list[list[Any]]) -> None:
         """Gives out a result for every row."""
         columns = self._columns(batch.slots.tolist(), snapshots, own_done=True)
@@ -315,7 +337,7 @@ class AggregateOperator(RollingOperator):
 
     def _with_own(self, batch: KeyedBatch, row: int, slot: int) -> list[Any] | None:
         """The accumulators of a row's key as a list of their own, the row added to own ones; None: it was refused."""
-        accs = list(self._held(slot))
+        accs = list(self._accumulators(slot))
         if not self.keeps_errors:
             try:
                 add_row(self._own, accs, batch.rows.objects[row])
@@ -371,20 +393,12 @@ class AggregateOperator(RollingOperator):
 
 def _merge_in(held: list[list[Any]], i: int, fold: Fold, partials: Partials) -> None:
     merge = fold.merge
-    if fold.adds:
+    group = 0
+    try:
         for group, part in zip(partials.groups, partials.accs):
             accs = held[group]
             before = accs[i]
-            accs[i] = part if before is None else before + part
-        return
-    for group, part in zip(partials.groups, partials.accs):
-        accs = held[group]
-        before = accs[i]
-        accs[i] = part if before is None else merge(before, part)
-
-
-def _spread(partials: Partials, count: int) -> list[Any]:
-    spread: list[Any] = [None] * count
-    for group, acc in zip(partials.groups, partials.accs):
-        spread[group] = acc
-    return spread
+            accs[i] = part if before is None else merge(before, part)
+    except FunctionFailed as error:
+        error.stretch = group
+        raise

@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class OperatorChoice:
+    """Which of several operators runs a step: chosen by the planner, carried by the program."""
+
+    operator: str
+    table: str
+    """What the operator stores, in words. A step whose stored table is another one is refused at the start."""
+    why: str
+    """The reason, as part of a sentence."""
+
+
+@dataclass(frozen=True)
 class StepInfo:
     """Where a spec is used: what the graph knows and the spec does not."""
 
@@ -34,6 +45,8 @@ class StepInfo:
     step is over the whole stream."""
     decls: tuple[StateDecl, ...] = ()
     """What the step's function declares."""
+    choice: OperatorChoice | None = None
+    """The answer of `StepSpec.choose`."""
 
 
 COMBINED_PORT: Final = 1
@@ -57,9 +70,13 @@ class StepSpec(ABC):
         """Whether the step must know the watermark of its own epoch: whatever fires on event time does."""
         return False
 
+    def choose(self, info: StepInfo) -> OperatorChoice | None:
+        """Which operator will run the step, where there are several. A pure function, asked once, by the planner."""
+        return None
+
     @abstractmethod
     def build(self, info: StepInfo) -> Operator:
-        """Makes the operator, once per worker."""
+        """Makes the operator that was chosen, once per worker."""
 
     def combined(self, info: StepInfo) -> Combined | None:
         """How rows are combined before the exchange; None: they travel as they are.

@@ -21,8 +21,8 @@ from headrace.model.ids import MIN_TIME
 from headrace.model.record import Failed
 from headrace.model.rows import codec_of
 from headrace.operators.contract import ERRORS, Operator
-from headrace.operators.expressions import compile_exprs, compile_predicate
 from headrace.operators.failures import GUARD_SQL, READ_ERRORS, failed_row, function_failed
+from headrace.sql.evaluate.expressions import compile_exprs, compile_predicate
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.aggregates.accumulate import describe_results
 from headrace.dataflow.aggregation import key_columns
 from headrace.dataflow.graph import (
     AsyncNode,
@@ -19,27 +21,28 @@ from headrace.dataflow.graph import (
     upstream,
 )
 from headrace.errors import ProgramError
-from headrace.model.expr import check_supported
 from headrace.model.job import DeclaredState
 from headrace.model.pairs import PairCodec
 from headrace.operators.asynchronous import AsyncOperator
 from headrace.operators.lookups import LookupOperator
 from headrace.operators.ordered import OrderedProcessOperator
 from headrace.operators.process import ProcessOperator
-from headrace.operators.results import describe_results
 from headrace.operators.rolling import VALUE_TABLE, AggregateOperator, LatestOperator, ReduceOperator
-from headrace.operators.spec import StepInfo
+from headrace.operators.spec import OperatorChoice, StepInfo
 from headrace.operators.stateless import BatchOperator, call_operator, expression_operator
 
 if TYPE_CHECKING:
     from headrace.operators.contract import Operator
 
 
-def operator_builder(node: Node) -> Callable[[], Operator]:
-    """A function that makes the node's operator, once per worker. It travels, so it holds no operator itself."""
+def operator_builder(node: Node, info: StepInfo | None = None) -> Callable[[], Operator]:
+    """A function that makes the node's operator, once per worker. It travels, so it holds no operator itself.
+
+    ``info``: of a keyed step, where it is at hand.
+    """
     match node:
         case KeyedNode():
-            return _keyed(node)
+            return _keyed(node, info or step_info(node))
         case CallNode():
             return partial(call_operator, node.op, node.label, node.fn, node.codec)
         case AsyncNode():
@@ -61,10 +64,10 @@ def _time_column(node: Node) -> str | None:
     return time if time in node.codec.names and time in node.inputs[0].codec.names else None
 
 
-def _keyed(node: KeyedNode) -> Callable[[], Operator]:
+def _keyed(node: KeyedNode, info: StepInfo) -> Callable[[], Operator]:
     step, key_type, per_row = node.name or "", node.key.type, node.fire == "per_row"
     if node.spec is not None:
-        return partial(node.spec.build, step_info(node))
+        return partial(node.spec.build, info)
     match node.op:
         case "process":
             kind = OrderedProcessOperator if node.order == "time" else ProcessOperator
@@ -84,17 +87,18 @@ def _keyed(node: KeyedNode) -> Callable[[], Operator]:
     raise ProgramError(f"nothing runs a {node.verb}", where=node.site)
 
 
-def step_info(node: KeyedNode) -> StepInfo:
-    """What the spec of a node is told."""
+def step_info(node: KeyedNode, choice: OperatorChoice | None = None) -> StepInfo:
+    """What the spec of a node is told. ``choice``: of an operator, where it was made before."""
     taken = tuple(before.codec for before in node.inputs)
     key_fields = tuple(key_columns(taken[0], node.key))
-    return StepInfo(node.name or "", taken, node.codec, node.key.type, key_fields, node.decls)
+    info = StepInfo(node.name or "", taken, node.codec, node.key.type, key_fields, node.decls)
+    return info if node.spec is None else replace(info, choice=choice or node.spec.choose(info))
 
 
-def declared_states(node: KeyedNode) -> dict[str, DeclaredState]:
+def declared_states(node: KeyedNode, info: StepInfo | None = None) -> dict[str, DeclaredState]:
     """States of a step that a reader without the program must know more of than their kind."""
     if node.spec is not None:
-        return dict(node.spec.declared(step_info(node)))
+        return dict(node.spec.declared(info or step_info(node)))
     if node.op != "aggregate":
         return {}
     taken = node.input.codec
@@ -107,11 +111,3 @@ def uses_watermark(node: KeyedNode) -> bool:
     if node.spec is not None and node.spec.uses_watermark:
         return True
     return any(decl.kind in ("timer", "timers") for decl in node.decls)
-
-
-def check_expressions(node: Node) -> None:
-    """An expression behind the first Python step runs in the worker, which knows a part of SQL."""
-    if not isinstance(node, ExprNode):
-        return
-    for _, text in node.exprs:
-        check_supported(text, node.inputs[0].codec.schema, node.site)

@@ -1,19 +1,23 @@
-"""From what the user said to what will run.
+"""From the graph of an app to the program that runs.
 
 The graph is cut into fragments: one per source (level 0), one per exchange depth (level 1, 2, …). A keyed step runs one
 level behind the deepest step it reads; a step without state runs wherever its rows come from, in several fragments
 where they come from several. Nodes are older than their readers, so a fragment's operators sorted by node are in
 topological order.
+
+What comes out of the graph runs everything in the workers and moves rows as they are. The rules of
+`headrace.plan.rules` rewrite it: they decide what the JVM does and what is combined. The wire is laid out and
+expressions are checked last, because both depend on what the rules decided.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.dataflow.checks import reachable
 from headrace.dataflow.graph import (
     ChangesNode,
     ExprNode,
@@ -25,41 +29,55 @@ from headrace.dataflow.graph import (
     TapNode,
     UnionNode,
     WriteNode,
-    reachable,
     readers,
     upstream,
 )
 from headrace.errors import ProgramError
-from headrace.model.keys import key_sql
 from headrace.model.keyspec import KeySpec
 from headrace.model.watermarks import TimedSource
 from headrace.model.wire import assign_slots, wire_schema
-from headrace.operators.spec import COMBINED_PORT, Combined
-from headrace.plan.build import check_expressions, declared_states, operator_builder, step_info, uses_watermark
+from headrace.operators.spec import StepInfo
+from headrace.plan.build import declared_states, operator_builder, step_info, uses_watermark
 from headrace.plan.physical import (
     EdgePlan,
     Fragment,
     LoopPlan,
     OpPlan,
     OutputPlan,
-    Prefixed,
     Program,
     SourcePlan,
     StepPlan,
     Target,
 )
+from headrace.plan.rules import RULES
+from headrace.sql.expr import check_supported
 
 if TYPE_CHECKING:
-    from headrace.dataflow.app import App
+    from headrace.dataflow.app_graph import AppGraph
+    from headrace.plan.rules import Nodes, Rule
 
 
-def compile_app(app: App, *, parallelism: int, key_groups: int, taps: Sequence[WriteNode] = ()) -> Program:
+def compile_app(
+    app: AppGraph, *, parallelism: int, key_groups: int, taps: Sequence[WriteNode] = (), rules: Sequence[Rule] = RULES
+) -> Program:
     """The program of an app. Raises ProgramError for every mistake that can be found without running it.
 
     ``taps`` are further outputs that the app itself does not know of.
     """
-    nodes = reachable(app, [tap.inputs[0] for tap in taps])
-    return _Compiler(app.name, (*nodes, *taps), parallelism, key_groups).compile()
+    nodes = (*reachable(app, [tap.inputs[0] for tap in taps]), *taps)
+    return compile_nodes(app.name, nodes, parallelism=parallelism, key_groups=key_groups, rules=rules)
+
+
+def compile_nodes(
+    app: str, nodes: tuple[Node, ...], *, parallelism: int, key_groups: int, rules: Sequence[Rule] = RULES
+) -> Program:
+    """The program of a checked graph."""
+    program = _Compiler(app, nodes, parallelism, key_groups).compile()
+    by_id = {node.id: node for node in nodes}
+    for rule in rules:
+        program = rule(program, by_id)
+    _check_expressions(program, by_id)
+    return _lay_out_wire(program)
 
 
 class _Edge(NamedTuple):
@@ -68,8 +86,6 @@ class _Edge(NamedTuple):
     node: Node
     key: KeySpec | None
     level: int
-    combined: KeyedNode | None = None
-    """The step whose rows are combined before it; no other shares it."""
 
 
 class _Draft:
@@ -77,8 +93,6 @@ class _Draft:
 
     def __init__(self) -> None:
         self.ops: dict[int, Node] = {}
-        self.combining: set[int] = set()
-        """Steps of which not the operator itself is here, but what combines its rows."""
         self.targets: dict[int, dict[str, list[Target]]] = {}
         self.entries: dict[int, list[Target]] = {}
         self.entry: list[Target] = []
@@ -100,10 +114,10 @@ class _Compiler:
         self.loop_index = {node: i for i, node in enumerate(self.loops)}
         self.depth: dict[Node, int] = {}
         self.edges: dict[_Edge, int] = {}
+        self.infos: dict[Node, StepInfo] = {node: step_info(node) for node in self.keyed}
         self.marks = any(uses_watermark(node) for node in self.keyed)
         for node in nodes:
             self.depth[node] = self._depth(node)
-        self.combined = self._find_combined()
 
     def compile(self) -> Program:
         levels = max((self.depth[node] for node in self.keyed), default=0)
@@ -111,17 +125,15 @@ class _Compiler:
             for edge in self._edges_into(node):
                 self.edges.setdefault(edge, len(self.edges))
         drafts = {level: self._level_draft(level) for level in range(1, levels + 1)}
-        chains = [self._chain(read) for read in self.reads]
-        edges, slots = self._edge_plans()
-        sources = tuple(self._source_plan(read, *chain, edges) for read, chain in zip(self.reads, chains, strict=True))
-        program = Program(
+        steps = {node.name or "": self._step_plan(node) for node in self.keyed}
+        return Program(
             app=self.app,
-            sources=sources,
+            sources=tuple(self._source_plan(read) for read in self.reads),
             levels=tuple(self._freeze(drafts[level]) for level in range(1, levels + 1)),
-            edges=edges,
+            edges=tuple(self._edge_plan(edge, index) for edge, index in self.edges.items()),
             outputs=tuple(OutputPlan(node.name or "", node.sink, node.codec, node.site) for node in self.writes),
-            steps={node.name or "": self._step_plan(node) for node in self.keyed},
-            schema=wire_schema(slots),
+            steps=steps,
+            schema=wire_schema(()),
             timed=tuple(
                 TimedSource(
                     read.name or "",
@@ -135,14 +147,11 @@ class _Compiler:
                 if read.time is not None
             ),
             marks=self.marks,
-            direct=self._direct_sources(sources),
-            direct_edges=frozenset(source.direct.index for source in sources if source.direct is not None),
             parallelism=self.parallelism,
             key_groups=self.key_groups,
-            fingerprint="",
+            fingerprint=_fingerprint(self.nodes, steps),
             loops=tuple(self._loop_plan(loop) for loop in self.loops),
         )
-        return replace(program, fingerprint=_fingerprint(self.nodes))
 
     # -- levels -------------------------------------------------------------------------------------------------
 
@@ -154,29 +163,14 @@ class _Compiler:
         """The exchanges before a step, by port. Steps that stand on one level share them."""
         if not node.needs_exchange:
             return ()
-        combined = node if node in self.combined else None
-        return tuple(_Edge(before, key, self.depth[node], combined) for before, key in node.keyed_inputs)
-
-    def _find_combined(self) -> dict[Node, Combined]:
-        """Steps whose rows are combined before their exchange, which then nobody shares."""
-        alone = Counter((node.input, node.key, self.depth[node]) for node in self.keyed if node.needs_exchange)
-        found: dict[Node, Combined] = {}
-        for node in self.keyed:
-            reads_late = any(isinstance(tap, TapNode) and tap.tag == "late" for tap in self.readers[node])
-            if node.spec is None or len(node.inputs) > 1 or not node.needs_exchange or reads_late:
-                continue
-            if alone[node.input, node.key, self.depth[node]] == 1:
-                combined = node.spec.combined(step_info(node))
-                if combined is not None:
-                    found[node] = combined
-        return found
+        return tuple(_Edge(before, key, self.depth[node]) for before, key in node.keyed_inputs)
 
     def _level_draft(self, level: int) -> _Draft:
         draft = _Draft()
         for node in self.keyed:
             if self.depth[node] == level:
                 for port, edge in enumerate(self._edges_into(node)):
-                    target = self._op(draft, node)._replace(port=COMBINED_PORT if edge.combined else port)
+                    target = self._op(draft, node)._replace(port=port)
                     draft.entries.setdefault(self.edges[edge], []).append(target)
         return draft
 
@@ -205,105 +199,45 @@ class _Compiler:
                 case FeedNode():
                     targets.append(Target("loop", self.loop_index[reader.loop]))
                 case KeyedNode() if reader.needs_exchange:
-                    mine = [self._enter(draft, edge) for edge in self._edges_into(reader) if edge.node is node]
+                    mine = [Target("edge", self.edges[edge]) for edge in self._edges_into(reader) if edge.node is node]
                     # A stream that is joined with itself by one key comes through one exchange, once.
                     targets += [target for target in dict.fromkeys(mine) if target not in targets]
                 case _:
                     targets.append(self._op(draft, reader))
         return targets
 
-    def _enter(self, draft: _Draft, edge: _Edge) -> Target:
-        """An exchange, or what combines rows before it."""
-        target = Target("edge", self.edges[edge])
-        if edge.combined is None:
-            return target
-        node = edge.combined
-        draft.ops[node.id] = node
-        draft.combining.add(node.id)
-        draft.targets[node.id] = {"main": [target]}
-        return Target("op", node.id)
+    # -- plans --------------------------------------------------------------------------------------------------
 
-    # -- sources ------------------------------------------------------------------------------------------------
-
-    def _chain(self, read: ReadNode) -> tuple[list[ExprNode], Node, _Draft]:
-        """The expressions that the JVM evaluates, the node they end at, and the fragment behind it."""
-        prefix: list[ExprNode] = []
-        last: Node = read
-        while True:
-            following = [reader for reader in self.readers[last] if not isinstance(reader, TapNode)]
-            if len(following) != 1 or not isinstance(following[0], ExprNode) or read.marking.generator is not None:
-                break
-            splits = read.time is not None and read.source.has_splits
-            if following[0].op == "where" and (splits or read.marking.mark is not None):
-                # Rows that a filter hides must still move the time of their split, so it runs behind the marks.
-                break
-            last = following[0]
-            prefix.append(following[0])
+    def _source_plan(self, read: ReadNode) -> SourcePlan:
         draft = _Draft()
-        draft.entry = self._route(draft, last)
+        draft.entry = self._route(draft, read)
         for tap in self.readers[read]:
             if isinstance(tap, TapNode) and tap.tag == "errors":
                 draft.errors += self._route(draft, tap)
-        return prefix, last, draft
-
-    def _source_plan(
-        self, read: ReadNode, prefix: list[ExprNode], last: Node, draft: _Draft, edges: tuple[EdgePlan, ...]
-    ) -> SourcePlan:
         return SourcePlan(
             name=read.name or "",
             source=read.source,
             codec=read.codec,
             time=read.time,
-            prefix=tuple(Prefixed(node.op, node.exprs, node.codec.schema) for node in prefix),
-            out=last.codec,
+            prefix=(),
+            out=read.codec,
             fragment=self._freeze(draft),
-            direct=self._direct(read, draft, edges),
+            node=read.id,
             mark=read.marking.mark,
             generator=read.marking.generator,
             aligned=bool(read.alignment.group),
         )
-
-    def _direct(self, read: ReadNode, draft: _Draft, edges: tuple[EdgePlan, ...]) -> EdgePlan | None:
-        """The edge that the JVM can write itself: nothing but one exchange on columns stands behind the source."""
-        if draft.ops or draft.errors or len(draft.entry) != 1 or draft.entry[0].kind != "edge":
-            return None
-        edge = edges[draft.entry[0].place]
-        if read.marking.mark is not None or read.marking.generator is not None or self._has_loop(edge):
-            return None
-        if read.time is not None and (self.marks or read.source.has_splits or edge.sources != (read.name,)):
-            return None
-        columns = None if edge.key is None else edge.key.columns
-        if columns is None or key_sql([(name, edge.codec.schema.field(name).type) for name in columns]) is None:
-            return None
-        return edge
-
-    def _has_loop(self, edge: EdgePlan) -> bool:
-        """Whether rows of a loop come along an edge: those move no time, and were not read by anybody."""
-        node = next(each.node for each, index in self.edges.items() if index == edge.index)
-        return any(isinstance(above, LoopNode) for above in upstream([node]))
 
     def _loop_plan(self, loop: LoopNode) -> LoopPlan:
         draft = _Draft()
         draft.entry = self._route(draft, loop)
         return LoopPlan(loop.name or "", loop.codec, self._freeze(draft))
 
-    def _direct_sources(self, sources: tuple[SourcePlan, ...]) -> dict[int, str]:
-        return {
-            source.direct.index: source.name
-            for source in sources
-            if source.direct is not None and source.time is not None
-        }
-
-    # -- plans --------------------------------------------------------------------------------------------------
-
-    def _edge_plans(self) -> tuple[tuple[EdgePlan, ...], list[object]]:
-        codecs = [self.combined[edge.combined].codec if edge.combined else edge.node.codec for edge in self.edges]
-        slots, placed = assign_slots([[field.type for field in codec.schema] for codec in codecs])
-        plans = tuple(
-            EdgePlan(index, edge.level, codec, edge.key, places, self._timed_above(edge.node), bool(edge.combined))
-            for (edge, index), codec, places in zip(self.edges.items(), codecs, placed, strict=True)
+    def _edge_plan(self, edge: _Edge, index: int) -> EdgePlan:
+        looped = any(isinstance(above, LoopNode) for above in upstream([edge.node]))
+        return EdgePlan(
+            index, edge.level, edge.node.codec, edge.key, edge.node.id, self._timed_above(edge.node), looped
         )
-        return plans, slots
 
     def _timed_above(self, node: Node) -> tuple[str, ...]:
         above = upstream([node])
@@ -335,7 +269,8 @@ class _Compiler:
                 **({} if node.spec is None else node.spec.expiring()),
             },
             key=node.key.type,
-            declared=declared_states(node),
+            declared=declared_states(node, self.infos[node]),
+            choice=self.infos[node].choice,
         )
 
     def _freeze(self, draft: _Draft) -> Fragment:
@@ -347,48 +282,50 @@ class _Compiler:
                 target._replace(place=position[target.place]) if target.kind == "op" else target for target in targets
             )
 
-        ops = []
-        for node_id in order:
+        def op_plan(node_id: int) -> OpPlan:
+            targets = {tag: placed(each) for tag, each in draft.targets[node_id].items()}
             node = draft.ops[node_id]
-            targets = {tag: placed(found) for tag, found in draft.targets[node_id].items()}
-            if node_id in draft.combining and isinstance(node, KeyedNode):
-                ops.append(_combining_plan(node, self.combined[node], targets))
-            else:
-                ops.append(_op_plan(node, targets))
+            return _op_plan(node, self.infos.get(node), targets)
+
         return Fragment(
-            ops=tuple(ops),
+            ops=tuple(map(op_plan, order)),
             entries={edge: placed(targets) for edge, targets in draft.entries.items()},
             entry=placed(draft.entry),
             errors=placed(draft.errors),
         )
 
 
-def _op_plan(node: Node, targets: dict[str, tuple[Target, ...]]) -> OpPlan:
-    check_expressions(node)
+def _op_plan(node: Node, info: StepInfo | None, targets: dict[str, tuple[Target, ...]]) -> OpPlan:
     keyed = node if isinstance(node, KeyedNode) else None
     local = keyed is not None and not keyed.needs_exchange
     return OpPlan(
         step=node.label,
-        build=operator_builder(node),
+        build=operator_builder(node, info),
         targets=targets,
         stateful=node.stateful,
         rekey=keyed.key if keyed is not None and local else None,
         codec=node.inputs[0].codec if local else None,
+        node=node.id,
     )
 
 
-def _combining_plan(node: KeyedNode, combined: Combined, targets: dict[str, tuple[Target, ...]]) -> OpPlan:
-    return OpPlan(
-        step=f"combining before {node.label}",
-        build=combined.build,
-        targets=targets,
-        rekey=node.key,
-        codec=node.input.codec,
-        hashed=False,
-    )
+def _check_expressions(program: Program, nodes: Nodes) -> None:
+    """An expression that no rule moved to the JVM runs in the worker, which knows a part of SQL."""
+    for node in (nodes[op.node] for fragment in program.fragments for op in fragment.ops):
+        if isinstance(node, ExprNode):
+            for _, text in node.exprs:
+                check_supported(text, node.inputs[0].codec.schema, node.site)
 
 
-def _fingerprint(nodes: tuple[Node, ...]) -> str:
-    """What the program looks like from the store's side: names, verbs and types, not code."""
+def _lay_out_wire(program: Program) -> Program:
+    """The program with a slot on the wire for each column of each exchange."""
+    slots, placed = assign_slots([[field.type for field in edge.codec.schema] for edge in program.edges])
+    edges = tuple(replace(edge, slots=places) for edge, places in zip(program.edges, placed, strict=True))
+    return replace(program, edges=edges, schema=wire_schema(slots))
+
+
+def _fingerprint(nodes: tuple[Node, ...], steps: Mapping[str, StepPlan]) -> str:
+    """What the program looks like from the store's side: names, verbs, types and what steps store, not code."""
     lines = [f"{node.verb} {node.label if node.name else ''} {node.codec.schema}" for node in nodes]
+    lines += [f"{step.step} keeps {step.choice.table}" for step in steps.values() if step.choice is not None]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

@@ -7,9 +7,10 @@ level rows move through a *fragment*, a push graph of operators; between levels 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -19,12 +20,13 @@ from headrace.model.keyspec import ANYWHERE
 from headrace.model.watermarks import TimedSource
 
 if TYPE_CHECKING:
+    from headrace.connectors.sink_contract import Sink
+    from headrace.connectors.source_contract import Source
     from headrace.model.generators import GeneratorPlan
     from headrace.model.keyspec import KeySpec
     from headrace.model.rows import RowCodec
     from headrace.operators.contract import Operator
-    from headrace.sinks.contract import Sink
-    from headrace.sources.contract import Source
+    from headrace.operators.spec import OperatorChoice
 
 
 class Target(NamedTuple):
@@ -52,6 +54,8 @@ class OpPlan:
     """Type of the rows that come in; only needed with ``rekey``."""
     hashed: bool = True
     """With ``rekey``: whether the step needs the hashes of its keys too."""
+    node: int = -1
+    """The node of the graph that it runs."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,31 @@ class Fragment:
     def steps(self) -> tuple[str, ...]:
         return tuple(op.step for op in self.ops if op.stateful)
 
+    def retarget(self, change: Callable[[Target], Target]) -> Fragment:
+        """The fragment with every target changed."""
+
+        def changed(targets: tuple[Target, ...]) -> tuple[Target, ...]:
+            return tuple(map(change, targets))
+
+        def changed_all(targets: dict[Any, tuple[Target, ...]]) -> dict[Any, tuple[Target, ...]]:
+            return {outlet: changed(each) for outlet, each in targets.items()}
+
+        return Fragment(
+            tuple(replace(op, targets=changed_all(op.targets)) for op in self.ops),
+            changed_all(self.entries),
+            changed(self.entry),
+            changed(self.errors),
+        )
+
+    @property
+    def targets(self) -> Iterator[Target]:
+        """All of them, of operators and of what enters."""
+        for op in self.ops:
+            yield from chain.from_iterable(op.targets.values())
+        yield from chain.from_iterable(self.entries.values())
+        yield from self.entry
+        yield from self.errors
+
 
 @dataclass(frozen=True)
 class EdgePlan:
@@ -81,9 +110,14 @@ class EdgePlan:
     codec: RowCodec
     key: KeySpec | None
     """None: every row goes to every shard."""
-    slots: tuple[int, ...]
+    after: int
+    """The node whose rows move."""
     sources: tuple[str, ...]
     """Timed sources above it."""
+    looped: bool
+    """Whether rows of a loop come along it: those move no time, and no source read them."""
+    slots: tuple[int, ...] = ()
+    """Where its columns stand on the wire; assigned when all rules have been applied."""
     combined: bool = False
     """Whether rows come with their encoded key as a last column: they were combined and have no other."""
 
@@ -112,12 +146,13 @@ class Seam:
 
 
 class Prefixed(NamedTuple):
-    """An expression step right behind a source."""
+    """A step of expressions that is evaluated where its source is decoded."""
 
     verb: Literal["where", "select", "with_columns"]
     pairs: tuple[tuple[str, str], ...]
     """Name → SQL text; of a ``where``, one pair."""
     out: pa.Schema
+    node: int
 
 
 @dataclass(frozen=True)
@@ -133,8 +168,9 @@ class SourcePlan:
     out: RowCodec
     """Type of the rows after the prefix."""
     fragment: Fragment
-    direct: EdgePlan | None
-    """Set where no Python is needed before the exchange: the JVM writes the wire itself."""
+    node: int
+    direct: int | None = None
+    """The edge that the JVM writes itself, where no Python is needed before the exchange."""
     mark: str | None = None
     """SQL text of the time that a row says is complete, over the columns as read; null where a row says nothing."""
     generator: GeneratorPlan | None = None
@@ -184,6 +220,8 @@ class StepPlan:
     """Python type of the key, for reading it back."""
     declared: dict[str, DeclaredState] = field(default_factory=dict)
     """States that say more of themselves than their kind."""
+    choice: OperatorChoice | None = None
+    """Which operator runs it, where there are several."""
 
 
 @dataclass(frozen=True)
@@ -200,14 +238,26 @@ class Program:
     timed: tuple[TimedSource, ...]
     marks: bool
     """Whether some step needs the watermark of its own epoch, so that chains have to send markers."""
-    direct: dict[int, str]
-    """Edge that the JVM writes itself → the timed source whose rows it carries."""
-    direct_edges: frozenset[int]
-    """All edges that the JVM writes itself."""
     parallelism: int
     key_groups: int
     fingerprint: str
     loops: tuple[LoopPlan, ...] = ()
+
+    @property
+    def fragments(self) -> tuple[Fragment, ...]:
+        """Of all sources, loops and levels."""
+        sources, loops = (each.fragment for each in self.sources), (each.fragment for each in self.loops)
+        return (*sources, *loops, *self.levels)
+
+    @cached_property
+    def direct_edges(self) -> frozenset[int]:
+        """Edges that the JVM writes itself."""
+        return frozenset(source.direct for source in self.sources if source.direct is not None)
+
+    @cached_property
+    def timed_direct_edges(self) -> dict[int, str]:
+        """Edge that the JVM writes itself → the timed source whose rows it carries."""
+        return {each.direct: each.name for each in self.sources if each.direct is not None and each.time is not None}
 
     @cached_property
     def edges_by_shard(self) -> tuple[int, ...]:
@@ -242,6 +292,7 @@ class Program:
                 | step.declared
                 for step in steps
             },
+            tables={step.step: step.choice.table for step in steps if step.choice is not None},
             sources=tuple(source.log_name for source in self.sources),
             loops=tuple(loop.name for loop in self.loops),
         )

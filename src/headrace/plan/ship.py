@@ -29,6 +29,7 @@ from msgspec import structs
 from headrace.errors import EnvironmentMissing, ProgramError
 from headrace.model.hints import own_annotations, settle_annotations, settle_type
 from headrace.model.record import Row, row_type
+from headrace.plan.physical import OpPlan
 
 _tokens: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 _classes: WeakValueDictionary[str, type] = WeakValueDictionary()
@@ -72,21 +73,45 @@ def dump_program(program: Any) -> bytes:
     return buffer.getvalue()
 
 
+def check_shippable(program: Any, app: Any) -> None:
+    """Raise what a run of the program's file would raise: the module that holds the app is shipped by value then.
+
+    A module that was imported is shipped by name otherwise, and what its functions close over is never looked at.
+    """
+    modules = [sys.modules.get(name) for name in dict.fromkeys(_modules_of_functions(program))]
+    holding = [
+        module for module in modules if module is not None and any(each is app for each in vars(module).values())
+    ]
+    fresh = [module for module in holding if not _is_by_value(module.__name__)]
+    for module in fresh:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        dump_program(program)
+    finally:
+        for module in fresh:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _modules_of_functions(program: Any) -> Iterator[str]:
+    for plan in _op_plans(program):
+        for part in (*getattr(plan.build, "args", ()), *getattr(plan.build, "keywords", {}).values()):
+            yield getattr(part, "__module__", None) or type(part).__module__
+
+
+def _op_plans(part: Any) -> Iterator[OpPlan]:
+    if isinstance(part, OpPlan):
+        yield part
+    elif dataclasses.is_dataclass(part):
+        for field in dataclasses.fields(part):
+            yield from _op_plans(getattr(part, field.name))
+    elif isinstance(part, tuple | list | dict):
+        for each in part.values() if isinstance(part, dict) else part:
+            yield from _op_plans(each)
+
+
 def _find_step(program: Any) -> str:
-    """The first step whose code cannot travel; empty where it is something else."""
-    from headrace.plan.physical import OpPlan
-
-    def plans(part: Any) -> Iterator[OpPlan]:
-        if isinstance(part, OpPlan):
-            yield part
-        elif dataclasses.is_dataclass(part):
-            for field in dataclasses.fields(part):
-                yield from plans(getattr(part, field.name))
-        elif isinstance(part, tuple | list | dict):
-            for each in part.values() if isinstance(part, dict) else part:
-                yield from plans(each)
-
-    for plan in plans(program):
+    """The first step whose code cannot be shipped; empty where it is something else."""
+    for plan in _op_plans(program):
         try:
             _Pickler(io.BytesIO(), protocol=pickle.HIGHEST_PROTOCOL).dump(plan.build)
         except Exception:

@@ -1,4 +1,7 @@
-"""The ends of a task: rows that go on to another level put on the wire, rows for sinks are staged."""
+"""Outputs of a task: rows of the next level are put on the wire, rows of sinks are staged.
+
+Rows of edges without a key go to every shard in one order, or to the shards in turn (`Spreading`).
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,44 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.batch import Rows
+from headrace.model.batch import Int64s, Rows
 from headrace.model.report import StagedPart
-from headrace.model.wire import RESERVED
-from headrace.runtime.budget import InlineBudget
-from headrace.runtime.keying import encode_keys
+from headrace.model.wire import RESERVED, order_keys
+from headrace.runtime.fragment import encode_keys
 from headrace.runtime.loops import LoopWriter
-from headrace.runtime.spreading import Spreading
+from headrace.runtime.shards import InlineBudget
 from headrace.state import layout
 
 if TYPE_CHECKING:
+    from headrace.connectors.sink_contract import StageWriter
     from headrace.model.batch import Int64s
-    from headrace.model.order import EpochOrder, Limits
+    from headrace.model.order import EpochLimits, EpochOrder
     from headrace.plan.physical import EdgePlan, Program
-    from headrace.sinks.contract import StageWriter
     from headrace.state.store import Store
 
 
-class Staging:
+class Spreading:
+    """The edges without a key of one task. Nothing here depends on how rows are cut into batches."""
+
+    def __init__(self, parallelism: int, level: int, task: int) -> None:
+        self._parallelism = parallelism
+        self._level = level
+        self._task = task
+        self._sent: dict[int, int] = {}
+
+    def route(self, edge: EdgePlan, count: int) -> list[tuple[Int64s, pa.BinaryArray]]:
+        """Shards and ``k`` of the next ``count`` rows of an edge; several of them: the rows are sent several times."""
+        first = self._sent.get(edge.index, 0)
+        self._sent[edge.index] = first + count
+        if edge.key is None:
+            keys = order_keys(self._level, self._task, first, count)
+            return [(np.full(count, shard, dtype=np.int64), keys) for shard in range(self._parallelism)]
+        # Tasks begin with different shards, so that many small ones do not all fill the first.
+        shards = (self._task + np.arange(first, first + count, dtype=np.int64)) % self._parallelism
+        return [(shards, pa.repeat(pa.scalar(b"", pa.binary()), count))]
+
+
+class OutputStaging:
     """The staging area of one output in one task (a `StageTask`)."""
 
     def __init__(
@@ -34,7 +57,7 @@ class Staging:
         output: str,
         shard: int,
         attempt: str,
-        limits: Limits,
+        limits: EpochLimits,
         budget: InlineBudget,
     ) -> None:
         self.epoch = order.epoch
@@ -59,7 +82,14 @@ class TaskEnds:
     """Collects what leaves the fragment of one task."""
 
     def __init__(
-        self, program: Program, store: Store, order: EpochOrder, level: int, shard: int, attempt: str, limits: Limits
+        self,
+        program: Program,
+        store: Store,
+        order: EpochOrder,
+        level: int,
+        shard: int,
+        attempt: str,
+        limits: EpochLimits,
     ) -> None:
         self._program = program
         self._level = level
@@ -98,8 +128,8 @@ class TaskEnds:
             writer = self._loops[loop] = LoopWriter(self._staging(f"loop.{name}"), f"{self._level}.{self._shard}")
         writer.write(rows)
 
-    def _staging(self, name: str) -> Staging:
-        return Staging(self._store, self._order, name, self._shard, self._attempt, self._limits, self.budget)
+    def _staging(self, name: str) -> OutputStaging:
+        return OutputStaging(self._store, self._order, name, self._shard, self._attempt, self._limits, self.budget)
 
     def drain_wire(self) -> list[pa.RecordBatch]:
         """What has been put on the wire since the last call."""

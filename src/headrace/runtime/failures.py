@@ -1,20 +1,42 @@
-"""What tasks report when rows or functions fail, as errors for people, and as rows for a stream of errors."""
+"""Failures of tasks: what a task reports, and the error or the row of a stream of errors that is made of it."""
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 import headrace.errors as errors
+from headrace.connectors.source_contract import LeftToSpark
 from headrace.errors import BadRow, FunctionFailed, HeadraceError, StoreError
 from headrace.model.batch import Rows
 from headrace.model.record import Failed
 from headrace.model.report import LEFT_TO_SPARK, Failure
 from headrace.model.rows import codec_of
+from headrace.operators.contract import Operator
 from headrace.operators.failures import next_move, user_place
-from headrace.sources.contract import LeftToSpark
 
 if TYPE_CHECKING:
     from headrace.plan.physical import Program, SourcePlan
+
+
+class SenderGone(Exception):
+    """Whoever sends the task its input has gone: not an error of the store, so it is not reported as one."""
+
+
+def read_input(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches that somebody sends a task."""
+    source = iter(batches)
+    while True:
+        try:
+            batch = next(source)
+        except StopIteration:
+            return
+        except OSError as error:
+            raise SenderGone(str(error)) from error
+        yield batch
 
 
 def rejected_rows(source: SourcePlan, texts: list[str]) -> Rows:
@@ -27,7 +49,7 @@ def rejected_rows(source: SourcePlan, texts: list[str]) -> Rows:
     return Rows.of_objects(codec_of(Failed), failed)
 
 
-def error_failure(error: HeadraceError | OSError | SystemExit) -> Failure:
+def error_failure(error: BaseException) -> Failure:
     """What a task reports instead of raising: Spark would only try again, and tell the user in its own words."""
     if isinstance(error, FunctionFailed) and error.failure is not None:
         failure: Failure = error.failure
@@ -41,8 +63,32 @@ def error_failure(error: HeadraceError | OSError | SystemExit) -> Failure:
             found=f"{type(error).__name__}: {error.strerror or error}",
             next_move="make room or mend the disk, and start again: nothing of this epoch was published",
         )
+    step = _step_of(error)
+    if not isinstance(error, HeadraceError):
+        error = _unexpected(error)
+    if step and not error.where:
+        error.where = f"step {step}"
     parts = {name: getattr(error, name) for name in ("what", "where", "expected", "found", "next_move")}
-    return Failure(kind="error", step="", error=error.what, parts={"class": type(error).__name__, **parts})
+    return Failure(kind="error", step=step, error=error.what, parts={"class": type(error).__name__, **parts})
+
+
+def _unexpected(error: BaseException) -> FunctionFailed:
+    """An exception that nobody foresaw."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return FunctionFailed(
+        f"a task stopped: {type(error).__name__}: {error}",
+        found=f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "",
+        next_move="report it with the step and its rows: nothing of this epoch was published",
+    )
+
+
+def _step_of(error: BaseException) -> str:
+    """The step whose operator was at work, the innermost one."""
+    step, trace = "", error.__traceback__
+    while trace is not None:
+        operator = trace.tb_frame.f_locals.get("self")
+        step, trace = operator.step if isinstance(operator, Operator) else step, trace.tb_next
+    return step
 
 
 def _ended(error: SystemExit) -> FunctionFailed:

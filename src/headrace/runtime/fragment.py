@@ -1,7 +1,8 @@
-"""A fragment at work: the operators of one level, built once per worker and wired to push rows to each other.
+"""A fragment: the operators of one level, built once per worker and wired to push rows to each other.
 
-Operators live as long as the worker; a task only gives them a shard's state and collects what falls out at the ends
-of the graph. A worker runs one task at a time, so one live fragment serves all shards in turn.
+Operators live as long as the worker. A task gives them the state of a shard and collects what leaves the graph. A
+worker runs one task at a time, so one fragment serves all its shards in turn. Keys of rows are computed here too: from
+columns in bulk, or row by row by a function of the user.
 """
 
 from __future__ import annotations
@@ -10,21 +11,51 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from headrace.errors import BadRow
 from headrace.model.batch import Keys, Rows
-from headrace.runtime.keying import derive_keys, encode_keys
+from headrace.model.keys import NULL_KEY, encode_columns, encode_key, hash_encoded
+from headrace.operators.failures import GUARD_KEY, function_failed
 
 if TYPE_CHECKING:
+    from headrace.model.keyspec import KeySpec
     from headrace.operators.contract import Operator
     from headrace.plan.physical import Fragment, OpPlan, Target
     from headrace.runtime.source_rows import SourceRows
+
+
+def encode_keys(key: KeySpec, rows: Rows, step: str) -> pa.BinaryArray:
+    """The encoded key of each row."""
+    if key.columns == ():
+        return pa.repeat(pa.scalar(NULL_KEY, pa.binary()), len(rows))
+    if key.columns is not None:
+        columns = rows.columns
+        return encode_columns([columns[rows.codec.index(name)] for name in key.columns])
+    assert key.fn is not None
+    fn = key.fn
+    encoded: list[bytes] = []
+    objects = rows.objects
+    try:
+        for row in objects:
+            encoded.append(encode_key(fn(row)))
+    except Exception as error:
+        row = objects[len(encoded)]
+        raise function_failed(error, step=step, function=fn, row=row, way_out=GUARD_KEY) from error
+    return pa.array(encoded, pa.binary())
+
+
+def derive_keys(key: KeySpec, rows: Rows, step: str) -> Keys:
+    """Encoded keys with their hashes."""
+    encoded = encode_keys(key, rows, step)
+    return Keys(hash_encoded(encoded), encoded)
+
 
 Outlet = Callable[[Rows], None]
 Inlet = Callable[[Rows, Keys | None], None]
 
 
-class Ends(Protocol):
+class FragmentEnds(Protocol):
     """Where rows leave a fragment during a task."""
 
     def to_edge(self, edge: int, rows: Rows) -> None: ...
@@ -40,7 +71,7 @@ class LiveFragment:
     def __init__(self, plan: Fragment) -> None:
         self.plan = plan
         self.operators: list[Operator] = [op.build() for op in plan.ops]
-        self._ends: Ends | None = None
+        self._ends: FragmentEnds | None = None
         self._opened = False
         self.source_rows: SourceRows | None = None
         """Of a chain whose source is decoded here: what is compiled for that, and kept for the tasks to come."""
@@ -61,11 +92,11 @@ class LiveFragment:
                 operator.open()
             self._opened = True
 
-    def attach(self, ends: Ends) -> None:
+    def attach(self, ends: FragmentEnds) -> None:
         """Sends what leaves the fragment to these ends, until the next task attaches its own."""
         self._ends = ends
 
-    def serves(self, ends: Ends) -> bool:
+    def serves(self, ends: FragmentEnds) -> bool:
         """Whether no other task has attached its ends since."""
         return self._ends is ends
 
@@ -125,6 +156,6 @@ class LiveFragment:
             return lambda rows, _keys: operator.process(port, rows, Keys(none, encode_keys(rekey, rows, step)))
         return lambda rows, _keys: operator.process(port, rows, derive_keys(rekey, rows, step))
 
-    def _live_ends(self) -> Ends:
+    def _live_ends(self) -> FragmentEnds:
         assert self._ends is not None, "a fragment got rows outside of a task"
         return self._ends

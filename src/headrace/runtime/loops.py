@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
+from headrace.connectors.staged import ARROW, PartWriter, columns_of, encode_arrow
 from headrace.errors import StoreError
 from headrace.model.batch import Rows
-from headrace.model.loops import TASK
+from headrace.model.order import TASK
 from headrace.model.report import StagedPart
 from headrace.model.values import type_name
 from headrace.model.wire import ROW_TIME
 from headrace.runtime.marking import read_times
-from headrace.sinks.staged import ARROW, PartWriter, columns_of, encode_arrow
 from headrace.state.staged_parts import open_part
 
 if TYPE_CHECKING:
+    from headrace.connectors.sink_contract import StageTask
     from headrace.plan.physical import LoopPlan
-    from headrace.sinks.contract import StageTask
     from headrace.state.store import Store
 
 _TIME: Final = pa.field(ROW_TIME, pa.int64())

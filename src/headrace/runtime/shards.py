@@ -1,4 +1,7 @@
-"""The state of one step in one shard during one epoch: opened from the parent's runs, written as a delta."""
+"""The state of one step in one shard during one epoch: opened from the runs of the parent, written as a delta.
+
+Small runs and outputs travel inside the report of their task, and so inside the manifest, up to a budget per task.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,24 @@ from headrace.state.run import open_ref
 from headrace.state.shard import ShardState
 
 if TYPE_CHECKING:
-    from headrace.model.order import EpochOrder, Limits
+    from headrace.model.order import EpochLimits, EpochOrder
     from headrace.plan.physical import Program
-    from headrace.runtime.budget import InlineBudget
     from headrace.state.manifest import JobState
     from headrace.state.store import Store
+
+
+class InlineBudget:
+    """Shared by everything one task writes."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self._left_bytes = total_bytes
+
+    def take(self, size_bytes: int, limit_bytes: int) -> bool:
+        """Whether something of this size may travel inline; if so, it is counted."""
+        if size_bytes > min(limit_bytes, self._left_bytes):
+            return False
+        self._left_bytes -= size_bytes
+        return True
 
 
 @dataclass
@@ -31,7 +47,7 @@ class OpenShard:
 
     store: Store
     order: EpochOrder
-    limits: Limits
+    limits: EpochLimits
     budget: InlineBudget
     step: str
     shard: int
@@ -88,7 +104,7 @@ def open_shard(
     step: str,
     shard: int,
     order: EpochOrder,
-    limits: Limits,
+    limits: EpochLimits,
     budget: InlineBudget,
 ) -> OpenShard:
     """Opens the runs that the parent's manifest lists for this step and shard."""

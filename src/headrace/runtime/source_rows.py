@@ -1,8 +1,8 @@
-"""Rows of a source, from the fields as they were read to what its chain gets, without the JVM.
+"""Rows of a source, from the fields as they were read to what its chain is given, without the JVM.
 
-The same that `headrace.spark.frames` says as SQL: event time, split and what rows say of time beside the fields, the
-cut of a backfill, and the expressions right behind the source, here evaluated in the worker. Used for sources that the
-worker decodes, and by the test kit. What evaluates expressions is loaded where there are any.
+The worker computes here what `headrace.spark.frames` writes as SQL: event time, split and marks beside the fields, the
+cut of a backfill, and the prefix of the source. Used for sources that workers decode, and by the test kit.
+The evaluator of expressions is loaded only where there are any.
 """
 
 from __future__ import annotations
@@ -13,52 +13,26 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.connectors.source_contract import BadRows, LeftToSpark
 from headrace.errors import HeadraceError
 from headrace.model.columns import within_years
 from headrace.model.watermarks import HISTORY
 from headrace.model.wire import ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME
 from headrace.runtime.marking import read_times
-from headrace.sources.contract import BadRows, LeftToSpark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.connectors.source_contract import FileRows
     from headrace.plan.physical import SourcePlan
     from headrace.runtime.fragment import LiveFragment
     from headrace.runtime.marking import LargestTimes
-    from headrace.sources.contract import FileRows
 
     _Compute = Callable[[pa.RecordBatch], pa.Array]
     _Step = Callable[[pa.RecordBatch, list[pa.Array]], tuple[pa.RecordBatch, list[pa.Array]]]
 
 _TEXT = pa.string()
 _TIME = pa.timestamp("us", "UTC")
-
-
-def evaluates(source: SourcePlan) -> bool:
-    """Whether the worker can say everything of a source that the JVM says: its time, splits and expressions."""
-    from headrace.model.expr import supported
-
-    fields = source.codec.schema
-    if source.source.has_splits and not _tells_split(source):
-        return False
-    times = [text for text in (source.time, source.mark) if text is not None and text not in fields.names]
-    if any(supported(text, fields) is not None for text in times):
-        return False
-    for _, pairs, out in source.prefix:
-        if any(supported(text, fields) is not None for _, text in pairs):
-            return False
-        fields = out
-    return True
-
-
-def _tells_split(source: SourcePlan) -> bool:
-    """Whether a row says whose it is, whoever asks: Spark asks a file before defaults are filled in."""
-    from headrace.model.expr import parse
-
-    text = source.source.split_of_row(source.codec)
-    defaults = {name for name, value in source.codec.defaults.items() if value is not None}
-    return text is not None and not defaults.intersection(parse(text).columns)
 
 
 def chain_input(
@@ -147,13 +121,16 @@ class SourceRows:
 
 def _steps(source: SourcePlan) -> Iterator[_Step]:
     fields = source.codec.schema
-    for verb, pairs, out in source.prefix:
-        yield _filter(pairs[0][1], fields) if verb == "where" else _projection(dict(pairs), fields, out)
-        fields = out
+    for step in source.prefix:
+        if step.verb == "where":
+            yield _filter(step.pairs[0][1], fields)
+        else:
+            yield _projection(dict(step.pairs), fields, step.out)
+        fields = step.out
 
 
 def _filter(text: str, fields: pa.Schema) -> _Step:
-    from headrace.operators.expressions import compile_predicate
+    from headrace.sql.evaluate.expressions import compile_predicate
 
     holds = compile_predicate(text, fields)
 
@@ -165,7 +142,7 @@ def _filter(text: str, fields: pa.Schema) -> _Step:
 
 
 def _projection(exprs: dict[str, str], fields: pa.Schema, out: pa.Schema) -> _Step:
-    from headrace.operators.expressions import compile_exprs
+    from headrace.sql.evaluate.expressions import compile_exprs
 
     made = compile_exprs(exprs, fields, out)
     return lambda batch, beside: (made(batch), beside)
@@ -205,7 +182,7 @@ def _times(source: SourcePlan, text: str | None) -> _Compute:
 
 
 def _compiled(text: str, fields: pa.Schema, kind: pa.DataType) -> _Compute:
-    from headrace.operators.expressions import compile_exprs
+    from headrace.sql.evaluate.expressions import compile_exprs
 
     made = compile_exprs({"it": text}, fields, pa.schema([("it", kind)]))
     return lambda batch: made(batch).column(0)

@@ -12,40 +12,53 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from time import perf_counter_ns
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.connectors.source_contract import LeftToSpark
 from headrace.errors import EpochFailed, HeadraceError, StoreError
 from headrace.model import crash
 from headrace.model.batch import Keys, Rows
 from headrace.model.ids import MIN_TIME
-from headrace.model.order import EpochOrder, Limits
+from headrace.model.order import EpochLimits, EpochOrder
 from headrace.model.report import LEFT_TO_SPARK, Failure, StagedPart, TaskReport
 from headrace.model.watermarks import SourceTime, TimeState, derive_time, merge_marks
 from headrace.model.wire import BAD_ROW, MARKER, REPORT, RESERVED, control_batch
 from headrace.operators.contract import TaskInfo
 from headrace.plan.physical import LoopPlan, Program, SourcePlan
 from headrace.runtime.ends import TaskEnds
-from headrace.runtime.failures import error_failure, rejected_rows
+from headrace.runtime.failures import SenderGone, error_failure, read_input, rejected_rows
 from headrace.runtime.fragment import LiveFragment
-from headrace.runtime.inputs import read_input
 from headrace.runtime.loops import read_loop
 from headrace.runtime.marking import LargestTimes, open_marking, read_times
 from headrace.runtime.shards import OpenShard, open_shard, write_delta
 from headrace.runtime.source_rows import chain_input
-from headrace.runtime.stopwatch import Stopwatch
-from headrace.sources.contract import LeftToSpark
 from headrace.state.manifest import JobState
 from headrace.state.shard import EVENT_DUE
 from headrace.state.store import Store
 
+
+class Stopwatch:
+    """Where a task's time goes, by name; the time between two laps belongs to the later lap."""
+
+    def __init__(self) -> None:
+        self._last = perf_counter_ns()
+        self.times_us: dict[str, int] = {}
+
+    def lap(self, name: str) -> None:
+        now = perf_counter_ns()
+        self.times_us[name] = self.times_us.get(name, 0) + (now - self._last) // 1000
+        self._last = now
+
+
 _MAX_FAILURES = 5
 
 
-class Marker(msgspec.Struct, array_like=True):
+class UpstreamEnd(msgspec.Struct, array_like=True):
     """The end of one upstream task, as every shard of the next level reads it."""
 
     attempt: str
@@ -59,7 +72,7 @@ class TaskEnv:
     program: Program
     store: Store
     order: EpochOrder
-    limits: Limits
+    limits: EpochLimits
     parent: JobState | None
     """State of the epoch this one continues; None for the first."""
     may_retry: bool = False
@@ -79,7 +92,7 @@ class _Task:
         self.info = TaskInfo(
             epoch=order.epoch, shard=shard, clock_us=order.clock_us, final=order.final,
             start_watermark=dict(self.before.steps), end_watermark={},
-            last_clock_us=MIN_TIME if env.parent is None else env.parent.manifest.clock_us,
+            last_clock_us=_last_clock_us(env),
         )  # fmt: skip
         self.shards: dict[str, OpenShard] = {}
 
@@ -162,7 +175,7 @@ class _Task:
         if len(self.report.failures) < _MAX_FAILURES:
             self.report.failures.append(failure)
 
-    def control_rows(self, passed: list[bytes], last: bool, marker: Marker | None) -> Iterator[pa.RecordBatch]:
+    def control_rows(self, passed: list[bytes], last: bool, marker: UpstreamEnd | None) -> Iterator[pa.RecordBatch]:
         """The end of the task on the wire: a marker for every shard of the next level, then the reports."""
         parallelism = self.env.program.parallelism
         schema = self.env.program.schema
@@ -176,6 +189,13 @@ class _Task:
         else:
             target = self.report.shard % parallelism
             yield control_batch(schema, REPORT, [(target, report) for report in reports])
+
+
+def _last_clock_us(env: TaskEnv) -> int:
+    """Wall clock of the epoch before; before the first one no time has passed, unless the test kit says so."""
+    if env.parent is not None:
+        return env.parent.manifest.clock_us
+    return MIN_TIME if env.order.began_us is None else env.order.began_us
 
 
 def run_chain(
@@ -208,9 +228,9 @@ def run_chain(
         task.close()
     except LeftToSpark as left:
         task.fail(Failure(kind=LEFT_TO_SPARK, step=source.name, error=left.what, file=left.where))
-    except (HeadraceError, OSError, SystemExit) as error:
+    except (Exception, SystemExit) as error:
         task.fail(_reported(env, error))
-    yield from task.control_rows([], last, Marker(attempt, task.report.marks))
+    yield from task.control_rows([], last, UpstreamEnd(attempt, task.report.marks))
 
 
 def run_loop(
@@ -230,14 +250,14 @@ def run_loop(
         task.report.looped = {loop.name: task.report.rows_in}
         yield from task.finish_operators(TimeState())
         task.close()
-    except (HeadraceError, OSError, SystemExit) as error:
+    except (Exception, SystemExit) as error:
         task.fail(_reported(env, error))
-    yield from task.control_rows([], not env.program.levels, Marker(attempt, {}))
+    yield from task.control_rows([], not env.program.levels, UpstreamEnd(attempt, {}))
 
 
-def _reported(env: TaskEnv, error: HeadraceError | OSError | SystemExit) -> Failure:
+def _reported(env: TaskEnv, error: Exception | SystemExit) -> Failure:
     """What a task reports instead of raising; a store that may only have stumbled is tried again first."""
-    if env.may_retry and isinstance(error, (StoreError, OSError)):
+    if isinstance(error, (SenderGone, MemoryError)) or (env.may_retry and isinstance(error, (StoreError, OSError))):
         raise error
     return error_failure(error)
 
@@ -306,9 +326,9 @@ def run_level(
             marks = _all_marks(env, inbox)
             yield from task.finish_operators(_derive(env, marks))
             task.close()
-    except (HeadraceError, OSError, SystemExit) as error:
+    except (Exception, SystemExit) as error:
         task.fail(_reported(env, error))
-    yield from task.control_rows(inbox.reports, last, Marker(attempt, inbox.marks))
+    yield from task.control_rows(inbox.reports, last, UpstreamEnd(attempt, inbox.marks))
 
 
 class _Inbox:
@@ -371,8 +391,8 @@ def _enter_edge(task: _Task, edge: int, batch: pa.RecordBatch, inbox: _Inbox) ->
     keys = Keys(columns[1].to_numpy(zero_copy_only=False).view(np.uint64), columns[2])
     # Decided by the stream, and never by what happens to be in one batch: behind a source with event time a row without
     # one is late, and without such a source rows have no time, whatever timers and windows on the wall clock gave them.
-    stamps = read_times(columns[3]) if plan.sources else None
-    source = task.env.program.direct.get(edge)
+    stamps = read_times(columns[3]) if plan.sources or plan.combined else None
+    source = task.env.program.timed_direct_edges.get(edge)
     if source is not None and stamps is not None:
         inbox.direct.setdefault(source, LargestTimes()).note("", int(stamps.max()))
     fields = [columns[len(RESERVED) + slot] for slot in plan.slots]
@@ -388,6 +408,6 @@ def _take_reports(part: pa.RecordBatch, inbox: _Inbox) -> None:
 
 def _take_markers(part: pa.RecordBatch, inbox: _Inbox) -> None:
     for content in part.column(2).to_pylist():
-        marker = msgspec.msgpack.decode(content, type=Marker)
+        marker = msgspec.msgpack.decode(content, type=UpstreamEnd)
         inbox.attempts.add(marker.attempt)
         merge_marks(inbox.marks, marker.marks)

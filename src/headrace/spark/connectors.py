@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headrace.durable import move
 from headrace.errors import EnvironmentMissing
 from headrace.spark.java import find_java
 
@@ -92,7 +93,7 @@ class Spark(NamedTuple):
     scala: str
 
 
-class Found(NamedTuple):
+class Installed(NamedTuple):
     """Where a connector is."""
 
     where: str
@@ -131,15 +132,15 @@ def jar_folder(connector: Connector, spark: Spark) -> Path:
     return connectors_folder() / f"{connector.name}-spark{spark.version}"
 
 
-def find_connector(name: str, spark: Spark, conf: Mapping[str, str] | None = None) -> Found | None:
+def find_connector(name: str, spark: Spark, conf: Mapping[str, str] | None = None) -> Installed | None:
     """Where a connector is; None: it has to be fetched. Looks at files and settings only."""
     connector = CONNECTORS[name]
     if any((spark.home / "jars").glob(f"{connector.mark}*.jar")):
-        return Found("spark")
+        return Installed("spark")
     if any(connector.mark in text for text in _jar_settings(spark, conf or {})):
-        return Found("settings")
+        return Installed("settings")
     jars = sorted(jar_folder(connector, spark).glob("*.jar"))
-    return Found("folder", tuple(map(str, jars))) if jars else None
+    return Installed("folder", tuple(map(str, jars))) if jars else None
 
 
 def _jar_settings(spark: Spark, conf: Mapping[str, str]) -> Iterable[str]:
@@ -196,7 +197,7 @@ def check_connectors(session: SparkSession, names: Collection[str]) -> None:
 # --- fetching
 
 
-def install_connector(name: str, spark: Spark, say: Say, *, replace: bool = False) -> Found:
+def install_connector(name: str, spark: Spark, say: Say, *, replace: bool = False) -> Installed:
     """Fetches the jars of a connector into their folder. ``replace``: also where somebody was quicker."""
     connector = CONNECTORS[name]
     folder = jar_folder(connector, spark)
@@ -226,16 +227,16 @@ def install_connector(name: str, spark: Spark, say: Say, *, replace: bool = Fals
     )
 
 
-def _put_in_place(jars: Path, folder: Path, aside: Path | None) -> Found:
+def _put_in_place(jars: Path, folder: Path, aside: Path | None) -> Installed:
     """Only a whole folder gets the name. One that is there goes aside, or stays: a JVM may be reading it."""
     if aside is not None and folder.is_dir():
-        os.rename(folder, aside)
+        move(folder, aside)
     try:
-        os.rename(jars, folder)
+        move(jars, folder)
     except OSError:
         if not any(folder.glob("*.jar")):
             raise
-    return Found("folder", tuple(map(str, sorted(folder.glob("*.jar")))))
+    return Installed("folder", tuple(map(str, sorted(folder.glob("*.jar")))))
 
 
 Way = Callable[[Path], str | None]

@@ -10,23 +10,21 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from time import monotonic, perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from headrace.checkpoint.coordinator import Coordinator
 from headrace.checkpoint.decide import endless_loop
 from headrace.checkpoint.sparklog import source_offsets
+from headrace.connectors.kafka.source import silent_partitions
 from headrace.errors import StoreError
-from headrace.model.alignment import WaitingOrder, derive_waiting
-from headrace.model.loops import ENDLESS_EPOCHS, count_tasks, waiting
-from headrace.model.order import PROPERTY
+from headrace.model.amounts import count_of, span_text
+from headrace.model.order import ENDLESS_EPOCHS, PROPERTY, Tick, count_tasks, read_clock_us, read_final, waiting
 from headrace.model.report import LEFT_TO_SPARK, TaskReport
-from headrace.model.tick import Tick, read_clock_us, read_final
-from headrace.model.watermarks import SourceTime, leave_out_heard, merge_marks
+from headrace.model.watermarks import SourceTime, WaitingOrder, derive_waiting, leave_out_heard, merge_marks
 from headrace.runtime.failures import failure_error
-from headrace.sources.kafka import silent_partitions
 from headrace.state import layout
 from headrace.state.manifest import Manifest
 from headrace.state.store import Store
@@ -35,10 +33,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.plan.physical import Program
-    from headrace.spark.backlog import Backlog
-    from headrace.spark.behind import Positions
+    from headrace.spark.backlog import Backlog, Positions
 
 log = logging.getLogger("headrace.driver")
+
+_YOUNG_S: Final = 2.0
+"""Nothing is said about an epoch that is younger."""
 
 
 class StopRequested(Exception):
@@ -98,6 +98,8 @@ class EpochDriver:
         self._waiting: WaitingOrder | None = None
         self._kept_hints = self._read_kept_hints() if self._filtered else {}
         self._previous_end_ns: int | None = None
+        self._current: tuple[int, float] = (0, 0.0)
+        """The epoch in progress, and when it began."""
 
     def request_stop(self) -> None:
         """The current epoch finishes; the next one does not begin."""
@@ -107,6 +109,7 @@ class EpochDriver:
         """Called by Spark for every epoch, and again for one whose end Spark did not learn."""
         if self._stopping:
             raise StopRequested
+        self._current = (epoch, monotonic())
         self.idle.clear()
         try:
             self._run(frame, epoch)
@@ -120,6 +123,25 @@ class EpochDriver:
             raise
         finally:
             self.idle.set()
+
+    def activity(self) -> str:
+        """What the epoch in progress has done so far; empty while it is young."""
+        epoch, began = self._current
+        took_s = monotonic() - began
+        if took_s < _YOUNG_S:
+            return ""
+        return ", ".join((f"epoch {epoch}", *self._tasks(), span_text(took_s)))
+
+    def _tasks(self) -> list[str]:
+        """How many tasks of the running stages are done. A help for people: where Spark does not tell, none."""
+        try:
+            tracker = self._session.sparkContext.statusTracker()
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            running = [stage for stage in stages if stage is not None]
+        except Exception:  # the JVM may be gone; whoever drives the epoch says so
+            return []
+        total, done = sum(stage.numTasks for stage in running), sum(stage.numCompletedTasks for stage in running)
+        return [f"{done} of {count_of(total, 'task')} done"] if total else []
 
     def _run(self, frame: DataFrame, epoch: int) -> None:
         started = perf_counter_ns()

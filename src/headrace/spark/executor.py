@@ -18,8 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.errors import EpochFailed, HeadraceError
-from headrace.model.loops import share_parts
-from headrace.model.order import PROPERTY, EpochOrder, Limits
+from headrace.model.order import PROPERTY, EpochLimits, EpochOrder, share_parts
 from headrace.plan.ship import load_program
 from headrace.runtime.fragment import LiveFragment
 from headrace.runtime.task import TaskEnv, report_failure, run_chain, run_level, run_loop
@@ -42,7 +41,7 @@ class Ship:
     id: str
     program: Broadcast[bytes]
     store: str
-    limits: Limits
+    limits: EpochLimits
     durable: bool = True
 
 

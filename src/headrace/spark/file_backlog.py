@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from headrace.errors import HeadraceError
 from headrace.model.behind import Behind, Pursuit
-from headrace.spark.listing import Folder, Found
+from headrace.spark.listing import InputFolder, ListedFile
 from headrace.state import layout
 from headrace.state.store import Store
 
@@ -32,7 +32,7 @@ log = logging.getLogger("headrace.behind")
 
 Files = npt.NDArray[np.int64]
 """Hashes of their names."""
-Lister = Callable[[Folder], Iterable[list[Found]]]
+Lister = Callable[[InputFolder], Iterable[list[ListedFile]]]
 
 MOST_FILES: Final = 10_000_000
 _PAUSE_S: Final = 60.0
@@ -51,7 +51,7 @@ class FileBacklog:
 
     def __init__(
         self,
-        folders: Mapping[str, Folder],
+        folders: Mapping[str, InputFolder],
         lister: Lister,
         store: Store,
         *,
@@ -59,7 +59,7 @@ class FileBacklog:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """``folders``: by the name of the source in Spark's log. ``again``: the run goes on with new files."""
-        self._sources = {name: _Source(folder, clock) for name, folder in folders.items()}
+        self._sources = {name: _ListedSource(folder, clock) for name, folder in folders.items()}
         self._lister = lister
         self._store = store
         self._again = again
@@ -130,7 +130,7 @@ class FileBacklog:
         return np.empty(0, np.int64)
 
 
-class _Known:
+class _ListedFiles:
     """The files of a folder, as they were when it was listed."""
 
     def __init__(self, hashes: Files, sizes: npt.NDArray[np.int64]) -> None:
@@ -154,11 +154,11 @@ class _Known:
         return count, size
 
 
-class _Source:
+class _ListedSource:
     """One folder. `look` runs on the listing thread; everything else on that of the epochs."""
 
-    def __init__(self, folder: Folder, clock: Callable[[], float]) -> None:
-        self.known: _Known | None = None
+    def __init__(self, folder: InputFolder, clock: Callable[[], float]) -> None:
+        self.known: _ListedFiles | None = None
         self.found = 0
         self._folder = folder
         self._clock = clock
@@ -186,7 +186,7 @@ class _Source:
                 return
             if found > MOST_FILES:
                 raise ValueError(f"{self._folder.path} has more than {MOST_FILES:,} files")
-        known = _Known(np.concatenate(hashes), np.concatenate(sizes))
+        known = _ListedFiles(np.concatenate(hashes), np.concatenate(sizes))
         # What this run has read meanwhile first: the store knows of it, too, but not that it was this run.
         self._take_early(known)
         known.take(read_before())
@@ -196,7 +196,7 @@ class _Source:
             self.known = known
         self._not_before = self._clock() + max(_PAUSE_S, _PAUSE_TIMES * (self._clock() - began))
 
-    def _take_early(self, known: _Known) -> None:
+    def _take_early(self, known: _ListedFiles) -> None:
         taken = known.take(np.concatenate([self._newest, *self._early]))
         if self.known is None:
             self._count(taken)
@@ -227,11 +227,11 @@ class _Source:
             known = self.known
             if known is None:
                 return Behind(self.found, "files", counting=True)
-            told = self._pursuit.tell(
+            behind = self._pursuit.tell(
                 self._read, known.left, "files", read_bytes=self._read_bytes, left_bytes=known.left_bytes
             )
             self._read = self._read_bytes = 0
-            return told
+            return behind
 
 
 def _source_of(path: str) -> str:

@@ -1,4 +1,4 @@
-"""The program as a streaming plan: sources, expressions, exchanges and the Python of each level, built once.
+"""The program as one streaming plan of Spark. It decides nothing: what runs where stands in the Program.
 
     source → prefix in the JVM → chain (Python, or the JVM itself where no Python is needed) ┐
     source → …                                                                              ├ union → exchange → level 1
@@ -10,14 +10,14 @@ The last level returns reports only; `foreachBatch` collects them.
 from __future__ import annotations
 
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from headrace.errors import ProgramError
 from headrace.model.keys import hash_sql, key_sql
+from headrace.model.order import SOURCE
 from headrace.model.shapes import quoted, spark_type
-from headrace.model.tick import SOURCE
 from headrace.model.watermarks import HISTORY
 from headrace.model.wire import BAD_ROW, EDGE, HASH, KEY, ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME, TIME, slot_name
 from headrace.spark import executor, python_source, ticker
@@ -27,8 +27,21 @@ from headrace.state import layout
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.connectors.source_contract import SparkRead, SplitReader
     from headrace.plan.physical import EdgePlan, Program, SourcePlan
-    from headrace.sources.contract import SparkRead, SplitReader
+
+
+_DECODED_ALIKE: Final = {
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.fieldId.read.enabled": "false",
+}
+"""Settings under which Spark decodes a file as the workers do: its own defaults."""
+
+
+def decodes_alike(session: SparkSession) -> bool:
+    """Whether Spark has no setting by which it decodes files in another way than the workers."""
+    return all(str(session.conf.get(name, value)).lower() == value.lower() for name, value in _DECODED_ALIKE.items())
 
 
 def _row_columns(source: SourcePlan) -> tuple[str, ...]:
@@ -67,12 +80,12 @@ def _exchange(frame: DataFrame, program: Program) -> DataFrame:
     group = f"CAST(shiftrightunsigned({HASH}, {shift}) AS INT)" if shift < 64 else "0"
     shard = f"CAST({group} * {program.parallelism} DIV {program.key_groups} AS INT)"
     return frame.repartitionById(
-        program.parallelism, expr(f"CASE WHEN {_told(program)} THEN CAST({HASH} AS INT) ELSE {shard} END")
+        program.parallelism, expr(f"CASE WHEN {_goes_by_shard(program)} THEN CAST({HASH} AS INT) ELSE {shard} END")
     )
 
 
-def _told(program: Program) -> str:
-    """Which rows say themselves where they go: control rows, and rows of edges without a key."""
+def _goes_by_shard(program: Program) -> str:
+    """Predicate of rows that name their shard: control rows, and rows of edges without a key."""
     edges = ", ".join(map(str, program.edges_by_shard))
     return f"({EDGE} < 0 OR {EDGE} IN ({edges}))" if edges else f"{EDGE} < 0"
 
@@ -80,7 +93,9 @@ def _told(program: Program) -> str:
 def _hashed(program: Program) -> list[str]:
     """Python leaves the hash of data rows to the JVM, where it costs next to nothing."""
     names = program.schema.names
-    return [f"IF({_told(program)}, {HASH}, {hash_sql(KEY)}) AS {HASH}" if name == HASH else name for name in names]
+    return [
+        f"IF({_goes_by_shard(program)}, {HASH}, {hash_sql(KEY)}) AS {HASH}" if name == HASH else name for name in names
+    ]
 
 
 def _ticker(session: SparkSession, program: Program, ship: executor.Ship, columns: list[tuple[str, str]]) -> DataFrame:
@@ -110,7 +125,7 @@ def _chain(
     else:
         frame = _prefix(_cut(_read(session, source, ship.store, readers), source), source)
     if source.direct is not None:
-        return frame.selectExpr(*_direct(program, source, source.direct))
+        return frame.selectExpr(*_direct(program, source, program.edges[source.direct]))
     task = partial(executor.chain_task, ship, index)
     if not program.levels:
         return frame.mapInArrow(task, "report BINARY")
@@ -229,13 +244,14 @@ def _prefix(frame: DataFrame, source: SourcePlan) -> DataFrame:
             functions.max_by(ROW_SPLIT, ROW_TIME).alias("split"),
         )
     names = list(source.codec.schema.names)
-    for verb, pairs, _ in source.prefix:
-        if verb == "where":
-            frame = frame.where(f"{ROW_BAD} IS NOT NULL OR ({pairs[0][1]})")
+    for step in source.prefix:
+        if step.verb == "where":
+            frame = frame.where(f"{ROW_BAD} IS NOT NULL OR ({step.pairs[0][1]})")
             continue
-        made = {name: f"IF({ROW_BAD} IS NULL, {sql}, NULL) AS {quoted(name)}" for name, sql in pairs}
-        names = [name for name, _ in pairs] if verb == "select" else [*names, *(n for n in made if n not in names)]
-        frame = frame.selectExpr(*[made.get(name, quoted(name)) for name in names], *_row_columns(source))
+        columns = {name: f"IF({ROW_BAD} IS NULL, {sql}, NULL) AS {quoted(name)}" for name, sql in step.pairs}
+        added = [name for name in columns if name not in names]
+        names = list(columns) if step.verb == "select" else [*names, *added]
+        frame = frame.selectExpr(*[columns.get(name, quoted(name)) for name in names], *_row_columns(source))
     return frame.selectExpr(*_typed(source), *_row_columns(source))
 
 

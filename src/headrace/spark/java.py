@@ -147,9 +147,9 @@ def _behind_command(command: Path) -> Iterator[Java]:
         yield Java(home, major)
         return
     # Apple's /usr/bin/java and the shims of version managers lie in no JAVA_HOME; the Java they start knows its own.
-    told, major = _ask(command)
-    if told is not None:
-        yield Java(told, major)
+    answered, major = _ask(command)
+    if answered is not None:
+        yield Java(answered, major)
 
 
 def _major_in_release(release: Path) -> int:

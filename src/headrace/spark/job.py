@@ -18,26 +18,28 @@ from headrace.checkpoint.facts import read_facts
 from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.maintenance import Maintainer
 from headrace.checkpoint.patience import Patience
-from headrace.checkpoint.recover import Recovered, recover, start_over
+from headrace.checkpoint.recover import RecoveredJob, recover, start_over
 from headrace.checkpoint.release import Releaser
-from headrace.errors import EpochFailed, HeadraceError, StoreError
+from headrace.connectors.source_contract import LeftToSpark
+from headrace.errors import EpochFailed, HeadraceError, JvmDied, StoreError
+from headrace.model.amounts import span_text
 from headrace.model.behind import counting_text
-from headrace.model.order import Limits
+from headrace.model.order import EpochLimits
 from headrace.model.sink_waits import SinkWait
 from headrace.model.time import span_us
 from headrace.plan.compile import compile_app
+from headrace.plan.rules.decoding import plan_decoding
 from headrace.plan.ship import dump_program
-from headrace.sources.contract import LeftToSpark
+from headrace.plan.sides import Side, has_seam, histories, one_side
 from headrace.spark import executor
 from headrace.spark.backlog import Backlog
 from headrace.spark.connectors import check_connectors, needed_connectors
-from headrace.spark.decoding import decode_in_workers, reads_alike
 from headrace.spark.driver import EpochDriver, StopRequested
-from headrace.spark.failures import spark_error
-from headrace.spark.frames import build_plan
-from headrace.spark.kafka_failures import kafka_error
-from headrace.spark.seam import NEVER_READ, Side, decide_side, has_seam, histories, one_side
-from headrace.spark.session import check_session, leave_session, make_session
+from headrace.spark.failures import kafka_error, spark_error
+from headrace.spark.frames import build_plan, decodes_alike
+from headrace.spark.jvm import jvm_death
+from headrace.spark.seam import NEVER_READ, decide_side
+from headrace.spark.session import check_session, leave_session, make_session, owns_context
 from headrace.state import layout
 from headrace.state.manifest import Manifest
 from headrace.state.store import Store as FileStore
@@ -46,10 +48,10 @@ from headrace.state.store import open_store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.connectors.source_contract import SplitReader
     from headrace.dataflow.app import App
     from headrace.dataflow.settings import Settings
     from headrace.plan.physical import Program
-    from headrace.sources.contract import SplitReader
 
 Until = Literal["stopped", "caught_up", "drained"]
 Watch = Callable[[Manifest], None]
@@ -72,7 +74,7 @@ class Job:
         """Which side of its backfills the program reads; None: it has none."""
         self._left_to_spark: set[str] = set()
         """Sources with files that the workers do not decode."""
-        self._current = decode_in_workers(self.program, self._left_to_spark)
+        self._current = self.program
         """The program as it is run at this moment: with one side of each backfill in its place."""
         self.store = _open(settings)
         sinks = {output.name: output.sink for output in self.program.outputs}
@@ -89,6 +91,7 @@ class Job:
         self._ship: executor.Ship | None = None
         self._coordinator: Coordinator | None = None
         self._attempts = 0
+        self._phase, self._phase_began = "opening the store", time.monotonic()
         self.started = threading.Event()
 
     def run(self) -> None:
@@ -132,9 +135,21 @@ class Job:
         counting = {} if self._backlog is None else self._backlog.counting()
         return [*self._beginning, *(f"{name}: {counting_text(found)}" for name, found in counting.items())]
 
+    def activity(self) -> str:
+        """What the run is doing at this moment, for a person who waits; empty where it waits for input itself."""
+        driver = self._driver
+        if self._phase:
+            return f"{self._phase}, {span_text(time.monotonic() - self._phase_began)}"
+        if driver is None or driver.idle.is_set():
+            return "waiting for input" if self.published < 0 else ""
+        return driver.activity()
+
+    def _enter(self, phase: str) -> None:
+        self._phase, self._phase_began = phase, time.monotonic()
+
     # -- the way in ---------------------------------------------------------------------------------------------
 
-    def _begin(self) -> Recovered:
+    def _begin(self) -> RecoveredJob:
         self._fence = take_fence(self.store, takeover=self.settings.takeover)
         if self.settings.fresh:
             start_over(self.store)
@@ -152,7 +167,7 @@ class Job:
         )  # fmt: skip
         return recovered
 
-    def _recover(self) -> Recovered:
+    def _recover(self) -> RecoveredJob:
         """Begins anew from what is published, in a new folder: Spark could not carry on, or its input has ended."""
         assert self._fence is not None and self._coordinator is not None
         self._attempts += 1
@@ -163,7 +178,7 @@ class Job:
 
     def _choose_side(self, side: Side) -> None:
         self._side = side
-        self._current = decode_in_workers(one_side(self.program, side), self._left_to_spark)
+        self._current = plan_decoding(one_side(self.program, side), self._left_to_spark)
         # What the workers have, and what was counted, is the other side.
         self._ship = None
         if self._backlog is not None:
@@ -173,10 +188,10 @@ class Job:
     def _leave_to_spark(self, sources: set[str]) -> None:
         """Has Spark decode these sources."""
         self._left_to_spark |= sources
-        self._current = decode_in_workers(self._current, self._left_to_spark)
+        self._current = plan_decoding(self._current, self._left_to_spark)
         self._ship = None
 
-    def _cross_seam(self) -> Recovered:
+    def _cross_seam(self) -> RecoveredJob:
         """All history is read: goes on with the live sources, from what is published."""
         assert self._coordinator is not None
         self._choose_side("live")
@@ -221,7 +236,7 @@ class Job:
             id=uuid.uuid4().hex,
             program=session.sparkContext.broadcast(dump_program(self._current)),
             store=self.store.url,
-            limits=Limits(),
+            limits=EpochLimits(),
         )
 
     # -- epochs -------------------------------------------------------------------------------------------------
@@ -230,17 +245,16 @@ class Job:
         """Runs a query to its end; one that Spark could not carry on is started again from the last published epoch."""
         for source in self._current.sources:
             source.source.check_there()
-        session = self._open_session()
-        if not reads_alike(session):
-            self._leave_to_spark({source.name for source in self._current.sources})
         left = self.settings.restarts
         coordinator = self._coordinator
         assert coordinator is not None
-        if self._backlog is None:
-            published = None if coordinator.state is None else coordinator.state.manifest
-            self._backlog = Backlog(session, self._current, self.store, published, bounded=self._bounded)
-        backlog = self._backlog
         while True:
+            self._enter("starting Spark")
+            session = self._open_session()
+            self._enter("building the query")
+            if not decodes_alike(session):
+                self._leave_to_spark({source.name for source in self._current.sources})
+            backlog = self._open_backlog(session, coordinator)
             driver = EpochDriver(
                 session, self.store, self._current, coordinator, run, self.watch,
                 backlog=backlog, bounded=self._bounded,
@@ -264,9 +278,26 @@ class Job:
                 left = self.settings.restarts if driver.epochs else left - 1
                 if left < 0 or self._stop.is_set():
                     raise
+                if isinstance(failed, JvmDied):
+                    self._drop_session(session, failed)
                 log.warning("starting again from the last published epoch: %s", failed)
                 time.sleep(_RETRY_WAIT_S)
                 run = self._recover().run
+
+    def _open_backlog(self, session: SparkSession, coordinator: Coordinator) -> Backlog:
+        if self._backlog is None:
+            published = None if coordinator.state is None else coordinator.state.manifest
+            self._backlog = Backlog(session, self._current, self.store, published, bounded=self._bounded)
+        return self._backlog
+
+    def _drop_session(self, session: SparkSession, died: JvmDied) -> None:
+        """Lets go of a JVM that died, and of what lived in it. Raises where it is not ours to start another."""
+        if self._given is not None or not owns_context(session):
+            raise died
+        self._session = self._ship = None
+        if self._backlog is not None:
+            self._backlog.close()
+            self._backlog = None
 
     def _run_query(
         self, session: SparkSession, driver: EpochDriver, ship: executor.Ship, run: str, backlog: Backlog
@@ -279,25 +310,26 @@ class Job:
             self._beginning = []
             backlog.watch_readers(readers)
             query = self._start_query(frame, driver, run)
+            self._enter("")
         except HeadraceError:
             raise
         except Exception as error:
-            raise self._told(error) from error
+            raise self._translate(session, error) from error
         driver.query = query
         self.started.set()
-        self._watch_query(query, driver)
+        self._watch_query(session, query, driver)
         with suppress(HeadraceError, OSError, ConnectionError, Py4JNetworkError):
             driver.nudge()
         if driver.failure is not None and not isinstance(driver.failure, StopRequested):
             if isinstance(driver.failure, HeadraceError) or not isinstance(driver.failure, Exception):
                 raise driver.failure
-            raise self._told(driver.failure) from driver.failure
+            raise self._translate(session, driver.failure) from driver.failure
         reason = query.exception()
         if reason is not None and driver.failure is None and not self._stop.is_set():
-            raise self._told(reason) from reason
+            raise self._translate(session, reason) from reason
 
-    def _told(self, error: BaseException) -> HeadraceError:
-        return kafka_error(error, self._current) or spark_error(error)
+    def _translate(self, session: SparkSession, error: BaseException) -> HeadraceError:
+        return jvm_death(session, error) or kafka_error(error, self._current) or spark_error(error)
 
     def _start_query(self, frame: DataFrame, driver: EpochDriver, run: str) -> Any:
         folder = str(self.store.scratch().local_path(layout.spark(run)))
@@ -310,11 +342,11 @@ class Job:
             return writer.trigger(processingTime=f"{every_ms} milliseconds").start()
         return writer.trigger(availableNow=True).start()
 
-    def _watch_query(self, query: Any, driver: EpochDriver) -> None:
+    def _watch_query(self, session: SparkSession, query: Any, driver: EpochDriver) -> None:
         """Waits for the query to end; ends it when a stop was asked for or a newer driver took over."""
         fence = self._fence
         assert fence is not None
-        while not self._has_ended(query):
+        while not self._has_ended(session, query):
             if not driver.idle.is_set():
                 continue
             try:
@@ -326,17 +358,12 @@ class Job:
                 # Between two epochs nothing is in flight, so Spark may be stopped the hard way.
                 query.stop()
 
-    def _has_ended(self, query: Any) -> bool:
-        """Waits a moment for the query's end. Why it ended is asked elsewhere; that the JVM is gone is said here."""
+    def _has_ended(self, session: SparkSession, query: Any) -> bool:
+        """Waits a moment for the query's end. Why it ended is asked elsewhere; that the JVM died is said here."""
         try:
             return bool(query.awaitTermination(_POLL_S))
         except (ConnectionError, Py4JNetworkError) as error:
-            raise EpochFailed(
-                "Spark's JVM is gone",
-                where="the streaming query",
-                found=f"{type(error).__name__}: {error}",
-                next_move="look whether it ran out of memory (spark.driver.memory), and start again: nothing is lost",
-            ) from error
+            raise self._translate(session, error) from error
         except Exception:  # the reason is kept in driver.failure or query.exception()
             return True
 

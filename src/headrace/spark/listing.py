@@ -31,21 +31,21 @@ public class FilePages {
   public static String next(
       org.apache.hadoop.fs.RemoteIterator files, org.apache.hadoop.fs.GlobFilter names, int most
   ) throws java.io.IOException {
-    StringBuilder told = new StringBuilder();
+    StringBuilder page = new StringBuilder();
     for (int n = 0; n < most && files.hasNext(); n++) {
       org.apache.hadoop.fs.FileStatus file = (org.apache.hadoop.fs.FileStatus) files.next();
       boolean folder = file.isDirectory();
       if (!folder && names != null && !names.accept(file.getPath())) continue;
-      told.append(folder ? -1L : file.getLen()).append(' ').append(file.getPath().toUri().toString()).append('\\n');
+      page.append(folder ? -1L : file.getLen()).append(' ').append(file.getPath().toUri().toString()).append('\\n');
     }
-    return told.append(files.hasNext() ? "+" : ".").toString();
+    return page.append(files.hasNext() ? "+" : ".").toString();
   }
 }
 """
 
 
 @dataclass(frozen=True)
-class Folder:
+class InputFolder:
     """What a file source reads: a path or pattern, a pattern for names, and whether it looks into all folders."""
 
     path: str
@@ -54,14 +54,14 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Found:
+class ListedFile:
     """A file, by its name in Spark's log."""
 
     path: str
     size_bytes: int
 
 
-def list_folder(session: SparkSession, folder: Folder) -> Iterator[list[Found]]:
+def list_folder(session: SparkSession, folder: InputFolder) -> Iterator[list[ListedFile]]:
     """The files that are there, page by page. A folder that is not there is empty. Raises what Java raises."""
     jvm = _java(session)
     conf = session._jsparkSession.sessionState().newHadoopConf()
@@ -89,7 +89,7 @@ class _Lister:
         self._uri = _java(session).java.net.URI
         self._flat = files.getClass().getSimpleName() == _FLAT
 
-    def walk(self, folder: Any, *, every: bool) -> Iterator[list[Found]]:
+    def walk(self, folder: Any, *, every: bool) -> Iterator[list[ListedFile]]:
         """The files of a folder and of those below it: of ``every`` one, or of those that are named key=value."""
         if every and self._flat:
             yield from self._below(folder)
@@ -99,7 +99,7 @@ class _Lister:
             at = waiting.pop()
             for entries in self._read(self._files.listStatusIterator(at)):
                 seen = [(size, path) for size, path in entries if is_input(_name(path))]
-                yield [Found(path, size) for size, path in seen if size >= 0]
+                yield [ListedFile(path, size) for size, path in seen if size >= 0]
                 below = [path for size, path in seen if size < 0 and (every or "=" in _name(path))]
                 if self._flat:
                     for path in below:
@@ -107,11 +107,11 @@ class _Lister:
                 else:
                     waiting += [self._path(self._uri(path)) for path in below]
 
-    def _below(self, folder: Any) -> Iterator[list[Found]]:
+    def _below(self, folder: Any) -> Iterator[list[ListedFile]]:
         """All files below a folder, at once."""
         depth = len(_parts(folder.toUri().toString()))
         for entries in self._read(self._files.listFiles(folder, True)):
-            yield [Found(path, size) for size, path in entries if all(map(is_input, _parts(path)[depth:]))]
+            yield [ListedFile(path, size) for size, path in entries if all(map(is_input, _parts(path)[depth:]))]
 
     def _read(self, entries: Any) -> Iterator[list[tuple[int, str]]]:
         """Size and name of each, page by page; of a folder the size is −1."""

@@ -20,12 +20,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from headrace.connectors.aligned import plain_position, plan_next, whole_splits
+from headrace.connectors.source_contract import BadRows, Split, SplitReader
 from headrace.errors import HeadraceError, StoreError
-from headrace.model.alignment import SourceHold, WaitingOrder
+from headrace.model.watermarks import SourceHold, WaitingOrder
 from headrace.model.wire import ROW_BAD, ROW_SPLIT
 from headrace.plan.ship import dump_program, load_program
-from headrace.sources.aligned import plain_position, plan_next, whole_splits
-from headrace.sources.contract import BadRows, Split, SplitReader
 from headrace.spark.failures import hand_over
 from headrace.state import layout
 from headrace.state.store import Store, open_store
@@ -44,7 +44,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _handing_over() -> Iterator[None]:
     """Errors of our family must survive a way on which only the text of an exception does."""
     try:
         yield
@@ -59,7 +59,7 @@ class _SplitPartition(InputPartition):
         """Slices of one split, in their order."""
 
 
-class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class _PythonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, text: str, options: ReadOptions, schema: StructType) -> None:
         self._text = text
         self._options = options
@@ -79,19 +79,19 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**kept, "_reader": None, "_store": None, "_bounded": False}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        with _told():
+        with _handing_over():
             return self.reader.initial()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._bounded = True
-        with _told():
+        with _handing_over():
             self.reader.available_now()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        with _told():
+        with _handing_over():
             if not self._options.waits_in:
                 return self.reader.latest(plain_position(start), None)
             return plan_next(self.reader, start, None, self._hold(), bounded=self._bounded)
@@ -107,7 +107,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return (order.hurried if self._bounded else order.paced).get(self._options.source)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        with _told():
+        with _handing_over():
             splits = self.reader.splits(plain_position(start), plain_position(end))
         if self._options.whole_splits:
             return [_SplitPartition(slices) for slices in whole_splits(splits)]
@@ -116,7 +116,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _SplitPartition)
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        with _told():
+        with _handing_over():
             for split in partition.splits:
                 for batch in self.reader.read(split):
                     yield self._with_row_columns(batch, split.id, schema)
@@ -153,7 +153,7 @@ class PythonSource(DataSource):
         return self.options["ddl"]
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-        return _Reader(self.options["reader"], msgspec.json.decode(self.options["use"], type=ReadOptions), schema)
+        return _PythonReader(self.options["reader"], msgspec.json.decode(self.options["use"], type=ReadOptions), schema)
 
 
 def reader_options(reader: SplitReader, ddl: str, use: ReadOptions) -> dict[str, str]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from headrace.query.store import Store as StoreView
-from headrace.query.view import StateView
+from headrace.read.store import Store as StoreView
+from headrace.read.store import manifest_of
+from headrace.read.view import StateView
 from headrace.spark.job import Job, Until, Watch
 
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
     from headrace.dataflow.settings import Settings
+
+SHOWN: Final = 8
+"""Epochs in the table that a notebook shows."""
 
 
 class Run:
@@ -51,6 +55,21 @@ class Run:
     def store(self) -> StoreView:
         """The store as a reader sees it: the newest published epoch."""
         return StoreView(self._job.store.url)
+
+    def _repr_html_(self) -> str:
+        """State, newest epochs and rows per second at this moment, as a notebook shows them."""
+        from headrace.screens import epochs_html
+
+        if self._error is not None:
+            state = f"failed: {self._error}"
+        elif not self._thread.is_alive():
+            state = "ended"
+        else:
+            state = "running" if self._job.started.is_set() else "starting Spark"
+        if self.epoch < 0:
+            return epochs_html(self._job.program.app, state, [])
+        store = self.store
+        return epochs_html(self._job.program.app, state, [manifest_of(store, each) for each in store.epochs()[-SHOWN:]])
 
     def state(self, name: str, value: Any = None) -> StateView[Any]:
         """A state of the newest published epoch, by its address: ``step`` or ``step.state``."""

@@ -13,12 +13,13 @@ from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from headrace.errors import EnvironmentMissing, SettingsError
 from headrace.spark.class_archive import class_archive
 from headrace.spark.connectors import check_connectors, with_connectors
-from headrace.spark.deaf import deaf_to_sigterm
 from headrace.spark.java import find_java
+from headrace.spark.jvm import deaf_to_sigterm, forget_dead_jvm
 from headrace.spark.quiet import quiet_children
 
 if TYPE_CHECKING:
@@ -78,21 +79,28 @@ def make_session(app: str, master: str, conf: Mapping[str, str], connectors: Col
     _choose_python(master)
     _show_modules_to_workers()
     with _opening:
+        if forget_dead_jvm():
+            _own.context, _own.users = None, 0
         running = _running_session()
         if running is None:
-            return _own.taken(_start_context(java, app, master, conf, connectors))
+            return _own.enter(_start_context(java, app, master, conf, connectors))
         # One JVM has one context. Settings of ours that belong to a session are set in a session of our own.
         session = running.newSession()
         for name, value in REQUIRED.items():
             session.conf.set(name, value)
         check_connectors(session, connectors)
-        return _own.taken(session)
+        return _own.enter(session)
 
 
 def leave_session(session: SparkSession) -> None:
     """Who made a session needs it no more. Ends the context where it is of ours and nobody else's runs use it."""
     with _opening:
-        _own.left(session)
+        _own.leave(session)
+
+
+def owns_context(session: SparkSession) -> bool:
+    """Whether a run of this process started the context of a session, so that a run may start another."""
+    return session.sparkContext in _own.started
 
 
 class _OwnContext:
@@ -101,13 +109,15 @@ class _OwnContext:
     def __init__(self) -> None:
         self.context: SparkContext | None = None
         self.users = 0
+        self.started: WeakSet[SparkContext] = WeakSet()
+        """All that were ever started here, the dead ones too."""
 
-    def taken(self, session: SparkSession) -> SparkSession:
+    def enter(self, session: SparkSession) -> SparkSession:
         if session.sparkContext is self.context:
             self.users += 1
         return session
 
-    def left(self, session: SparkSession) -> None:
+    def leave(self, session: SparkSession) -> None:
         if session.sparkContext is not self.context:
             return
         self.users -= 1
@@ -167,6 +177,10 @@ def _start_context(
     if not os.environ.get(TRACE):
         made.sparkContext.setLogLevel("OFF")
     _own.context, _own.users = made.sparkContext, 0
+    _own.started.add(made.sparkContext)
+    # Its server in this process prints a trace when the JVM dies, which `jvm_death` tells in words.
+    server: Any = made.sparkContext._accumulatorServer
+    server.handle_error = lambda request, address: None
     return made
 
 

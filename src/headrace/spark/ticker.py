@@ -19,14 +19,14 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from headrace.errors import StoreError
-from headrace.model.tick import Tick
+from headrace.model.order import Tick
 from headrace.state import layout
 from headrace.state.store import Store, open_store
 
 FORMAT: Final = "headrace_ticker"
 
 
-class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class _TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, store: str) -> None:
         self._url = store
         self._store: Store | None = None
@@ -88,4 +88,4 @@ class TickerSource(DataSource):
         return "share INT, shares INT"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-        return _Reader(self.options["store"])
+        return _TickerReader(self.options["store"])

@@ -25,6 +25,7 @@ import pyarrow as pa
 import xxhash
 
 from headrace.model.keys import decode_key, encode_key, hash_key
+from headrace.model.time import encode_span
 from headrace.model.values import ValueCodec
 from headrace.state.cells import ABSENT
 from headrace.state.fitting import check_fits, unreadable
@@ -38,7 +39,7 @@ V = TypeVar("V")
 D = TypeVar("D")
 
 _UNKNOWN: Final[Any] = object()
-_CANONICAL: Final = msgspec.msgpack.Encoder(order="deterministic")
+_CANONICAL: Final = msgspec.msgpack.Encoder(order="deterministic", enc_hook=encode_span)
 """Sets and dicts in one order: two shards that hold equal values must write equal bytes."""
 
 

@@ -28,6 +28,7 @@ from typing import Final, Generic, TypeVar
 import pyarrow as pa
 import xxhash
 
+from headrace.durable import move
 from headrace.state.store import map_file
 
 T = TypeVar("T")
@@ -117,7 +118,7 @@ class FileCache:
         path = self.path(name)
         with self._temporary(path) as temporary:
             make(temporary)
-            os.replace(temporary, path)
+            move(temporary, path)
         with contextlib.suppress(FileNotFoundError), self._lock:
             self._unseen_bytes += path.stat().st_size
         if self._unseen_bytes > self._limit_bytes // 16:

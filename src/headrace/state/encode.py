@@ -39,8 +39,8 @@ from headrace.state.format import (
     hash_bounds,
     table_schema,
 )
-from headrace.state.panes import PANE_COLUMNS, merge_rows
-from headrace.state.rows_format import sort_kept
+from headrace.state.panes.table import PANE_COLUMNS, merge_rows
+from headrace.state.rows.format import sort_kept
 
 BATCH_ROWS: Final = 50_000
 BATCH_BYTES: Final = 64 * 2**20

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.state.block import Block
-from headrace.state.view import Piece, TableView
+from headrace.state.view import BlockRange, TableView
 
 CHUNK_ROWS: Final = 4096
 """Rows turned into Python objects at a time while a large map is walked."""
@@ -63,7 +63,7 @@ def walk_entries(views: Sequence[TableView], hash_: int, key: bytes) -> Iterator
             yield sub, value, expires
 
 
-def _walk_run(age: int, pieces: Sequence[Piece]) -> Iterator[tuple[bytes, int, bytes | None, int | None]]:
+def _walk_run(age: int, pieces: Sequence[BlockRange]) -> Iterator[tuple[bytes, int, bytes | None, int | None]]:
     for block, start, end in pieces:
         for first in range(start, end, CHUNK_ROWS):
             batch = block.batch.slice(first, min(CHUNK_ROWS, end - first))

@@ -1,9 +1,11 @@
-"""Whether values fit the annotation of their state: encoded and checked before they are stored, told if they do not.
+"""Whether values fit the annotation of their state: decided by type where possible, else by reading the value back.
 
-A function may set what its annotation does not allow; stored, it would poison the state for good, since no later epoch
-could read it. So what a function set is read back before it leaves memory, and an epoch that holds a misfit is not
-published. States whose values can be changed in place are kept as bytes from the moment they are set (`Copies`), so
-their misfits are found in the call that made them.
+A function may set a value that its annotation does not allow. Stored, it would make the state unreadable for good. So a
+value is read back before it leaves memory, and an epoch with a misfit is not published. Numbers, text and their like
+fit if their Python type does.
+
+Values that can be changed in place must not be shared: a list that a function got, changed, set and put into a row
+would go on changing in the row. Such states keep bytes from the moment a value is set (`Copies`) and hand out copies.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import inspect as described
 
 from headrace.errors import FunctionFailed, HeadraceError, StoreError
 from headrace.model.keys import decode_key, key_text
 from headrace.model.report import Failure
-from headrace.model.values import ValueCodec
+from headrace.model.values import ValueCodec, value_codec
 
 
 def _same(value: Any) -> Any:
@@ -186,3 +189,57 @@ def weigh_values(values: Sequence[Any], codec: ValueCodec) -> int:
             # Told when it is to be stored, with its key.
             total += _OBJECT_BYTES
     return total
+
+
+_SCALARS: Final = (
+    described.NoneType, described.BoolType, described.IntType, described.FloatType, described.StrType,
+    described.BytesType, described.DateTimeType, described.TimeType, described.DateType, described.TimeDeltaType,
+    described.UUIDType, described.DecimalType, described.EnumType,
+)  # fmt: skip
+_CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "tz")
+
+
+def declared_codec(annotation: Any, *, what: str = "a value", where: str = "") -> ValueCodec:
+    """The codec of a state that functions of the user's write; raises ProgramError if its type cannot be stored.
+
+    >>> declared_codec(int).changeable, declared_codec(tuple[int, list[str]]).changeable
+    (False, True)
+    """
+    codec = value_codec(annotation, what=what, where=where)
+    node = described.type_info(annotation)
+    return codec._replace(changeable=_can_change(node, set()), each=not _is_told_by_type(node))
+
+
+def _can_change(node: Any, above: set[int]) -> bool:
+    """Whether values of this type, or parts of them, can be changed in place; what is not known to be safe can."""
+    if isinstance(node, (*_SCALARS, described.LiteralType)):
+        return False
+    if id(node) in above:
+        # A type that contains itself: the others decide.
+        return False
+    above = {*above, id(node)}
+    if isinstance(node, described.UnionType):
+        return any(_can_change(each, above) for each in node.types)
+    if isinstance(node, described.TupleType):
+        return any(_can_change(each, above) for each in node.item_types)
+    if isinstance(node, described.VarTupleType | described.FrozenSetType):
+        return _can_change(node.item_type, above)
+    if isinstance(node, described.StructType | described.DataclassType | described.NamedTupleType):
+        return not _is_frozen(node) or any(_can_change(field.type, above) for field in node.fields)
+    return True
+
+
+def _is_frozen(node: Any) -> bool:
+    if isinstance(node, described.NamedTupleType):
+        return True
+    if isinstance(node, described.StructType):
+        return bool(node.cls.__struct_config__.frozen)
+    # Of a dataclass; classes of attrs have no such note and count as not frozen.
+    return bool(getattr(getattr(node.cls, "__dataclass_params__", None), "frozen", False))
+
+
+def _is_told_by_type(node: Any) -> bool:
+    """Whether the Python type of a value says if it fits."""
+    if isinstance(node, described.UnionType):
+        return all(_is_told_by_type(each) for each in node.types)
+    return isinstance(node, _SCALARS) and all(getattr(node, name, None) is None for name in _CONSTRAINTS)

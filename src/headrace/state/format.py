@@ -31,10 +31,10 @@ VALUE: Final = "value"
 ENTRIES: Final = "entries"
 DUE: Final = "due"
 PANES: Final = "panes"
-"""Partial aggregates: rows of several runs are merged, not replaced (`headrace.state.panes`)."""
+"""Partial aggregates: rows of several runs are merged, not replaced (`headrace.state.panes.table`)."""
 
 ROWS: Final = "rows"
-"""Whole rows by key and time: rows of several runs stand beside each other (`headrace.state.rows_format`)."""
+"""Whole rows by key and time: rows of several runs stand beside each other (`headrace.state.rows.format`)."""
 
 BY_TIME: Final = frozenset({DUE, PANES})
 """Kinds that are sorted by a time before the hash."""

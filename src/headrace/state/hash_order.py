@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace.model.batch import Int64s
 from headrace.state.block import Block
-from headrace.state.panes import sort_hashes
+from headrace.state.panes.table import sort_hashes
 from headrace.state.run import RunTable
 from headrace.state.view import TableView
 

@@ -1,31 +1,170 @@
 """The runs of one step and shard, read as one state: newest wins, tombstones hide, clear markers end.
 
-:class:`Layers` answers by key in bulk, by single key, by map, by time and in order.
-It holds no values; the same object serves a task, a query or a fold. Expiry is answered, not applied: only the caller
-knows the clock.
+`Layers` answers by key in bulk, by single key, by map, by time and in order. It holds no values; the same object serves
+a task, a query or a fold. Expiry is answered, not applied: only the caller knows the clock.
+
+Bulk lookup (`find_values`) sorts the keys by hash once and goes through the runs, newest first: per batch one
+``searchsorted`` proposes a row for each key, one comparison confirms the keys, one ``take`` gathers the values. Hashes
+that collide are looked up one by one. The index of timers is a hint without tombstones: a timer that was deleted or
+moved still has its row there, and the caller checks against the state of the timer.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import StoreError
 from headrace.model.report import RunRef
-from headrace.state import bulk, due, entries, merge
-from headrace.state.format import BY_TIME, ROWS, hash_bounds
+from headrace.state import entries, merge
+from headrace.state.block import Block
+from headrace.state.format import BY_TIME, DUE, ROWS, hash_bounds, table_schema
 from headrace.state.run import Run, open_ref
 from headrace.state.store import Store
 from headrace.state.view import TableView
 
+Indexes = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+
+def find_values(
+    views: Sequence[TableView], hashes: Hashes, keys: pa.BinaryArray
+) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
+    """For each key its newest value, null where there is none or a tombstone; and the expiry if any table has one."""
+    search = _Search(hashes, keys, expires=any(view.table.has_expires for view in views))
+    for view in views:
+        if len(search.rest) == 0:
+            break
+        search.look_into(view)
+    return search.answer()
+
+
+class _Search:
+    def __init__(self, hashes: Hashes, keys: pa.BinaryArray, *, expires: bool) -> None:
+        self.keys = keys
+        self.rest: Indexes
+        """Needles not found yet, as positions in ``keys``, in the order of their hashes …"""
+        self.rest_hash: Hashes
+        """… and those hashes."""
+        if np.all(hashes[1:] >= hashes[:-1]):
+            self.rest, self.rest_hash = np.arange(len(hashes)), hashes
+        else:
+            self.rest = np.argsort(hashes)
+            self.rest_hash = hashes[self.rest]
+        self._places: Indexes = np.full(len(hashes), -1)
+        self._found = 0
+        self._values: list[pa.BinaryArray] = []
+        self._expires: list[pa.Int64Array] | None = [] if expires else None
+
+    def look_into(self, view: TableView) -> None:
+        start, end = view.needles(self.rest_hash)
+        hashes = self.rest_hash[start:end]
+        left = np.ones(len(self.rest), bool)
+        cuts = np.append(np.searchsorted(hashes, view.table.first_array), len(hashes)) + start
+        for index in np.flatnonzero(cuts[1:] > cuts[:-1]).tolist():
+            first, last = int(cuts[index]), int(cuts[index + 1])
+            hit = self._look_into_block(view.table.block(index), first, last)
+            left[first:last][hit] = False
+        self.rest, self.rest_hash = self.rest[left], self.rest_hash[left]
+
+    def _look_into_block(self, block: Block, first: int, last: int) -> Indexes:
+        """Gathers what the block has for needles first … last; answers which of them it had."""
+        wanted = self.rest_hash[first:last]
+        rows = np.searchsorted(block.hash, wanted)
+        np.minimum(rows, block.rows - 1, out=rows)
+        hit = np.flatnonzero(block.hash[rows] == wanted)
+        if len(hit) == 0:
+            return hit
+        rows, needles = rows[hit], self.rest[first:last][hit]
+        same = pc.equal(
+            pc.take(self.keys, pa.array(needles), boundscheck=False),
+            pc.take(block.key, pa.array(rows), boundscheck=False),
+        ).to_numpy(zero_copy_only=False)
+        if not same.all():
+            hit, rows, needles = self._resolve_collisions(block, hit, rows, needles, same)
+        self._places[needles] = np.arange(self._found, self._found + len(needles))
+        self._found += len(needles)
+        self._gather(block, pa.array(rows))
+        return hit
+
+    def _resolve_collisions(
+        self, block: Block, hit: Indexes, rows: Indexes, needles: Indexes, same: npt.NDArray[Any]
+    ) -> tuple[Indexes, Indexes, Indexes]:
+        """The first row of a hash is another key: it may be a later one, or absent."""
+        for index in np.flatnonzero(~same).tolist():
+            hash_ = int(block.hash[rows[index]])
+            rows[index] = block.find(hash_, self.keys[int(needles[index])].as_py())
+        found = rows >= 0
+        return hit[found], rows[found], needles[found]
+
+    def _gather(self, block: Block, rows: pa.Int64Array) -> None:
+        self._values.append(pc.take(block.value, rows, boundscheck=False))
+        if self._expires is not None:
+            if block.expires is None:
+                self._expires.append(pa.nulls(len(rows), pa.int64()))
+            else:
+                self._expires.append(pc.take(block.expires, rows, boundscheck=False))
+
+    def answer(self) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
+        """Found values in the order the caller asked."""
+        places = pa.array(self._places, mask=self._places < 0)
+        if not self._values:
+            return pa.nulls(len(places), pa.binary()), None
+        values = pc.take(pa.concat_arrays(self._values), places, boundscheck=False)
+        if self._expires is None:
+            return values, None
+        return values, pc.take(pa.concat_arrays(self._expires), places, boundscheck=False)
+
+
+SCHEMA = table_schema(DUE, expires=False)
+
+
+def find_due(views: Sequence[TableView], after_us: int, upto_us: int) -> pa.Table:
+    """Index rows with after < time ≤ upto, run by run; each run's rows are in time order."""
+    batches = [batch for view in views for batch in _due_in(view, after_us, upto_us)]
+    return pa.Table.from_batches(batches, SCHEMA)
+
+
+def find_next_due(views: Sequence[TableView], after_us: int) -> int | None:
+    """The earliest time after ``after_us`` in the index."""
+    times = [time for view in views if (time := _next_due_in(view, after_us)) is not None]
+    return min(times, default=None)
+
+
+def _due_in(view: TableView, after_us: int, upto_us: int) -> Iterator[pa.RecordBatch]:
+    table = view.table
+    first = max(0, bisect_left(table.firsts, after_us) - 1)
+    for index in range(first, bisect_right(table.firsts, upto_us)):
+        block = table.block(index)
+        start = int(np.searchsorted(block.sort, after_us, "right"))
+        end = int(np.searchsorted(block.sort, upto_us, "right"))
+        batch = block.batch.slice(start, end - start)
+        mine = view.in_range(block.hash[start:end])
+        if not mine.all():
+            batch = batch.filter(pa.array(mine))
+        if batch.num_rows:
+            yield batch
+
+
+def _next_due_in(view: TableView, after_us: int) -> int | None:
+    table = view.table
+    for index in range(max(0, bisect_left(table.firsts, after_us) - 1), len(table)):
+        block = table.block(index)
+        start = int(np.searchsorted(block.sort, after_us, "right"))
+        mine = np.flatnonzero(view.in_range(block.hash[start:]))
+        if len(mine):
+            return int(block.sort[start + mine[0]])
+    return None
+
+
 FEW: Final = 256
 """Up to this many needles are looked up one by one: the set-up of a bulk lookup costs more."""
-
-Hashes = npt.NDArray[np.uint64]
 
 
 class Layers:
@@ -97,7 +236,7 @@ class Layers:
         if not views or len(keys) == 0:
             return pa.nulls(len(keys), pa.binary()), None
         if len(keys) > FEW:
-            return bulk.find_values(views, np.asarray(hashes, np.uint64), keys)
+            return find_values(views, np.asarray(hashes, np.uint64), keys)
         found = [self.get(table, hash_, key) for hash_, key in zip(hashes.tolist(), keys.to_pylist())]
         values = pa.array([value for value, _ in found], pa.binary())
         if not any(view.table.has_expires for view in views):
@@ -134,11 +273,11 @@ class Layers:
 
     def due(self, table: str, after_us: int, upto_us: int) -> pa.Table:
         """Rows of a timer index with after < time ≤ upto: a hint, to be checked against the timers' own state."""
-        return due.find_due(self.views(table), after_us, upto_us)
+        return find_due(self.views(table), after_us, upto_us)
 
     def next_due(self, table: str, after_us: int) -> int | None:
         """The earliest time after ``after_us`` in a timer index: a hint too, never later than the truth."""
-        return due.find_next_due(self.views(table), after_us)
+        return find_next_due(self.views(table), after_us)
 
     def scan(self, table: str, now_us: int | None = None) -> Iterator[pa.RecordBatch]:
         """The live rows of a value or entries table in (hash, key, sub) order, without expired ones if told the time.

@@ -90,6 +90,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: dict[str, StepRuns] = {}
     states: dict[str, dict[str, DeclaredState]] = {}
     """Step → state → what the program declared."""
+    tables: dict[str, str] = {}
+    """Step → what it stores, in words, where the program chose among several operators; it may not change."""
     outputs: dict[str, list[StagedPart]] = {}
     loops: dict[str, list[StagedPart]] = {}
     """Loop → rows that the next epoch reads; also those of loops that the program no longer has, as they were left."""

@@ -27,6 +27,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 
+from headrace.durable import link, move
 from headrace.errors import AlreadyExists, CorruptFile, MissingFile, StoreError
 from headrace.model import crash
 from headrace.state import layout
@@ -203,7 +204,7 @@ class RemoteStore:
         self._put_bytes(temporary, data)
         try:
             self._fs.makedirs(full.rpartition("/")[0], exist_ok=True)
-            os.link(self._real(temporary), self._real(full))
+            link(self._real(temporary), self._real(full))
         finally:
             self._fs.rm_file(temporary)
 
@@ -245,7 +246,7 @@ class RemoteStore:
         for folder in {temporary.rpartition("/")[0], full.rpartition("/")[0]}:
             self._fs.makedirs(folder, exist_ok=True)
         self._fs.put_file(str(local), temporary)
-        os.replace(self._real(temporary), self._real(full))
+        move(self._real(temporary), self._real(full))
 
     def _temporary(self) -> str:
         return self._full(f"{layout.TEMPORARY}/{os.urandom(8).hex()}")

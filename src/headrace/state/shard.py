@@ -28,9 +28,9 @@ from headrace.state.copied import CopiedEntries, CopiedValues
 from headrace.state.fitting import Misfit, refusal
 from headrace.state.format import DUE, ENTRIES, PANES, ROWS, VALUE, TableData, hash_bounds
 from headrace.state.overlay import UNLOADED, KeyTable, ValueColumn, changed_slots
-from headrace.state.pane_column import PaneColumn
-from headrace.state.rows import HintTable, RowTable
-from headrace.state.rows_format import Keeps
+from headrace.state.panes.column import PaneColumn
+from headrace.state.rows.format import Keeps
+from headrace.state.rows.table import HintTable, RowTable
 from headrace.state.subs import SubCodec
 from headrace.state.ttl import Expiry
 

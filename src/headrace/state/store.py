@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 
+from headrace.durable import link, make_folder, move, sync_file, sync_path
 from headrace.errors import AlreadyExists, MissingFile, StoreError
 from headrace.model import crash
 from headrace.state import layout
@@ -97,7 +98,7 @@ class LocalStore:
         """``durable=False`` leaves out every fsync: for tests and throw-away stores only."""
         self.root = Path(root).absolute()
         self._durable = durable
-        self._ensure_folder(self.root / layout.TEMPORARY)
+        make_folder(self.root / layout.TEMPORARY, durable=self._durable)
 
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"
@@ -115,7 +116,7 @@ class LocalStore:
     def write(self, path: str, data: Data | Iterable[Data]) -> None:
         target = self._full(path)
         with self._failing(path), self._temporary(path, data) as temporary:
-            self._into_folder(target, lambda: os.replace(temporary, target))
+            self._into_folder(target, lambda: move(temporary, target))
             self._sync_folder(target.parent)
 
     def create(self, path: str, data: Data) -> None:
@@ -123,7 +124,7 @@ class LocalStore:
         with self._failing(path), self._temporary(path, data) as temporary:
             _reach("manifest_written", path)
             try:
-                self._into_folder(target, lambda: os.link(temporary, target))
+                self._into_folder(target, lambda: link(temporary, target))
             except FileExistsError:
                 # Over NFS an answer can be lost and the call repeated: the link count tells that it was ours.
                 if os.stat(temporary).st_nlink != 2:
@@ -213,7 +214,7 @@ class LocalStore:
                 _fill(file, path, data)
                 file.flush()
                 if self._durable:
-                    os.fsync(file.fileno())
+                    sync_file(file.fileno())
             yield temporary
         except crash.Crash:
             # A death that a test plays has to leave behind what a real one does.
@@ -233,25 +234,11 @@ class LocalStore:
             except FileNotFoundError:
                 if attempt == _CREATE_FOLDER_ATTEMPTS - 1:
                     raise
-                self._ensure_folder(target.parent)
-
-    def _ensure_folder(self, folder: Path) -> None:
-        if folder.is_dir():
-            return
-        if folder.parent != folder:
-            self._ensure_folder(folder.parent)
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir()
-        self._sync_folder(folder.parent)
+                make_folder(target.parent, durable=self._durable)
 
     def _sync_folder(self, folder: Path) -> None:
-        if not self._durable:
-            return
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        if self._durable:
+            sync_path(folder)
 
 
 class _Place(Protocol):

@@ -135,7 +135,7 @@ class _Ref(msgspec.Struct):
     file: str = ""
 
 
-class _Runs(msgspec.Struct):
+class _RunLists(msgspec.Struct):
     runs: list[_Ref] | None = None
     added: list[_Ref] = []
 
@@ -145,7 +145,7 @@ class _Named(msgspec.Struct):
 
     parent_epoch: int = -1
     full: bool = False
-    steps: dict[str, _Runs] = {}
+    steps: dict[str, _RunLists] = {}
     loops: dict[str, list[_Ref]] = {}
 
 

@@ -17,7 +17,7 @@ from headrace.state.block import Block
 from headrace.state.run import RunTable
 
 
-class Piece(NamedTuple):
+class BlockRange(NamedTuple):
     """Rows [start, end) of a block."""
 
     block: Block
@@ -44,7 +44,7 @@ class TableView:
         row = block.find(hash_, key)
         return None if row < 0 else (block, row)
 
-    def pieces(self, hash_: int, key: bytes) -> Iterator[Piece]:
+    def pieces(self, hash_: int, key: bytes) -> Iterator[BlockRange]:
         """The rows of a key in an entries table, block by block."""
         if not self.low <= hash_ <= self.high:
             return
@@ -55,7 +55,7 @@ class TableView:
             block = self.table.block(index)
             start, end = block.key_range(hash_, key)
             if start < end:
-                yield Piece(block, start, end)
+                yield BlockRange(block, start, end)
             index += 1
 
     def needles(self, hashes: npt.NDArray[np.uint64]) -> tuple[int, int]:

@@ -22,3 +22,7 @@ __all__ = [
     "verify_source",
     "verify_step",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -25,27 +25,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from headrace.checkpoint.coordinator import Coordinator
 from headrace.checkpoint.decide import endless_loop
 from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.maintenance import Upkeep
 from headrace.checkpoint.recover import recover
 from headrace.checkpoint.release import Releaser
+from headrace.connectors.program.sinks import CollectSink, DiscardSink
+from headrace.connectors.source_contract import BadRows
 from headrace.dataflow.graph import ExprNode, FeedNode, ReadNode, WriteNode
 from headrace.errors import HeadraceError, ProgramError
 from headrace.model import crash
-from headrace.model.alignment import derive_waiting
-from headrace.model.loops import ENDLESS_EPOCHS, waiting
-from headrace.model.order import Limits
+from headrace.model.ids import KEY_GROUPS
+from headrace.model.order import ENDLESS_EPOCHS, EpochLimits, waiting
 from headrace.model.report import TAP
 from headrace.model.time import Timestamp, parse_time
 from headrace.model.values import type_name
+from headrace.model.watermarks import derive_waiting
 from headrace.plan.compile import compile_app
-from headrace.plan.ship import copy_program, dump_program
+from headrace.plan.rules import RULES
+from headrace.plan.rules.decoding import decode_in_workers
+from headrace.plan.ship import check_shippable, copy_program
 from headrace.runtime.failures import failure_error
 from headrace.runtime.task import TaskEnv
-from headrace.sinks.driver import CollectSink, DiscardSink
-from headrace.sources.contract import BadRows
 from headrace.state import layout
 from headrace.state.store import open_store
 from headrace.state.sweep import RETAIN_AT_LEAST
@@ -75,20 +79,21 @@ class Harness:
         store: str | Path | None = None,
         sinks: bool = False,
         spark: Any = None,
-        limits: Limits | None = None,
+        limits: EpochLimits | None = None,
     ) -> None:
         """``start``: wall clock of the first epoch. ``store``: a folder or URL to keep. ``sinks``: feed real sinks too.
 
         ``spark``: a session that evaluates expressions right behind a source, for those outside of the worker's subset.
         """
+        _check_parallelism(parallelism)
         self.clock_us: int = parse_time(start)
         self._start = start
-        self._limits = limits or Limits()
+        self._limits = limits or EpochLimits()
         self._taken: dict[int, CollectSink] = {}
         self._spark = spark
         self._program = self._compile(app, parallelism, sinks)
-        # Nothing is shipped here, but what cannot be would fail in production only.
-        dump_program(self._program)
+        # Nothing has to be shipped here, but what cannot be would fail in production only.
+        check_shippable(self._program, app)
         self._temporary = None if store is not None else tempfile.mkdtemp(prefix="headrace-harness-")
         self._store = open_store(store or self._temporary or "", durable=False)
         self._pushed: dict[str, list[Any]] = {source.name: [] for source in self._program.sources}
@@ -292,7 +297,9 @@ class Harness:
             self._taken[node.id] = sink
             taps.append(WriteNode(id=number + offset, inputs=(node,), codec=node.codec, at=node.at, name=sink.output,
                                   sink=sink))  # fmt: skip
-        program = compile_app(app, parallelism=parallelism, key_groups=128, taps=taps)
+        # Rows are pushed as objects here, so there are no files for a worker to decode.
+        rules = tuple(rule for rule in RULES if rule is not decode_in_workers)
+        program = compile_app(app, parallelism=parallelism, key_groups=KEY_GROUPS, taps=taps, rules=rules)
         if feed_sinks:
             return program
         quiet = tuple(
@@ -345,6 +352,8 @@ class Harness:
             epoch, offsets, clock_us=self.clock_us, final=final, hints={}, reached_us=self._reached
         )
         if order is not None:
+            if coordinator.state is None:
+                order = msgspec.structs.replace(order, began_us=parse_time(self._start))
             queued = self._between(coordinator.state.manifest.offsets if coordinator.state else "", offsets)
             env = TaskEnv(self._played.program, self._store, order, self._limits, coordinator.state)
             reports = self._played.run(env, queued)
@@ -389,3 +398,14 @@ class Harness:
 
 
 __all__ = ["Harness", "HeadraceError"]
+
+
+def _check_parallelism(parallelism: object) -> None:
+    if isinstance(parallelism, bool) or not isinstance(parallelism, int) or not 1 <= parallelism <= KEY_GROUPS:
+        raise ProgramError(
+            "the harness cannot have this many shards",
+            where="Harness(parallelism=…)",
+            expected=f"a whole number from 1 to {KEY_GROUPS}, the number of key groups",
+            found=repr(parallelism),
+            next_move="choose a small number: 2 shows what happens where keys lie on several shards",
+        )

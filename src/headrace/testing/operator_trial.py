@@ -25,7 +25,7 @@ _SHOWN: Final = 3
 _ONE_HASH: Final = 7 << 60
 
 
-class Seen(NamedTuple):
+class EpochResults(NamedTuple):
     """What one epoch gave."""
 
     out: dict[str, list[str]]
@@ -106,7 +106,13 @@ class OperatorTrial:
         return [(port, batch) for port, part in rows for batch in way.cut(part, random)]
 
     def _try_ways(
-        self, ways: Sequence[Way], epochs: Sequence[EpochInput], expected: list[Seen], more: str, *, ordered: bool
+        self,
+        ways: Sequence[Way],
+        epochs: Sequence[EpochInput],
+        expected: list[EpochResults],
+        more: str,
+        *,
+        ordered: bool,
     ) -> None:
         for way in ways:
             what = way.name + more
@@ -118,7 +124,7 @@ class OperatorTrial:
             in_order = ordered and not (self._has_broadcast and max(way.shards) > 1)
             _compare(expected, found, what, ordered=in_order)
 
-    def _run(self, way: Way, epochs: Sequence[EpochInput]) -> list[Seen]:
+    def _run(self, way: Way, epochs: Sequence[EpochInput]) -> list[EpochResults]:
         rig = OperatorRig(
             self.make(),
             overlay_limit_bytes=way.overlay_limit_bytes,
@@ -140,7 +146,7 @@ class OperatorTrial:
         rig.operator.close()
         return seen
 
-    def _epoch(self, rig: OperatorRig, way: Way, epoch: EpochInput, random: Random) -> Seen:
+    def _epoch(self, rig: OperatorRig, way: Way, epoch: EpochInput, random: Random) -> EpochResults:
         clocks: Any = {"watermark": epoch.watermark, "clock": epoch.clock, "final": epoch.final}
         batches = self._batches(way, epoch.rows, random)
         if way.given_up:
@@ -151,20 +157,20 @@ class OperatorTrial:
         out = {tag: [f"{row_text(row.value)} at {row.at}" for row in rows] for tag, rows in rig.out.items()}
         report = rig.report
         figures = {"rows in": report.rows_in, "rows out": report.rows_out, "late": report.late, "fired": report.fired}
-        return Seen(out, figures | {f"counter {name}": count for name, count in report.counters.items()})
+        return EpochResults(out, figures | {f"counter {name}": count for name, count in report.counters.items()})
 
 
-def _joined(epochs: Iterable[Seen]) -> Seen:
+def _joined(epochs: Iterable[EpochResults]) -> EpochResults:
     out: dict[str, list[str]] = {}
     figures: Counter[str] = Counter()
     for epoch in epochs:
         figures.update(epoch.figures)
         for tag, rows in epoch.out.items():
             out.setdefault(tag, []).extend(rows)
-    return Seen(out, dict(figures))
+    return EpochResults(out, dict(figures))
 
 
-def _compare(expected: list[Seen], found: list[Seen], what: str, *, ordered: bool) -> None:
+def _compare(expected: list[EpochResults], found: list[EpochResults], what: str, *, ordered: bool) -> None:
     for number, (wanted, got) in enumerate(zip(expected, found, strict=True)):
         for tag in sorted({*wanted.out, *got.out}):
             _compare_rows(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.dataflow.checks import HeadraceWarning
+from headrace.dataflow.checks import HeadraceWarning, reachable
 from headrace.dataflow.graph import (
     AsyncNode,
     BatchNode,
@@ -22,7 +22,6 @@ from headrace.dataflow.graph import (
     Node,
     ReadNode,
     TapNode,
-    reachable,
 )
 from headrace.dataflow.graph import upstream as nodes_above
 from headrace.errors import ProgramError

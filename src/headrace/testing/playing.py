@@ -15,17 +15,16 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.connectors.source_contract import BadRows
 from headrace.model.batch import Int64s, Rows
 from headrace.model.keys import hash_encoded, key_groups, shard_of
-from headrace.model.loops import count_tasks, share_parts
+from headrace.model.order import SOURCE, count_tasks, share_parts
 from headrace.model.report import TaskReport
-from headrace.model.tick import SOURCE
 from headrace.model.wire import EDGE, HASH
 from headrace.plan.physical import Program, SourcePlan
 from headrace.runtime.fragment import LiveFragment
 from headrace.runtime.source_rows import SourceRows
 from headrace.runtime.task import TaskEnv, run_chain, run_level, run_loop
-from headrace.sources.contract import BadRows
 
 
 class PlayedSpark:

@@ -13,11 +13,11 @@ from typing import Final
 
 import cloudpickle
 
+from headrace.connectors.sink_contract import Sink
 from headrace.errors import SinkUnavailable
 from headrace.model.batch import Rows
 from headrace.model.crash import Crash, planned
 from headrace.model.report import StagedPart
-from headrace.sinks.contract import Sink
 from headrace.testing.sink_trial import SinkTrial
 
 _CALLS_AT_MOST: Final = 200

@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headrace.connectors.sink_contract import Sink
 from headrace.errors import SinkUnavailable
 from headrace.model.report import StagedPart
 from headrace.model.rows import RowCodec
-from headrace.sinks.contract import Sink
 from headrace.testing.staging import Staging, StagingRelease, stage_rows
 
 BACK_S: Final = 60.0

@@ -1,10 +1,10 @@
 """Tries to break a sink: `verify_sink`.
 
-The contract of `headrace.sinks.contract.Sink`, made executable. Nothing is visible before the release; a release can be
-repeated, by the same process and by the next; one that failed or died between any two parts is completed by the next
-one; a driver that was thought dead and wakes up changes nothing any more; epochs of another store are not taken for
-those that are there. Each promise is a function of
-`headrace.testing.sink_promises` or `headrace.testing.sink_rivals`.
+The contract of `headrace.connectors.sink_contract.Sink`, made executable. Nothing is visible before the release; a
+release can be repeated, by the same process and by the next; one that failed or died between any two parts is completed
+by the next one; a driver that was thought dead and wakes up changes nothing any more; epochs of another store are not
+taken for those that are there. Each promise is a function of `headrace.testing.sink_promises` or
+`headrace.testing.sink_rivals`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tries to break a source that is read by Python: `verify_source`.
 
-The contract of `headrace.sources.contract.SplitReader`, made executable: positions survive JSON, every range can be
-read again in another process with the same rows, whatever was asked before and wherever a restart comes, and cutting
-the input differently neither loses nor doubles a row.
+The contract of `headrace.connectors.source_contract.SplitReader`, made executable: positions survive JSON, every range
+can be read again in another process with the same rows, whatever was asked before and wherever a restart comes, and
+cutting the input differently neither loses nor doubles a row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import cloudpickle
 import msgspec
 import pyarrow as pa
 
-from headrace.sources.contract import BadRows, Offset, Split, SplitReader
+from headrace.connectors.source_contract import BadRows, Offset, Split, SplitReader
 
 MAX_EPOCHS = 1000
 _BAD = "bad row"

@@ -15,12 +15,12 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 
+from headrace.connectors.sink_contract import Sink
 from headrace.errors import EnvironmentMissing, SinkUnavailable
 from headrace.model.batch import Rows
 from headrace.model.crash import Crash
 from headrace.model.report import StagedPart
 from headrace.model.rows import RowCodec
-from headrace.sinks.contract import Sink
 
 
 class Staging:

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headrace.aggregates.declare import Aggregator
 from headrace.dataflow.graph import KeyedNode, Node
 from headrace.errors import ProgramError, StoreError
+from headrace.model.keys import encode_key
 from headrace.model.keyspec import ANYWHERE
-from headrace.operators.aggregates import Aggregator
 from headrace.operators.rolling import VALUE_TABLE
 from headrace.plan.build import declared_states
-from headrace.query.results import AggregateView
-from headrace.query.store import Store, runs_of
+from headrace.read.held_windows import HeldWindowsReader
+from headrace.read.store import Store, open_state, runs_of
+from headrace.read.values import AggregateReader
 
 if TYPE_CHECKING:
     from headrace.state.handles import StateDecl
@@ -49,17 +51,20 @@ def held_state(store: str, held: JobState | None, node: Node, of: Any, key: Any)
     clock = None if decl is None or decl.ttl is None else decl.ttl.clock
     key_type = decl.args[0] if decl is not None and shared else getattr(node, "key", ANYWHERE).type
     try:
-        view = Store(store).state(f"{names[0]}.{table}", value_type(node, decl), key=key_type, was=was, clock=clock)
+        address = f"{names[0]}.{table}"
+        reader = open_state(Store(store), address, value_type(node, decl), key=key_type, was=was, clock=clock)
     except StoreError as error:
         if type(error) is not StoreError:
             raise
         return {} if shared and key is None else None  # It is declared, and nothing was ever written to it.
     if shared and key is None:
-        return dict(view.items())
-    if isinstance(view, AggregateView) and isinstance(node, KeyedNode):
-        view.tells_pane = "pane" in node.codec.names
-        return _finished(view.get(key), node)
-    return view.get(key)
+        return {reader.decoded(each): value for each, value in reader.items()}
+    if isinstance(reader, HeldWindowsReader):
+        reader.shows_pane = "pane" in node.codec.names
+    value = reader.value(encode_key(key))
+    if isinstance(reader, AggregateReader | HeldWindowsReader) and isinstance(node, KeyedNode):
+        return _finished(value, node)
+    return value
 
 
 def _finished(result: Any, node: KeyedNode) -> Any:

@@ -6,6 +6,7 @@ Rows are written ``a5@12``: key a, value 5 (``a-@12``: none), time 12 µs.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -13,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import headrace as hr
+from headrace.aggregates.sketch import buckets_of, quantile_of
 from headrace.dataflow.graph import KeyedNode
 from headrace.operators.contract import Operator
-from headrace.operators.sketch import quantile_of, sketch_stretches
 from headrace.plan.build import operator_builder
 from headrace.testing.rig import Emitted, OperatorRig
 
@@ -48,19 +49,21 @@ def us(n: int) -> hr.Duration:
     return hr.Duration(n)
 
 
-def step_of(aggs: dict[str, hr.Agg[Any]], *, per_row: bool = False, timed: bool = True) -> hr.StepStream[Any, Tx]:
+def step_of(
+    aggs: dict[str, hr.types.Agg[Any]], *, per_row: bool = False, timed: bool = True
+) -> hr.types.StepStream[Any, Tx]:
     app = hr.App("features")
     txs = app.read("txs", hr.source.items([]), Tx, time=Tx.at if timed else None)
     return txs.key_by(Tx.card).aggregate(fire=hr.per_row() if per_row else None, **aggs).named("step")
 
 
-def operator_of(aggs: dict[str, hr.Agg[Any]], *, per_row: bool = False) -> Operator:
+def operator_of(aggs: dict[str, hr.types.Agg[Any]], *, per_row: bool = False) -> Operator:
     node = step_of(aggs, per_row=per_row).node
     assert isinstance(node, KeyedNode)
     return operator_builder(node)()
 
 
-def rig_of(aggs: dict[str, hr.Agg[Any]], *, per_row: bool = False, **options: Any) -> OperatorRig:
+def rig_of(aggs: dict[str, hr.types.Agg[Any]], *, per_row: bool = False, **options: Any) -> OperatorRig:
     options.setdefault("ttl", {"value": "event"} if all(over_of(agg) for agg in aggs.values()) else {})
     return OperatorRig(operator_of(aggs, per_row=per_row), Tx, lambda row: row.card, **options)
 
@@ -76,7 +79,7 @@ def _fields(row: Any) -> tuple[Any, ...]:
 
 # --- the same, from all rows
 
-GOING_ON: dict[str, hr.Agg[Any]] = {
+GOING_ON: dict[str, hr.types.Agg[Any]] = {
     "count_4": hr.count(over=us(4)),
     "count_25": hr.count(over=us(25)),
     "even_25": hr.count(where="n % 2 = 0", over=us(25)),
@@ -85,7 +88,7 @@ GOING_ON: dict[str, hr.Agg[Any]] = {
     "mean_25": hr.avg("n", over=us(25)),
     "price_10": hr.sum("price", over=us(10)),
 }
-ANEW: dict[str, hr.Agg[Any]] = {
+ANEW: dict[str, hr.types.Agg[Any]] = {
     "min_10": hr.min("n", over=us(10)),
     "max_4": hr.max("rate", over=us(4)),
     "late_10": hr.max("at", over=us(10)),
@@ -101,7 +104,7 @@ ANEW: dict[str, hr.Agg[Any]] = {
     "rate_10": hr.sum("rate", over=us(10)),
     "rates_4": hr.avg("rate", over=us(4)),
 }
-TOTALS: dict[str, hr.Agg[Any]] = {"total": hr.sum("n"), "rows": hr.count()}
+TOTALS: dict[str, hr.types.Agg[Any]] = {"total": hr.sum("n"), "rows": hr.count()}
 MIXES = {
     "counts and sums": GOING_ON,
     "all kinds": {**GOING_ON, **ANEW},
@@ -124,7 +127,7 @@ class Came(NamedTuple):
 class Model:
     """Remembers every row, and goes through all of them for every result."""
 
-    def __init__(self, aggs: dict[str, hr.Agg[Any]], *, per_row: bool) -> None:
+    def __init__(self, aggs: dict[str, hr.types.Agg[Any]], *, per_row: bool) -> None:
         self.aggs = aggs
         self.per_row = per_row
         longest = max(over_of(agg) for agg in aggs.values())
@@ -144,19 +147,21 @@ class Model:
             mine = sorted((row for row in rows if row.card == card), key=lambda row: int(row.at))
             for row in mine:
                 held.append(Came(row, len(held), floor is not None and int(row.at) <= floor))
-                if self.per_row:
-                    results.append(self._result(card, int(row.at), floor))
-            if not self.per_row:
-                results.append(self._result(card, max(int(each.row.at) for each in held), floor))
+            if self.per_row:
+                results += [self._result(card, int(each.row.at), floor, each.order) for each in held[-len(mine) :]]
+            else:
+                results.append(self._result(card, max(int(each.row.at) for each in held), floor, len(held)))
         if watermark is not None:
             self.watermark = watermark if self.watermark is None else max(watermark, self.watermark)
         return results
 
-    def _result(self, card: str, at: int, floor: int | None) -> tuple[Any, ...]:
+    def _result(self, card: str, at: int, floor: int | None, order: int) -> tuple[Any, ...]:
+        """Horizons take all rows up to a time, totals all that came up to a row."""
         found: list[Any] = [card]
         for name, agg in self.aggs.items():
-            rows = self.came[card]
+            rows = [each for each in self.came[card] if each.order <= order]
             if over_of(agg):
+                rows = self.came[card]
                 low = at - over_of(agg) if floor is None else max(at - over_of(agg), floor)
                 rows = [each for each in rows if low < int(each.row.at) <= at and not each.forgotten]
                 rows = sorted(rows, key=lambda each: (int(each.row.at), each.order))
@@ -179,7 +184,7 @@ def _mean(numbers: Sequence[float]) -> float | None:
 def _median(numbers: list[int]) -> Any:
     if not numbers:
         return None
-    return quantile_of(sketch_stretches(np.array(numbers, dtype=np.float64), np.zeros(1, np.int64))[0], 0.5)
+    return quantile_of(Counter(buckets_of(np.array(numbers, dtype=np.float64)).tolist()), 0.5)
 
 
 def _float_sum(rows: list[Tx]) -> float:

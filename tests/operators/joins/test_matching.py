@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.ids import MAX_TIME, MIN_TIME
-from headrace.operators.joins.matching import Line, Stretches, shifted, shifted_us, without
-from headrace.state.rows_find import bisect_within
+from headrace.operators.joins.matching import PartnerRanges, RowLine, shifted, shifted_us, without
+from headrace.state.rows.find import bisect_within
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 5)), max_size=20)
 FAR = st.sampled_from([MIN_TIME, MIN_TIME + 1, -7, 0, 3, 1 << 61, MAX_TIME - 1])
@@ -23,7 +23,7 @@ def ints(values: object) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 def test_a_line_finds_what_a_loop_finds(
     rows: list[tuple[int, int]], asks: list[tuple[int, int]], low: int, width: int
 ) -> None:
-    line = Line(ints(code for code, _ in rows), ints(at for _, at in rows), 4)
+    line = RowLine(ints(code for code, _ in rows), ints(at for _, at in rows), 4)
     codes, at = ints(code for code, _ in asks), ints(at for _, at in asks)
     found = line.between(codes, at + low, at + low + width)
     for i, (code, time) in enumerate(asks):
@@ -36,7 +36,7 @@ def test_a_line_finds_what_a_loop_finds(
 def test_times_at_the_ends_of_time_are_compared_like_any_other(
     rows: list[tuple[int, int]], asks: list[tuple[int, int, int]]
 ) -> None:
-    line = Line(ints(code for code, _ in rows), ints(at for _, at in rows), 3)
+    line = RowLine(ints(code for code, _ in rows), ints(at for _, at in rows), 3)
     found = line.between(*(ints(part) for part in zip(*asks))) if asks else line.between(ints([]), ints([]), ints([]))
     for i, (code, low, high) in enumerate(asks):
         wanted = [j for j, row in enumerate(rows) if row[0] == code and low <= row[1] <= high]
@@ -46,7 +46,7 @@ def test_times_at_the_ends_of_time_are_compared_like_any_other(
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 7)), max_size=8), st.integers(1, 5))
 def test_pairs_come_all_once_whatever_is_given_out_at_once(stretches: list[tuple[int, int]], limit: int) -> None:
     starts, counts = ints(start for start, _ in stretches), ints(count for _, count in stretches)
-    found = Stretches(starts, starts + counts)
+    found = PartnerRanges(starts, starts + counts)
     pairs = [pair for asks, places in found.pairs(limit) for pair in zip(asks.tolist(), places.tolist())]
     assert pairs == [(i, start + j) for i, (start, count) in enumerate(stretches) for j in range(count)]
     covered = {place for _, place in pairs}

@@ -1,7 +1,7 @@
 """What is kept of rows as long as they may lie in a horizon, and which of it results depend on.
 
 Kept are the values that aggregates look at, a column for each expression, by key and time in a table of whole rows
-(`headrace.state.rows`). They are kept for the longest horizon and an eighth more. By the watermark: rows that lie
+(`headrace.state.rows.table`). They are kept for the longest horizon and an eighth more. By the watermark: rows that lie
 further back are forgotten, whatever a fold has left of them, so that results depend on the rows alone. The eighth lets
 sums and counts go on: the rows that left a horizon since a key was last seen have to be there to be taken out.
 """
@@ -15,16 +15,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from headrace.aggregates.declare import Declared
+from headrace.aggregates.lifting import Values
 from headrace.model.batch import Int64s, Rows, UInt64s
 from headrace.model.ids import MIN_TIME
 from headrace.model.record import row_type
 from headrace.model.rows import RowCodec, codec_of
-from headrace.operators.accumulate import Values
-from headrace.operators.aggregates import Declared
-from headrace.operators.expressions import compile_predicate
 from headrace.operators.joins.matching import Mask, shifted
-from headrace.state.rows import RowTable
-from headrace.state.rows_find import Gathered, Wanted
+from headrace.sql.evaluate.expressions import compile_predicate
+from headrace.state.rows.find import Gathered, KeyTimes
+from headrace.state.rows.table import RowTable
 
 KEPT_TABLE: Final = "!kept"
 _LONGER: Final = 8
@@ -140,7 +140,7 @@ class KeptRows:
         after = np.maximum(after, self._forgotten_us)
         some = np.flatnonzero(after < upto)
         keys = lately.keys.take(pa.array(some))
-        wanted = Wanted(lately.hashes[some], keys, after[some] + 1, upto[some])
+        wanted = KeyTimes(lately.hashes[some], keys, after[some] + 1, upto[some])
         return self._table.find(wanted, buffered=True, fresh=True).recoded(some)
 
     def add(

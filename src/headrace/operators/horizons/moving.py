@@ -1,7 +1,7 @@
 """Aggregates over stretches of a line of rows, many stretches at once, whether they overlap or not.
 
 A line holds rows in the order of (key, time, arrival), and a horizon is a stretch of it. What is asked for are the
-accumulators of stretches, of the same kinds that rolling aggregates have (`headrace.operators.accumulate`), so that
+accumulators of stretches, of the same kinds that rolling aggregates have (`headrace.aggregates.accumulate`), so that
 whoever finishes or stores those can do it with these.
 
 Sums and counts of whole numbers *go on*: what a key came to earlier, and the rows that came and went since, give what
@@ -12,21 +12,22 @@ are made anew from the rows of each stretch; otherwise rounding errors would sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, localcontext
-from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.aggregates.accumulate import Fold, make_fold
+from headrace.aggregates.declare import Declared
+from headrace.aggregates.lifting import Values
+from headrace.aggregates.rules import extreme_ufunc
+from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s
 from headrace.model.time import Duration, Timestamp
-from headrace.operators.accumulate import ByFold, Fold, TopFold, ValueFold, make_fold
-from headrace.operators.aggregates import Declared
-from headrace.operators.joins.matching import Mask, Stretches
-from headrace.operators.sketch import sketch_stretches
+from headrace.operators.joins.matching import Mask, PartnerRanges
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
@@ -58,7 +59,7 @@ class Past(NamedTuple):
 
     known: Mask
     """Keys that something is known of. The others have their whole horizon on the line."""
-    stretches: Stretches
+    stretches: PartnerRanges
     """For each key the horizon as it was then, where its rows stand on the line, new rows that lie in between too."""
     accs: list[Any]
     codes: Int64s
@@ -82,11 +83,11 @@ class _Taken(NamedTuple):
     before: Int64s | None
     """How many of them stand before each place, and before the end."""
 
-    def within(self, stretches: Stretches) -> Stretches:
+    def within(self, stretches: PartnerRanges) -> PartnerRanges:
         """The same stretches, counted in rows taken."""
         if self.before is None:
             return stretches
-        return Stretches(self.before[stretches.starts], self.before[stretches.ends])
+        return PartnerRanges(self.before[stretches.starts], self.before[stretches.ends])
 
     def of(self, values: Any) -> Any:
         """What an array of the line says of the rows taken."""
@@ -95,8 +96,8 @@ class _Taken(NamedTuple):
         return values[self.places] if isinstance(values, np.ndarray) else values.take(pa.array(self.places))
 
 
-class Moving(Fold):
-    """One aggregate over a horizon."""
+class Moving:
+    """One aggregate over a horizon: its fold, over stretches that may overlap."""
 
     goes_on = False
     """Whether an earlier accumulator, and the rows that came and went since, are enough."""
@@ -104,29 +105,21 @@ class Moving(Fold):
     def __init__(self, agg: Declared[Any], fold: Fold, columns: KeptColumns) -> None:
         self.over_us = agg.over_us or 0
         self.fold = fold
-        self.acc_type = fold.acc_type
-        self.merge = fold.merge
         self._value = columns.value(agg.column)
         self._by = columns.value(agg.by)
         self._where = columns.condition(agg.where)
 
     @property
-    def values(self) -> Any:
-        assert isinstance(self.fold, ValueFold)
+    def values(self) -> Values:
+        assert self.fold.values is not None, "only count has no values"
         return self.fold.values
 
-    def result(self, acc: Any) -> Any:
-        return self.fold.result(acc)
-
-    def results(self, accs: list[Any]) -> list[Any]:
-        return self.fold.results(accs)
-
-    def accs(self, rows: LineRows, asked: Stretches, past: Past | None) -> list[Any]:
+    def accs(self, rows: LineRows, asked: PartnerRanges, past: Past | None) -> list[Any]:
         """The accumulator of each stretch; None where it takes no row. ``past``: only for kinds that go on."""
         taken = self._take(rows)
         return self.reduce(rows, taken, taken.within(asked), past)
 
-    def reduce(self, rows: LineRows, taken: _Taken, found: Stretches, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
         raise NotImplementedError
 
     def _take(self, rows: LineRows) -> _Taken:
@@ -146,10 +139,10 @@ class Moving(Fold):
         return taken.of(rows.columns[self._value])
 
 
-class _Count(Moving):
+class _MovingCount(Moving):
     goes_on = True
 
-    def reduce(self, rows: LineRows, taken: _Taken, found: Stretches, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
         return _counts(rows, taken, found, past, None if past is None else past.accs)
 
 
@@ -158,11 +151,11 @@ class _WholeSum(Moving):
 
     goes_on = True
 
-    def reduce(self, rows: LineRows, taken: _Taken, found: Stretches, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
         return self._sums(rows, taken, found, past, None if past is None else past.accs)
 
     def _sums(
-        self, rows: LineRows, taken: _Taken, found: Stretches, past: Past | None, accs: Sequence[Any] | None
+        self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None, accs: Sequence[Any] | None
     ) -> list[Any]:
         array, is_whole = self._array(rows, taken), self.values.type in _WHOLE
         numbers = _whole(self.values.numbers(array)) if is_whole else _objects(self.values.objects(array))
@@ -174,46 +167,59 @@ class _WholeSum(Moving):
             if past is not None and accs is not None:
                 old = _before(np.where(taken.of(rows.old), numbers, zero), zero)
                 sums = sums + past.since(old, _whole_of([acc or 0 for acc in accs]), taken)
+        return self._fitting(sums)
+
+    def _fitting(self, sums: Numbers) -> list[Any]:
+        """Sums that can be stored. Numbers of 64 bits are; Python's are looked at."""
         listed: list[Any] = sums.tolist()
+        for stretch, total in enumerate(listed if sums.dtype == object else ()):
+            try:
+                self.fold.gather((total,))
+            except FunctionFailed as error:
+                error.stretch = stretch
+                raise
         return listed
 
 
 class _WholeMean(_WholeSum):
-    """Means of whole numbers, from their sum and count."""
+    """Means of whole numbers and decimals, from their sum and count."""
 
     def __init__(self, agg: Declared[Any], fold: Fold, columns: KeptColumns) -> None:
         super().__init__(agg, fold, columns)
         # The sum of a mean over all rows is a float; it may stand where the declaration has changed.
-        self.acc_type = tuple[int | float, int]
+        fold.acc_type = tuple[int | float, int] if self.values.type in _WHOLE else tuple[Decimal, int]
 
-    def reduce(self, rows: LineRows, taken: _Taken, found: Stretches, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
         held = None if past is None else [acc or (0, 0) for acc in past.accs]
         counts = _counts(rows, taken, found, past, None if held is None else [count for _, count in held])
         sums = self._sums(rows, taken, found, past, None if held is None else [total for total, _ in held])
         return [(total, count) if count else None for total, count in zip(sums, counts)]
 
+    def _fitting(self, sums: Numbers) -> list[Any]:
+        listed: list[Any] = sums.tolist()
+        return [float(each) if type(each) is int and abs(each) >= 1 << 63 else each for each in listed]
+
 
 class _FloatSum(Moving):
-    def reduce(self, rows: LineRows, taken: _Taken, found: Stretches, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
         numbers = self.values.numbers(self._array(rows, taken)).astype(np.float64)
         return _filled(found, _add_each(numbers, found))
 
 
 class _FloatMean(_FloatSum):
-    def reduce(self, rows: LineRows, taken: _Taken, found: Stretches, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
         sums = super().reduce(rows, taken, found, past)
         return [None if total is None else (total, count) for total, count in zip(sums, found.counts.tolist())]
 
 
-class _Extreme(Moving):
+class _MovingExtreme(Moving):
     """``min`` and ``max`` of numbers."""
 
     def __init__(self, agg: Declared[Any], fold: Fold, columns: KeptColumns) -> None:
         super().__init__(agg, fold, columns)
-        # Not-a-number is greater than every number.
-        self._better: np.ufunc = np.fmin if agg.kind == "min" else np.maximum
+        self._better = extreme_ufunc(least=agg.kind == "min")
 
-    def reduce(self, rows: LineRows, taken: _Taken, found: Stretches, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
         return _filled(found, _best_of_each(self._better, self.values.numbers(self._array(rows, taken)), found))
 
 
@@ -224,7 +230,7 @@ class _End(Moving):
         super().__init__(agg, fold, columns)
         self._last = agg.kind == "last"
 
-    def reduce(self, rows: LineRows, taken: _Taken, found: Stretches, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
         some = np.flatnonzero(found.counts)
         chosen = found.ends[some] - 1 if self._last else found.starts[some]
         values = self.values.objects(self._array(rows, taken).take(pa.array(chosen)))
@@ -239,52 +245,30 @@ class _Sliced(Moving):
 
     def __init__(self, agg: Declared[Any], fold: Fold, columns: KeptColumns) -> None:
         super().__init__(agg, fold, columns)
-        self._kind = agg.kind
         # What rows are compared by is the value itself where nothing else was said.
-        self._by = self._by or (self._value if isinstance(fold, ByFold) else None)
-        self._made = _reduction(agg, fold)
+        self._by = self._by or (self._value if fold.by is not None else None)
 
-    def reduce(self, rows: LineRows, taken: _Taken, found: Stretches, past: Past | None) -> list[Any]:
-        values, made = self._listed(rows, taken), self._made
+    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
+        by = [] if self._by is None else [taken.of(rows.columns[self._by])]
+        values, gather = self.fold.listed(*by, self._array(rows, taken)), self.fold.gather
         stretches = zip(found.starts.tolist(), found.ends.tolist())
-        return [made(values[start:end]) if start < end else None for start, end in stretches]
-
-    def _listed(self, rows: LineRows, taken: _Taken) -> Any:
-        array = self._array(rows, taken)
-        if self._kind == "quantile":
-            return self.values.numbers(array).astype(np.float64)
-        values = self.values.objects(array)
-        if not isinstance(self.fold, ByFold):
-            return values
-        assert self._by is not None
-        return list(zip(self.fold.by.objects(taken.of(rows.columns[self._by])), values))
+        return [gather(values[start:end]) if start < end else None for start, end in stretches]
 
 
-def _reduction(agg: Declared[Any], fold: Fold) -> Callable[[Any], Any]:
-    """From the values of a stretch to its accumulator."""
-    if isinstance(fold, TopFold):
-        return lambda pairs: sorted(pairs, key=lambda pair: pair[0], reverse=True)[: agg.n]
-    if agg.kind == "quantile":
-        return lambda numbers: sketch_stretches(numbers, np.zeros(1, np.int64))[0]
-    if agg.kind == "count_distinct":
-        return set
-    return list if agg.kind == "collect" else partial(reduce, fold.merge)
-
-
-def make_moving(agg: Declared[Any], taken: RowCodec, columns: KeptColumns, where: str) -> Moving:
+def make_moving(agg: Declared[Any], name: str, taken: RowCodec, columns: KeptColumns, where: str) -> Moving:
     """How an aggregate over a horizon is computed. ``columns``: what is kept of rows of type ``taken``."""
-    fold = make_fold(agg, taken, where)
+    fold = make_fold(agg, taken, where, name)
     assert fold is not None
-    kind = fold.values.type if isinstance(fold, ValueFold) else None
+    kind = None if fold.values is None else fold.values.type
     made: type[Moving] = _Sliced
     if agg.kind == "count":
-        made = _Count
+        made = _MovingCount
     elif agg.kind == "sum":
         made = _FloatSum if kind is float else _WholeSum
     elif agg.kind == "avg":
-        made = _WholeMean if kind in _WHOLE else _FloatMean
+        made = _FloatMean if kind is float else _WholeMean
     elif agg.kind in ("min", "max") and agg.by is None and kind in _ORDERED:
-        made = _Extreme
+        made = _MovingExtreme
     elif agg.kind in ("first", "last"):
         made = _End
     return made(agg, fold, columns)
@@ -300,7 +284,7 @@ def _before(numbers: Numbers, zero: Any = 0) -> Numbers:
 
 
 def _counts(
-    rows: LineRows, taken: _Taken, found: Stretches, past: Past | None, accs: Sequence[Any] | None
+    rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None, accs: Sequence[Any] | None
 ) -> list[int]:
     counts: Numbers = found.counts
     if past is not None and accs is not None:
@@ -329,7 +313,7 @@ def _objects(values: Sequence[Any]) -> Numbers:
     return made
 
 
-def _filled(found: Stretches, numbers: Numbers) -> list[Any]:
+def _filled(found: PartnerRanges, numbers: Numbers) -> list[Any]:
     """Numbers of the stretches that hold any, None for the others."""
     if len(numbers) == len(found.starts):
         listed: list[Any] = numbers.tolist()
@@ -340,7 +324,7 @@ def _filled(found: Stretches, numbers: Numbers) -> list[Any]:
     return filled
 
 
-def _add_each(numbers: Numbers, found: Stretches) -> Numbers:
+def _add_each(numbers: Numbers, found: PartnerRanges) -> Numbers:
     """The sum of each stretch that holds anything, added up anew: it depends on the numbers of the stretch alone."""
     some = found.counts > 0
     bounds = np.empty(2 * int(np.count_nonzero(some)), np.int64)
@@ -350,7 +334,7 @@ def _add_each(numbers: Numbers, found: Stretches) -> Numbers:
     return sums
 
 
-def _best_of_each(better: np.ufunc, numbers: Numbers, found: Stretches) -> Numbers:
+def _best_of_each(better: np.ufunc, numbers: Numbers, found: PartnerRanges) -> Numbers:
     """The best number of each stretch that holds any, which two others cover whose length is a power of two."""
     some = found.counts > 0
     starts, ends, counts = found.starts[some], found.ends[some], found.counts[some]

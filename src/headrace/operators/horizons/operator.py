@@ -2,7 +2,9 @@
 
 T is the time of the key's newest row so far, or with ``per_row`` that of each row. The rows of an epoch are held until
 the last is in and handled by key in the order of time (`headrace.operators.holding`), so that results depend on the
-epochs' rows alone: a row counts in the results of its epoch that follow it, and in those of later epochs.
+epochs' rows alone: a row counts in the results of its epoch from its time on, rows of one time in each other's, and in
+those of later epochs. What was given out is not given out again: a row that comes in a later epoch than another one of
+its time, or of a later time, is missing from that one's result.
 
 Aggregates without a horizon are what they are in `headrace.operators.rolling`. All accumulators of a key stand in one
 value, as of its newest row, with two notes behind: ``!over``, which tells by which declarations those of horizons were
@@ -18,15 +20,16 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
+from headrace.aggregates.accumulate import accumulators_codec
+from headrace.aggregates.declare import Agg, Declared
+from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
-from headrace.operators.accumulators import accumulators_codec
-from headrace.operators.aggregates import Agg, Declared
 from headrace.operators.contract import TaskInfo
 from headrace.operators.holding import HELD_BYTES, HeldRows
 from headrace.operators.horizons.kept import KEPT_TABLE, KeptColumns, KeptRows, Lately, slack_us
 from headrace.operators.horizons.moving import LineRows, Moving, Past, make_moving
-from headrace.operators.joins.matching import Line, Mask, Stretches, shifted, shifted_us
+from headrace.operators.joins.matching import Mask, PartnerRanges, RowLine, shifted, shifted_us
 from headrace.operators.keyed import KeyedBatch
 from headrace.operators.rolling import VALUE_TABLE, AggregateOperator
 from headrace.state.shard import EVENT_DUE
@@ -34,7 +37,7 @@ from headrace.state.ttl import TTL, Expiry
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
-    from headrace.state.rows_find import Gathered
+    from headrace.state.rows.find import Gathered
     from headrace.state.shard import ShardState
 
 OVER_NOTE: Final = "!over"
@@ -74,9 +77,11 @@ class HorizonOperator(AggregateOperator):
         super().__init__(step, aggs, taken, codec, key_fields=key_fields, key_type=key_type, per_row=per_row)
         where, over = f"step {step}", horizons_of(aggs)
         self.columns = KeptColumns(over.values(), taken, where)
-        self.moving: dict[int, Moving] = {i: make_moving(agg, taken, self.columns, where) for i, agg in over.items()}
+        self.moving: dict[int, Moving] = {
+            i: make_moving(agg, list(aggs)[i], taken, self.columns, where) for i, agg in over.items()
+        }
         for i, moving in self.moving.items():
-            self.folds[i], self.finishing[i] = None, moving
+            self.folds[i], self.finishing[i] = None, moving.fold
         self._stored = accumulators_codec(self.aggs, self.finishing, OVER_NOTE)
         # The note of declarations has a place among the accumulators, to which no row is added.
         self.folds.append(None)
@@ -111,7 +116,7 @@ class HorizonOperator(AggregateOperator):
         yield from super().finish()
 
     def handle(self, port: int, batch: KeyedBatch) -> None:
-        newest = {slot: self._held(slot)[-1] for slot in batch.slots[batch.starts()].tolist()}
+        newest = {slot: self._accumulators(slot)[-1] for slot in batch.slots[batch.starts()].tolist()}
         counted, snapshots = self.roll_rows(batch) if self.per_row else (self.roll(batch), [])
         if not len(counted.rows):
             return
@@ -135,9 +140,9 @@ class HorizonOperator(AggregateOperator):
         new = self._new(batch, starts)
         lately = self._lately(batch, starts, new, [newest[slot] for slot in slots])
         old = self.kept.find(lately)
-        line = Line(np.concatenate([old.codes, new.codes[new.counted]]), _times_of(old, new), len(slots))
+        line = RowLine(np.concatenate([old.codes, new.codes[new.counted]]), _times_of(old, new), len(slots))
         self._keys_at_once = max(_LINE_ROWS * len(slots) // max(len(line), 1), 1)
-        accs = self._accs(line, old, new, lately, [self.column.values[slot] for slot in slots])
+        accs = self._accs(line, old, new, lately, slots)
         if self.per_row:
             for i, made in accs.items():
                 for snapshot, acc in zip(snapshots, made):
@@ -184,40 +189,31 @@ class HorizonOperator(AggregateOperator):
 
     # --- lines and stretches
 
-    def _accs(
-        self, line: Line, old: Gathered, new: _New, lately: Lately, held: list[list[Any]]
-    ) -> dict[int, list[Any]]:
+    def _accs(self, line: RowLine, old: Gathered, new: _New, lately: Lately, slots: list[int]) -> dict[int, list[Any]]:
         """By place of the aggregate: with ``per_row`` the accumulator as of each row, then that of each key."""
+        held = [self.column.values[slot] for slot in slots]
         keys = np.arange(len(held))
         codes = np.concatenate([new.codes, keys]) if self.per_row else keys
         times = np.concatenate([new.at, lately.asked_upto]) if self.per_row else lately.asked_upto
         rows = self._line_rows(line, old, new)
-        asked: dict[int, Stretches] = {}
-        before: dict[int, Stretches] = {}
+        asked: dict[int, PartnerRanges] = {}
+        before: dict[int, PartnerRanges] = {}
         accs: dict[int, list[Any]] = {}
         for i, moving in self.moving.items():
             over_us = moving.over_us
             if over_us not in asked:
-                asked[over_us] = self._up_to_rows(_horizons(line, codes, times, over_us), line, len(old), new)
+                asked[over_us] = _horizons(line, codes, times, over_us)
                 before[over_us] = _horizons(line, keys, lately.newest, over_us)
             past = None
             if moving.goes_on and self.kept.goes_on(over_us):
                 past = Past(lately.known, before[over_us], [each[i] for each in held], codes)
-            accs[i] = moving.accs(rows, asked[over_us], past)
+            try:
+                accs[i] = moving.accs(rows, asked[over_us], past)
+            except FunctionFailed as error:
+                raise self.place(error, None if error.stretch is None else slots[int(codes[error.stretch])]) from None
         return accs
 
-    def _up_to_rows(self, found: Stretches, line: Line, old_rows: int, new: _New) -> Stretches:
-        """With ``per_row``, horizons that end with the row itself: others of the same time may come after it."""
-        if not self.per_row:
-            return found
-        places = np.arange(len(line))
-        if line.order is not None:
-            places[line.order] = np.arange(len(line))
-        ends = found.ends.copy()
-        ends[new.counted] = places[old_rows:] + 1
-        return Stretches(found.starts, ends)
-
-    def _line_rows(self, line: Line, old: Gathered, new: _New) -> LineRows:
+    def _line_rows(self, line: RowLine, old: Gathered, new: _New) -> LineRows:
         is_old: Mask = np.arange(len(line)) < len(old)
         at = _times_of(old, new)
         columns = {
@@ -235,6 +231,6 @@ def _times_of(old: Gathered, new: _New) -> Int64s:
     return np.concatenate([old.at, new.at[new.counted]])
 
 
-def _horizons(line: Line, codes: Int64s, times: Int64s, over_us: int) -> Stretches:
+def _horizons(line: RowLine, codes: Int64s, times: Int64s, over_us: int) -> PartnerRanges:
     """For each key and time the rows on the line that lie so far back, and no later."""
     return line.between(codes, shifted(times, -over_us) + 1, times)

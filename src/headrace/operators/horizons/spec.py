@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.aggregates.accumulate import describe_results
+from headrace.aggregates.declare import Agg, Declared
 from headrace.model.job import DeclaredState
 from headrace.model.time import format_span
-from headrace.operators.aggregates import Agg, Declared
-from headrace.operators.results import describe_results
 from headrace.operators.spec import StepInfo, StepSpec
 
 if TYPE_CHECKING:

@@ -21,15 +21,15 @@ from headrace.model.ids import MIN_TIME
 from headrace.model.pairs import NONE
 from headrace.operators.joins.buffered import TABLES, UNMATCHED, JoinOperator
 from headrace.operators.joins.fresh import Fresh
-from headrace.operators.joins.matching import Line, Mask, shifted
-from headrace.state.rows import RowTable
-from headrace.state.rows_find import Gathered, Part, Wanted, whole_array
+from headrace.operators.joins.matching import Mask, RowLine, shifted
+from headrace.state.rows.find import BatchRows, Gathered, KeyTimes, whole_array
+from headrace.state.rows.table import RowTable
 from headrace.state.shard import CHUNK_KEYS, EVENT_DUE, distinct_keys
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
     from headrace.operators.contract import TaskInfo
-    from headrace.state.rows import HintTable
+    from headrace.state.rows.table import HintTable
     from headrace.state.shard import ShardState
 
 
@@ -76,7 +76,7 @@ class AsOfJoinOperator(JoinOperator):
             self.tables[0].put_back(left.batch.take(pa.array(held)))
         due = np.flatnonzero(~waits)
         if len(due):
-            rows = Gathered([Part(left.batch, due, left.codes[due])], self.codecs[0])
+            rows = Gathered([BatchRows(left.batch, due, left.codes[due])], self.codecs[0])
             self._answer(rows, fresh.hashes, fresh.keys)
         yield
 
@@ -94,7 +94,7 @@ class AsOfJoinOperator(JoinOperator):
 
     def _answer_keys(self, hashes: UInt64s, keys: pa.BinaryArray) -> None:
         low = MIN_TIME if self.watermark <= MIN_TIME else self.watermark + 1
-        wanted = Wanted(hashes, keys, np.full(len(hashes), low), np.full(len(hashes), self.reached))
+        wanted = KeyTimes(hashes, keys, np.full(len(hashes), low), np.full(len(hashes), self.reached))
         rows = self.tables[0].find(wanted)
         if len(rows):
             self._answer(rows, hashes, keys)
@@ -103,14 +103,14 @@ class AsOfJoinOperator(JoinOperator):
 
     def _answer(self, rows: Gathered, hashes: UInt64s, keys: pa.BinaryArray) -> None:
         """Gives out left rows with what held at their time; everything that came is in the tables by now."""
-        order = Line(rows.codes, rows.at, len(hashes)).rows(np.arange(len(rows)))
+        order = RowLine(rows.codes, rows.at, len(hashes)).rows(np.arange(len(rows)))
         codes, at = rows.codes[order], rows.at[order]
         starts = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)
         ends = np.append(starts[1:], len(codes)) - 1
         present = codes[starts]
-        wanted = Wanted(hashes[present], keys.take(pa.array(present)), at[starts], at[ends])
+        wanted = KeyTimes(hashes[present], keys.take(pa.array(present)), at[starts], at[ends])
         right = self.tables[1].find(wanted, back=True, buffered=True, fresh=True).recoded(present)
-        line = Line(right.codes, right.at, len(hashes))
+        line = RowLine(right.codes, right.at, len(hashes))
         last = line.last_upto(codes, at)
         found = np.where(last >= 0, line.rows(np.maximum(last, 0)), NONE) if len(line) else last
         if self.tolerance_us is not None and len(line):

@@ -1,17 +1,18 @@
-"""What joins share: rows of both sides are gathered while the epoch lasts and joined when it ends.
+"""Joins collect the rows of both sides while an epoch lasts and join them when it ends.
 
-An epoch is joined at once, whatever the order and the batches in which its rows came: so results depend on the epoch's
-rows alone, and the work is a few sorts and searches over arrays instead of something per row. Rows are kept in two
-tables of whole rows, ``!left`` and ``!right`` (`headrace.state.rows`), by key and time.
+So results depend on the rows of the epoch alone, not on their order or batches, and the work is a few sorts and
+searches over arrays. Rows are stored in two tables of whole rows, ``!left`` and ``!right``
+(`headrace.state.rows.table`), by key and time. `PairingOperator` gives every pair once, in the epoch that brings the
+later of its two rows.
 
-A key that is null, or has a part that is, equals nothing, as in SQL: its rows have no partners and are not kept.
+A key that is null, or has a part that is, equals nothing, as in SQL: its rows have no partners and are not stored.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +22,16 @@ from headrace.model.ids import MIN_TIME
 from headrace.model.pairs import NONE, PairCodec, PairRows, SideRows
 from headrace.operators.contract import Operator, TaskInfo
 from headrace.operators.joins.fresh import Fresh, fresh_slices, null_keys
-from headrace.operators.joins.matching import Mask
+from headrace.operators.joins.matching import Mask, PartnerRanges, RowLine
+from headrace.state.rows.find import Gathered
+from headrace.state.rows.table import joined
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
-    from headrace.state.rows import RowTable
-    from headrace.state.rows_find import Gathered
+    from headrace.state.rows.find import Gathered
+    from headrace.state.rows.table import RowTable
     from headrace.state.shard import ShardState
+
 
 How = Literal["inner", "left", "right", "full"]
 
@@ -203,3 +207,66 @@ def times_of(rows: Rows) -> Int64s:
 def none_if_untimed(times: Int64s) -> Int64s | None:
     """Times of results; None where no side has any."""
     return times if len(times) and int(times.max()) > MIN_TIME else None
+
+
+class Met(NamedTuple):
+    """Which rows of one side have a partner now: of earlier epochs, as far as they were looked at, and new ones."""
+
+    old: Gathered
+    old_met: Mask
+    new_met: Mask
+
+
+class PairingOperator(JoinOperator):
+    """Base: a pair comes out in the epoch that brings the later of its rows."""
+
+    @abstractmethod
+    def reach(self, port: int, at: Int64s) -> tuple[Int64s, Int64s]:
+        """From when to when partners of rows of one side may be, both included."""
+
+    @abstractmethod
+    def settle(self, port: int, fresh: Fresh, met: Met) -> None:
+        """Keeps what is worth keeping of one side, and gives out what has no partner."""
+
+    def old_rows(self, port: int, fresh: Fresh) -> Gathered:
+        """Rows of one side from earlier epochs that new rows of the other may belong to."""
+        wanted = fresh.partner_times(1 - port, *self.reach(1 - port, fresh.sides[1 - port].at))
+        return self.tables[port].find(wanted).recoded(fresh.present(1 - port))
+
+    def join(self, fresh: Fresh) -> Iterator[None]:
+        old_left, old_right = self.old_rows(0, fresh), self.old_rows(1, fresh)
+        new_left, new_right = (side.gathered(codec) for side, codec in zip(fresh.sides, self.codecs, strict=True))
+        left, right = joined([old_left, new_left], self.codecs[0]), joined([old_right, new_right], self.codecs[1])
+        keys = len(fresh.hashes)
+        all_right = RowLine(right.codes, right.at, keys)
+        only_new = RowLine(new_right.codes, new_right.at, keys)
+        # Kept rows ask in the order of the line, however they lie in runs: results must not depend on that.
+        order = RowLine(old_left.codes, old_left.at, keys).rows(np.arange(len(old_left)))
+        by_new = self._partners(all_right, new_left.codes, new_left.at)
+        by_old = self._partners(only_new, old_left.codes[order], old_left.at[order])
+        # Every new left row with all right rows, then the kept left rows with the new right rows: every pair once.
+        sides = self.side(0, left), self.side(1, right)
+        for lefts, rights in _positions(by_new, by_old, all_right, only_new, order, len(old_right)):
+            times = none_if_untimed(np.maximum(left.at[lefts], right.at[rights]))
+            self.give_pairs(sides[0], lefts, sides[1], rights, times)
+            yield
+        old_left_met = np.zeros(len(old_left), np.bool_)
+        old_left_met[order] = by_old.counts > 0
+        right_met = all_right.mask(by_new.covered(len(right)))
+        new_right_met = right_met[len(old_right) :] | only_new.mask(by_old.covered(len(new_right)))
+        self.settle(0, fresh, Met(old_left, old_left_met, by_new.counts > 0))
+        self.settle(1, fresh, Met(old_right, right_met[: len(old_right)], new_right_met))
+        yield
+
+    def _partners(self, line: RowLine, codes: Int64s, at: Int64s) -> PartnerRanges:
+        return line.between(codes, *self.reach(0, at))
+
+
+def _positions(
+    by_new: PartnerRanges, by_old: PartnerRanges, all_right: RowLine, only_new: RowLine, order: Int64s, kept_right: int
+) -> Iterator[tuple[Int64s, Int64s]]:
+    """Positions of all pairs, some at a time; on each side kept rows stand before new ones."""
+    for asks, places in by_new.pairs():
+        yield asks + len(order), all_right.rows(places)
+    for asks, places in by_old.pairs():
+        yield order[asks], only_new.rows(places) + kept_right

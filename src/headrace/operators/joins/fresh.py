@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 
 from headrace.model.batch import Int64s, UInt64s
 from headrace.model.key_bytes import LENGTH, NULL_KEY
-from headrace.operators.joins.matching import Line
-from headrace.state.rows_find import Gathered, Part, Wanted
+from headrace.operators.joins.matching import RowLine
+from headrace.state.rows.find import BatchRows, Gathered, KeyTimes
 from headrace.state.shard import distinct_keys
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
-    from headrace.state.rows import RowTable
+    from headrace.state.rows.table import RowTable
     from headrace.state.shard import ShardState
 
 SLICE_ROWS: Final = 1 << 20
@@ -30,7 +30,7 @@ _COMPOSITE: Final = b"("
 _NULL_PART: Final = LENGTH.pack(len(NULL_KEY)) + NULL_KEY
 
 
-class Side(NamedTuple):
+class JoinSide(NamedTuple):
     """New rows of one side, sorted by (code, time, arrival)."""
 
     batch: pa.RecordBatch
@@ -41,7 +41,7 @@ class Side(NamedTuple):
         return len(self.codes)
 
     def gathered(self, codec: RowCodec) -> Gathered:
-        return Gathered([Part(self.batch, None, self.codes)], codec)
+        return Gathered([BatchRows(self.batch, None, self.codes)], codec)
 
 
 class Fresh(NamedTuple):
@@ -50,9 +50,9 @@ class Fresh(NamedTuple):
     hashes: UInt64s
     keys: pa.BinaryArray
     """Distinct keys by code, in the order of their hashes."""
-    sides: tuple[Side, Side]
+    sides: tuple[JoinSide, JoinSide]
 
-    def wanted(self, port: int, low: Int64s, high: Int64s) -> Wanted:
+    def partner_times(self, port: int, low: Int64s, high: Int64s) -> KeyTimes:
         """The times at which partners are wanted for the keys that have rows on one side.
 
         ``low`` and ``high``: for each row of that side. What is found has positions among these keys only for codes:
@@ -62,7 +62,7 @@ class Fresh(NamedTuple):
         present = self.sides[port].codes[starts]
         ends = np.append(starts, len(low))[1:] - 1
         # Rows of a key stand in the order of time, so the first asks furthest back and the last furthest ahead.
-        return Wanted(self.hashes[present], self.keys.take(pa.array(present)), low[starts], high[ends])
+        return KeyTimes(self.hashes[present], self.keys.take(pa.array(present)), low[starts], high[ends])
 
     def present(self, port: int) -> Int64s:
         """Codes of the keys that have rows on one side."""
@@ -109,12 +109,12 @@ def arrange(left: pa.RecordBatch, right: pa.RecordBatch) -> Fresh:
     return Fresh(distinct.hashes[order], distinct.keys.take(pa.array(order)), sides)
 
 
-def _side(batch: pa.RecordBatch, codes: Int64s, keys: int) -> Side:
+def _side(batch: pa.RecordBatch, codes: Int64s, keys: int) -> JoinSide:
     at = batch.column("at").to_numpy()
-    order = Line(codes, at, keys).order
+    order = RowLine(codes, at, keys).order
     if order is None:
-        return Side(batch, codes, at)
-    return Side(batch.take(pa.array(order)), codes[order], at[order])
+        return JoinSide(batch, codes, at)
+    return JoinSide(batch.take(pa.array(order)), codes[order], at[order])
 
 
 def null_keys(keys: pa.BinaryArray) -> Int64s:

@@ -26,18 +26,17 @@ import pyarrow as pa
 
 from headrace.model.batch import Int64s, UInt64s
 from headrace.model.ids import MIN_TIME
-from headrace.operators.joins.buffered import TABLES, How
+from headrace.operators.joins.buffered import TABLES, How, Met, PairingOperator
 from headrace.operators.joins.fresh import Fresh
 from headrace.operators.joins.matching import Mask, shifted, shifted_us, without
-from headrace.operators.joins.pairing import Met, PairingOperator
-from headrace.state.rows import RowTable
-from headrace.state.rows_find import Gathered, Wanted, whole_array
+from headrace.state.rows.find import Gathered, KeyTimes, whole_array
+from headrace.state.rows.table import RowTable
 from headrace.state.shard import CHUNK_KEYS, EVENT_DUE, distinct_keys
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
     from headrace.operators.contract import TaskInfo
-    from headrace.state.rows import HintTable
+    from headrace.state.rows.table import HintTable
     from headrace.state.shard import ShardState
 
 PAIRED: Final = ("!paired_left", "!paired_right")
@@ -116,9 +115,9 @@ class IntervalJoinOperator(PairingOperator):
         least, most = self._kept_us[port]
         return least < most
 
-    def kept(self, port: int, fresh: Fresh) -> Gathered:
+    def old_rows(self, port: int, fresh: Fresh) -> Gathered:
         low, high = self.reach(1 - port, fresh.sides[1 - port].at)
-        wanted = fresh.wanted(1 - port, np.maximum(low, self.since(port)), high)
+        wanted = fresh.partner_times(1 - port, np.maximum(low, self.since(port)), high)
         found = self.tables[port].find(wanted)
         if self._bounds_changed(port):
             found = found.only(found.expires() > self.watermark)
@@ -182,7 +181,7 @@ class IntervalJoinOperator(PairingOperator):
         low, high = self.since(port), shifted_us(self.reached, -self._kept_us[port][0])
         for start in range(0, len(distinct.keys), CHUNK_KEYS):
             some = distinct.hashes[start : start + CHUNK_KEYS]
-            wanted = Wanted(
+            wanted = KeyTimes(
                 some, distinct.keys[start : start + CHUNK_KEYS], np.full(len(some), low), np.full(len(some), high)
             )
             rows = self.tables[port].find(wanted)

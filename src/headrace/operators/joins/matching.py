@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from headrace.model.batch import Int64s
 from headrace.model.ids import MAX_TIME, MIN_TIME
-from headrace.state.rows_find import spread_ranges
+from headrace.state.rows.find import spread_ranges
 
 Mask = npt.NDArray[np.bool_]
 
@@ -25,7 +25,7 @@ PAIRS: Final = 131_072
 _WIDE: Final = 1 << 62
 
 
-class Stretches(NamedTuple):
+class PartnerRanges(NamedTuple):
     """For each row that asks, the partners it has: positions [start, end) of a line."""
 
     starts: Int64s
@@ -61,7 +61,7 @@ class Stretches(NamedTuple):
             yield np.repeat(np.arange(first, last + 1), part), spread_ranges(starts, part)
 
 
-class Line:
+class RowLine:
     """The rows of one side in the order of (code, time); rows that tie stay as they came."""
 
     def __init__(self, codes: Int64s, at: Int64s, keys: int) -> None:
@@ -84,14 +84,14 @@ class Line:
     def __len__(self) -> int:
         return len(self._places)
 
-    def between(self, codes: Int64s, low: Int64s, high: Int64s) -> Stretches:
+    def between(self, codes: Int64s, low: Int64s, high: Int64s) -> PartnerRanges:
         """For each code and times from low to high, both included, the rows on the line."""
         if not len(self):
             nothing = np.zeros(len(codes), np.int64)
-            return Stretches(nothing, nothing)
+            return PartnerRanges(nothing, nothing)
         starts = np.searchsorted(self._places, self._place_from(codes, low), "left")
         ends = np.searchsorted(self._places, self._place_upto(codes, high), "right")
-        return Stretches(starts, np.maximum(starts, ends))
+        return PartnerRanges(starts, np.maximum(starts, ends))
 
     def last_upto(self, codes: Int64s, high: Int64s) -> Int64s:
         """For each code the position of its last row at or before a time; −1 where there is none."""
@@ -140,5 +140,5 @@ def shifted_us(at_us: int, by_us: int) -> int:
 def without(codes: Int64s, seq: Int64s, gone_codes: Int64s, gone_seq: Int64s, keys: int) -> Mask:
     """Which rows are not among others; a row is known by the code of its key and when it came."""
     # When a row came is as good a line as its time.
-    mask: Mask = Line(gone_codes, gone_seq, keys).between(codes, seq, seq).counts == 0
+    mask: Mask = RowLine(gone_codes, gone_seq, keys).between(codes, seq, seq).counts == 0
     return mask

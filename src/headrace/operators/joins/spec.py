@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from headrace.model.job import DeclaredState
 from headrace.model.time import format_span
 from headrace.operators.spec import StepInfo, StepSpec
-from headrace.operators.windows.spec import WindowSpec
+from headrace.windows.spec import WindowSpec
 
 if TYPE_CHECKING:
     from headrace.operators.contract import Operator
-    from headrace.operators.windows.assigners import Assigner
-    from headrace.operators.windows.context import WindowContext
     from headrace.state.ttl import TTL
+    from headrace.windows.context import WindowContext
+    from headrace.windows.kinds import Assigner
 
 How = Literal["inner", "left", "right", "full"]
 Keep = Literal["all", "latest"]
@@ -58,7 +58,7 @@ class IntervalJoin(StepSpec):
         low, high = format_span(self.low_us), format_span(self.high_us)
         return (
             f"{self.how} join, right from {low} to {high} after left",
-            f"keeps left rows for {_kept(self.high_us)}, right rows for {_kept(-self.low_us)} of event time",
+            f"keeps left rows for {_span_text(self.high_us)}, right rows for {_span_text(-self.low_us)} of event time",
         )
 
 
@@ -188,5 +188,5 @@ def _lates(assigner: Assigner) -> tuple[str, ...]:
     return ("late_left", "late_right") if assigner.clock == "event" else ()
 
 
-def _kept(us: int) -> str:
+def _span_text(us: int) -> str:
     return format_span(max(us, 0))

@@ -18,17 +18,16 @@ import pyarrow as pa
 from headrace.model.batch import Int64s
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.pairs import NONE
-from headrace.operators.joins.buffered import TABLES, How, JoinOperator, none_if_untimed
+from headrace.operators.joins.buffered import TABLES, How, JoinOperator, Met, PairingOperator, none_if_untimed
 from headrace.operators.joins.fresh import Fresh
-from headrace.operators.joins.matching import Line, Mask, shifted
-from headrace.operators.joins.pairing import Met, PairingOperator
-from headrace.state.rows import RowTable, joined
-from headrace.state.rows_find import Gathered, Wanted
+from headrace.operators.joins.matching import Mask, RowLine, shifted
+from headrace.state.rows.find import Gathered, KeyTimes
+from headrace.state.rows.table import RowTable, joined
 from headrace.state.shard import EVENT_DUE, WALL_DUE
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
-    from headrace.state.rows_format import Keeps
+    from headrace.state.rows.format import Keeps
     from headrace.state.ttl import TTL
 
 
@@ -69,8 +68,8 @@ class UnboundedJoinOperator(_Lasting, PairingOperator):
     def reach(self, port: int, at: Int64s) -> tuple[Int64s, Int64s]:
         return np.full(len(at), MIN_TIME), np.full(len(at), MAX_TIME)
 
-    def kept(self, port: int, fresh: Fresh) -> Gathered:
-        return self.living(super().kept(port, fresh))
+    def old_rows(self, port: int, fresh: Fresh) -> Gathered:
+        return self.living(super().old_rows(port, fresh))
 
     def settle(self, port: int, fresh: Fresh, met: Met) -> None:
         new = fresh.sides[port]
@@ -89,9 +88,9 @@ class LatestJoinOperator(_Lasting):
         keys = np.arange(len(fresh.hashes))
         sides, newest, changed = [], [], np.zeros(len(keys), np.bool_)
         for port in (0, 1):
-            kept = self._kept(port, fresh)
+            kept = self._newest_rows(port, fresh)
             rows = joined([kept, fresh.sides[port].gathered(self.codecs[port])], self.codecs[port])
-            line = Line(rows.codes, rows.at, len(keys))
+            line = RowLine(rows.codes, rows.at, len(keys))
             last = line.last_upto(keys, np.full(len(keys), MAX_TIME))
             positions = np.where(last >= 0, line.rows(np.maximum(last, 0)), NONE) if len(line) else last
             changed |= positions >= len(kept)
@@ -101,10 +100,10 @@ class LatestJoinOperator(_Lasting):
         self._give(sides, newest, changed)
         yield
 
-    def _kept(self, port: int, fresh: Fresh) -> Gathered:
+    def _newest_rows(self, port: int, fresh: Fresh) -> Gathered:
         ends = np.full(len(fresh.hashes), MAX_TIME)
         # Nothing lies at the end of time, so the row right before it is the newest.
-        found = self.tables[port].find(Wanted(fresh.hashes, fresh.keys, ends, ends), back=True)
+        found = self.tables[port].find(KeyTimes(fresh.hashes, fresh.keys, ends, ends), back=True)
         return self.living(found)
 
     def _keep(self, port: int, fresh: Fresh, positions: Int64s) -> None:

@@ -1,6 +1,6 @@
 """Two streams in the same windows: the window join, and co-groups, whose function sees the rows of both sides.
 
-Rows of both sides are put into one windowed step (`headrace.operators.windows`), each as a pair that lacks the other
+Rows of both sides are put into one windowed step (`headrace.windows`), each as a pair that lacks the other
 side; so windows, sessions, lateness and state are those of any window. Sessions are made of the rows of both sides.
 """
 
@@ -17,15 +17,15 @@ from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.pairs import PairCodec
 from headrace.operators.joins.buffered import LATES, OUTER, UNMATCHED
 from headrace.operators.joins.spec import How
-from headrace.operators.windows.operator import WindowOperator
-from headrace.operators.windows.spec import WindowSpec
+from headrace.windows.by_row.operator import WindowOperator
+from headrace.windows.spec import WindowSpec
 
 if TYPE_CHECKING:
     from headrace.operators.contract import TaskInfo
     from headrace.operators.spec import StepInfo
-    from headrace.operators.windows.assigners import Assigner
-    from headrace.operators.windows.context import WindowContext
     from headrace.state.shard import ShardState
+    from headrace.windows.context import WindowContext
+    from headrace.windows.kinds import Assigner
 
 
 class CoGroupOperator(WindowOperator):

@@ -1,0 +1,69 @@
+"""Aggregators of the user's own: rows are added one by one, to all of a step's aggregators or to none.
+
+Where the errors of the step are read, a row that one aggregator refuses must count in none of them. ``add`` may change
+its accumulator in place and raise half way, so rows are added to copies; after a refusal those rows of the key that
+were added since the last copy are added once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+from headrace.aggregates.declare import Aggregator
+
+Own = Sequence[tuple[int, Aggregator[Any, Any, Any]]]
+"""Aggregators with the place of their accumulator among all of a key's."""
+
+
+class AddFailed(Exception):
+    """An aggregator raised, as the cause of this."""
+
+    def __init__(self, aggregator: Aggregator[Any, Any, Any], error: Exception) -> None:
+        super().__init__(str(error))
+        self.aggregator = aggregator
+        self.error = error
+
+
+class Refused(NamedTuple):
+    """A row that counts nowhere."""
+
+    place: int
+    """Among the rows that were to be added."""
+    failed: AddFailed
+
+
+def add_row(own: Own, accs: list[Any], row: Any) -> None:
+    """Adds a row to the accumulators of its key. Raises AddFailed, and leaves them half changed."""
+    for i, aggregator in own:
+        acc = accs[i]
+        try:
+            accs[i] = aggregator.add(aggregator.zero() if acc is None else acc, row)
+        except Exception as error:
+            raise AddFailed(aggregator, error) from error
+
+
+def add_guarded(own: Own, accs: list[Any], rows: Sequence[Any]) -> tuple[list[Any], list[Refused]]:
+    """The accumulators of a key with these rows added, as copies, and the rows that were refused."""
+    safe, since = accs, list[Any]()
+    added = _copied(own, safe)
+    refused: list[Refused] = []
+    for place, row in enumerate(rows):
+        try:
+            add_row(own, added, row)
+            since.append(row)
+        except AddFailed as failed:
+            refused.append(Refused(place, failed))
+            added = _copied(own, safe)
+            for earlier in since:
+                add_row(own, added, earlier)
+            safe, since = _copied(own, added), []
+    return added, refused
+
+
+def _copied(own: Own, accs: list[Any]) -> list[Any]:
+    copied = list(accs)
+    for i, _ in own:
+        copied[i] = deepcopy(accs[i])
+    return copied

@@ -1,0 +1,261 @@
+"""What a panes table says of itself, and what its merged columns come to: results without the program that wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.aggregates.list_rules import (
+    ARRIVALS,
+    BUCKET,
+    COUNT,
+    LIST,
+    VALUE,
+    FlatValues,
+    cut_top,
+    list_of,
+    lists,
+    most_of,
+    python_list,
+    values_of,
+)
+from headrace.aggregates.rules import rule_of
+from headrace.aggregates.sketch import quantile_of, quantiles_of
+from headrace.model.columns import DECIMAL, shortest_decimal
+from headrace.state.panes.table import read_about
+
+AVG: Final = "avg"
+COUNT_DISTINCT: Final = "count_distinct"
+QUANTILE: Final = "quantile"
+COLLECT: Final = "collect"
+TOP: Final = "top"
+LISTED: Final = frozenset({COUNT_DISTINCT, QUANTILE, COLLECT, TOP})
+"""Kinds of aggregates whose column has lists for cells."""
+_QUOTIENT: Final = Context(prec=77, rounding=ROUND_HALF_UP)
+_SCALE: Final = Decimal(1).scaleb(-DECIMAL.scale)
+
+TUMBLING: Final = "tumbling"
+SLIDING: Final = "sliding"
+CUMULATING: Final = "cumulating"
+SESSION: Final = "session"
+
+
+class About(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the windows of a table lie in time, and what its columns are for."""
+
+    windows: str = TUMBLING
+    """``tumbling``, ``sliding``, ``cumulating`` or ``session``."""
+    size_us: int = 1
+    every_us: int = 0
+    offset_us: int = 0
+    key: list[str] = []
+    """Names of the columns that the key is made of."""
+    results: dict[str, list[str]] = {}
+    """Name of a result → its kind of aggregate, then the columns it is made of; behind that of a quantile its share."""
+    pane: bool = False
+    """Whether results say if they come before, at or after the end of their window."""
+    emptied: str = ""
+    """When windows that give each row once are emptied before their end; what is left of them is told by that."""
+    late_us: int = 0
+    """How long sessions are kept after their end …"""
+    clock: str = ""
+    """… and by which clock they end."""
+
+    @property
+    def spans(self) -> str:
+        """How the windows lie in time, for comparing and for people."""
+        every = f" every {self.every_us}" if self.every_us else ""
+        emptied = f", emptied {self.emptied}" if self.emptied else ""
+        if self.windows == SESSION:
+            # How long a gap is stands in each row. How long sessions are kept does not.
+            return f"sessions by {self.clock} time, kept for {self.late_us} µs"
+        return f"{self.windows} windows of {self.size_us}{every} µs, moved by {self.offset_us}{emptied}"
+
+    def start_of(self, end_us: int) -> int:
+        """Where the window that ends there begins."""
+        if self.windows == CUMULATING:
+            return _aligned(end_us - 1, self.size_us, self.offset_us)
+        return end_us - self.size_us
+
+    def windows_of(self, pane_us: int) -> Iterator[tuple[int, int]]:
+        """Start and end of every window that holds a slice."""
+        if self.windows == SLIDING:
+            start = _aligned(pane_us, self.every_us, self.offset_us)
+            while start + self.size_us > pane_us:
+                yield start, start + self.size_us
+                start -= self.every_us
+            return
+        base = _aligned(pane_us, self.size_us, self.offset_us)
+        if self.windows == TUMBLING:
+            yield base, base + self.size_us
+            return
+        first = _aligned(pane_us, self.every_us, base) + self.every_us
+        for end in range(first, base + self.size_us + 1, self.every_us):
+            yield base, end
+
+
+@lru_cache(256)
+def parse_about(text: str) -> About:
+    """What a table says of itself."""
+    return msgspec.json.decode(text, type=About)
+
+
+def spans_of(schema: pa.Schema) -> str:
+    """How the windows of a table lie in time."""
+    return parse_about(read_about(schema)).spans
+
+
+def read_results(merged: pa.RecordBatch, results: Mapping[str, Sequence[str]]) -> dict[str, pa.Array]:
+    """The results of merged rows, each a column."""
+    made: dict[str, pa.Array] = {}
+    for name, (kind, *columns) in results.items():
+        if kind in LISTED:
+            made[name] = read_lists(kind, merged.schema.field(columns[0]), merged.column(columns[0]), columns[1:])
+            continue
+        parts = [merged.column(column) for column in columns]
+        if kind == AVG:
+            made[name] = _means(*parts)
+        elif len(parts) == 2:
+            made[name] = _beside(*parts)
+        else:
+            made[name] = parts[0]
+    return made
+
+
+def read_lists(kind: str, field: pa.Field, column: pa.ListArray, more: Sequence[str]) -> pa.Array:
+    """What cells that are lists come to; ``more``: what results say behind the name of the column."""
+    if kind == TOP:
+        column = cut_top(field, column)
+    held = values_of(column)
+    if kind == COUNT_DISTINCT:
+        return pa.array(held.counts)
+    if kind == QUANTILE:
+        return _quantiles(held, float(more[0]))
+    flat = held.flat
+    # What somebody collects may be a struct, too.
+    if pa.types.is_struct(flat.type) and rule_of(field) != LIST:
+        flat = flat.field(VALUE)
+    return lists(list_of(flat.type), flat, held.counts)
+
+
+def _quantiles(held: FlatValues, q: float) -> pa.Array:
+    """The number at rank q · (n − 1) of each sketch, null for a sketch of nothing."""
+    some = held.counts > 0
+    if not len(held.flat):
+        return pa.nulls(len(some), pa.float64())
+    buckets, counts = (held.flat.field(name).to_numpy(zero_copy_only=False) for name in (BUCKET, COUNT))
+    quantiles = np.zeros(len(some))
+    quantiles[some] = quantiles_of(buckets, counts, held.counts[some], q)
+    return pa.array(quantiles, mask=~some)
+
+
+def _means(totals: pa.Array, counts: pa.Array) -> pa.Array:
+    rows = counts.to_numpy(zero_copy_only=False)
+    if pa.types.is_decimal(totals.type):
+        return pa.array(list(map(mean, totals.to_pylist(), rows.tolist())), totals.type)
+    empty = rows == 0
+    return pa.array(totals.to_numpy(zero_copy_only=False) / np.where(empty, 1, rows), mask=empty)
+
+
+def mean(total: Any, rows: int) -> Any:
+    """``avg`` of one key: a float, or of decimals a Decimal, rounded half up to the digits of its column."""
+    if not rows:
+        return None
+    if isinstance(total, Decimal):
+        return shortest_decimal(_QUOTIENT.divide(total, Decimal(rows)).quantize(_SCALE, context=_QUOTIENT))
+    # A Decimal is stored as text.
+    return str(mean(Decimal(total), rows)) if isinstance(total, str) else total / rows
+
+
+def _beside(chosen_by: pa.Array, values: pa.Array) -> pa.Array:
+    """Values of the rows that were chosen, null where there was none to choose."""
+    if not chosen_by.null_count:
+        return values
+    return pc.if_else(chosen_by.is_valid(), values, pa.scalar(None, values.type))
+
+
+# --- the same for one key
+
+
+class RowFinish:
+    """Results of one key, off its merged cells: the scalar form of `read_results`."""
+
+    def __init__(self, results: Mapping[str, Sequence[str]], fields: Sequence[pa.Field]) -> None:
+        named = {field.name: field for field in fields}
+        self._finish = [(name, _cell_finish(named, *told)) for name, told in results.items()]
+
+    def finish(self, merged: Mapping[str, Any]) -> dict[str, Any]:
+        """``merged``: column → cell (`headrace.aggregates.rules.RowMerge`)."""
+        return {name: finish(merged) for name, finish in self._finish}
+
+
+def _cell_finish(named: Mapping[str, pa.Field], kind: str, *columns: str) -> Callable[[Mapping[str, Any]], Any]:
+    first = columns[0]
+    if kind in LISTED:
+        rule, most = rule_of(named[first]), most_of(named[first])
+        finish_list = finish_of(kind, *columns[1:])
+
+        def finish(merged: Mapping[str, Any]) -> Any:
+            cell = merged[first]
+            if cell is None or kind == COUNT_DISTINCT:
+                return finish_list(cell)
+            values = python_list(rule, cell if kind != TOP else cell[:most])
+            return finish_list([value for _, value in values] if rule == ARRIVALS else values)
+
+        return finish
+    finish_cell = finish_of(kind, *(["by"] if len(columns) == 2 else []))
+    if len(columns) == 1:
+        return lambda merged: finish_cell(merged[first])
+    second = columns[1]
+    return lambda merged: finish_cell(None if merged[first] is None else (merged[first], merged[second]))
+
+
+def finish_of(kind: str, *more: Any) -> Callable[[Any], Any]:
+    """How the accumulator of a key becomes its result; None is the accumulator of nothing.
+
+    ====================  =======================================  =================================================
+    kind, and more        accumulator                              result
+    ====================  =======================================  =================================================
+    ``count``             a number                                 it, or 0
+    ``sum``, zero         a number; a Decimal is stored as text    it, or the zero that is given
+    ``avg``               (sum, rows)                              their quotient
+    ``min``, ``max``      a value                                  it
+    ``min``, ``"by"``     (what rows are compared by, value)       the value; ``max``, ``"by"`` likewise
+    ``first``, ``last``   (time, value)                            the value
+    ``count_distinct``    values, each once                        how many
+    ``collect``           values                                   them
+    ``top``               (compared by, value), the greatest first the values
+    ``quantile``, q       bucket → how many                        the number at that rank
+    anything else         of the user's own                        as it is
+    ====================  =======================================  =================================================
+    """
+    if kind == "count":
+        return lambda acc: acc or 0
+    if kind == "sum":
+        zero = more[0] if more else 0
+        return lambda acc: zero if acc is None else shortest_decimal(acc) if isinstance(acc, Decimal) else acc
+    if kind == AVG:
+        return lambda acc: None if acc is None else mean(*acc)
+    if kind in ("first", "last") or more[:1] == ("by",):
+        return lambda acc: None if acc is None else acc[1]
+    if kind == COUNT_DISTINCT:
+        return lambda acc: len(acc or ())
+    if kind == COLLECT:
+        return lambda acc: acc or []
+    if kind == TOP:
+        return lambda acc: [row[-1] for row in acc or ()]
+    if kind == QUANTILE:
+        q = float(more[0]) if more else 0.5
+        return lambda acc: None if acc is None else quantile_of(acc, q)
+    return lambda acc: acc
+
+
+def _aligned(time_us: int, size_us: int, offset_us: int) -> int:
+    return time_us - (time_us - offset_us) % size_us

@@ -1,0 +1,268 @@
+"""Retraction: rows that were added to an aggregate are taken out of its partials again.
+
+``count``, ``sum`` and ``avg`` are taken apart as they were put together. All others but ``quantile`` keep what their
+rows were lifted to, in the order in which they came; of equal rows the newest goes. Partials that can be retracted are
+columns like all others: they are lifted, merged by rule and read, in bulk, and cell by cell for one key.
+
+Sums of whole numbers and decimals are exact. Sums of floats are as exact as adding the opposite is; infinities and
+not-a-number are counted beside the sum, so that they can go again. What was never added cannot be taken out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.aggregates.columns import pane_aggregate
+from headrace.aggregates.declare import Agg, Declared
+from headrace.aggregates.lifting import PaneAggregate
+from headrace.aggregates.list_rules import LIST, LIST_RULES, SET, TOP, distinct, list_of, lists, values_of
+from headrace.aggregates.numbers import ranks_of, sum_overflow, summing
+from headrace.aggregates.results import RowFinish, read_results
+from headrace.aggregates.rules import SUM, RowMerge, merge_columns, merge_field, nothing, rule_of
+from headrace.errors import FunctionFailed, ProgramError
+from headrace.model.batch import Int64s, Rows
+
+if TYPE_CHECKING:
+    from headrace.model.rows import RowCodec
+
+_ADDING: Final = frozenset({"count", "sum", "avg"})
+
+
+class Retractable:
+    """One aggregate as columns that rows can be taken out of."""
+
+    fields: list[pa.Field]
+
+    def __init__(self, ordinary: PaneAggregate) -> None:
+        self.ordinary = ordinary
+        self._results = {ordinary.name: ordinary.columns_of_result}
+
+    def lift(self, rows: Rows) -> list[pa.Array]:
+        """One cell per row and column."""
+        raise NotImplementedError
+
+    def retract(self, columns: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array]:
+        """What is left of each key, of merged columns that have a row for each key."""
+        raise NotImplementedError
+
+    def retract_cells(self, cells: Sequence[Any], removed: Sequence[Any]) -> list[Any]:
+        """What is left of one key; cells of lists are Python's lists."""
+        raise NotImplementedError
+
+    def read(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """The results of merged columns."""
+        batch = pa.RecordBatch.from_arrays(self._settled(columns), schema=pa.schema(self.ordinary.fields))
+        return read_results(batch, self._results)[self.ordinary.name]
+
+    def read_cells(self, cells: Sequence[Any]) -> Any:
+        """The result of one key."""
+        fields = self.ordinary.fields
+        named = dict(zip((field.name for field in fields), self._settled_cells(cells)))
+        return RowFinish(self._results, fields).finish(named)[self.ordinary.name]
+
+    def _settled(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        """The columns that the aggregate has where nothing is taken out."""
+        raise NotImplementedError
+
+    def _settled_cells(self, cells: Sequence[Any]) -> list[Any]:
+        raise NotImplementedError
+
+
+def retractable(name: str, agg: Agg[Any], codec: RowCodec, where: str) -> Retractable:
+    """How an aggregate is kept where rows may be taken out; refuses what cannot be."""
+    ordinary = None
+    if isinstance(agg, Declared) and agg.kind != "quantile":
+        ordinary = pane_aggregate(name, replace(agg, over_us=None), codec, where)
+    if ordinary is None:
+        raise ProgramError(
+            f"rows cannot be taken out of the aggregate {name!r}",
+            where=where,
+            expected="count, sum, avg, min, max, first, last, top, collect or count_distinct of plain columns",
+            found={
+                "quantile": "quantile, whose sketch does not know its rows",
+                "own": "an aggregator of one's own",
+            }.get(agg.kind, f"{agg.kind} of values without a column type"),
+            next_move="compute it over rows that are only added, or use another aggregate",
+        )
+    return _Added(ordinary) if agg.kind in _ADDING else _KeptRows(ordinary)
+
+
+class _Added(Retractable):
+    """``count``, ``sum`` and ``avg``: columns of sums, and of floats how many of each special value are in them."""
+
+    def __init__(self, ordinary: PaneAggregate) -> None:
+        super().__init__(ordinary)
+        name = ordinary.name
+        self._is_float = pa.types.is_floating(ordinary.fields[0].type)
+        special = [merge_field(f"{name}.{value}", pa.int64(), SUM) for value in ("nan", "inf", "minus_inf")]
+        self.fields = [*ordinary.fields, *(special if self._is_float else [])]
+
+    def lift(self, rows: Rows) -> list[pa.Array]:
+        cells = self.ordinary.lift(rows)
+        if not self._is_float:
+            return cells
+        numbers = cells[0].to_numpy(zero_copy_only=False)
+        masks = [np.isnan(numbers), numbers == math.inf, numbers == -math.inf]
+        finite = np.where(np.isfinite(numbers), numbers, 0.0)
+        return [pa.array(finite), *cells[1:], *(pa.array(mask.astype(np.int64)) for mask in masks)]
+
+    def retract(self, columns: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array]:
+        return [_subtract(*each) for each in zip(self.fields, columns, removed, strict=True)]
+
+    def retract_cells(self, cells: Sequence[Any], removed: Sequence[Any]) -> list[Any]:
+        return [
+            summing(field)((cell, less.copy_negate() if isinstance(less, Decimal) else -less))
+            for field, cell, less in zip(self.fields, cells, removed, strict=True)
+        ]
+
+    def _settled(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        count = len(self.ordinary.fields)
+        if not self._is_float:
+            return list(columns)
+        cells = zip(*(column.to_numpy(zero_copy_only=False).tolist() for column in (columns[0], *columns[count:])))
+        return [pa.array([_with_special(*each) for each in cells], pa.float64()), *columns[1:count]]
+
+    def _settled_cells(self, cells: Sequence[Any]) -> list[Any]:
+        count = len(self.ordinary.fields)
+        return [_with_special(cells[0], *cells[count:]), *cells[1:count]] if self._is_float else list(cells)
+
+
+class _KeptRows(Retractable):
+    """Everything else: a list of what rows were lifted to. Of the others it is the struct of a row's cells."""
+
+    def __init__(self, ordinary: PaneAggregate) -> None:
+        super().__init__(ordinary)
+        self._rule = rule_of(ordinary.fields[0])
+        self._listed = self._rule in LIST_RULES
+        element = (
+            ordinary.fields[0].type.value_type
+            if self._listed
+            else pa.struct([pa.field(f"c{i}", field.type) for i, field in enumerate(ordinary.fields)])
+        )
+        self.fields = [merge_field(f"{ordinary.name}.rows", list_of(element), LIST)]
+
+    def lift(self, rows: Rows) -> list[pa.Array]:
+        cells, kind = self.ordinary.lift(rows), self.fields[0].type
+        if self._listed:
+            return [cells[0] if cells[0].type == kind else cells[0].cast(kind)]
+        flat = pa.StructArray.from_arrays(cells, fields=list(kind.value_type))
+        valid = cells[0].is_valid()
+        return [lists(kind, flat.filter(valid), valid.to_numpy(zero_copy_only=False).astype(np.int64))]
+
+    def retract(self, columns: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array]:
+        kept, gone = values_of(columns[0]), values_of(removed[0])
+        codes = _codes(pa.concat_arrays([kept.flat, gone.flat]))
+        owners = np.concatenate([kept.owners, gone.owners])
+        groups = np.unique(np.stack([owners, codes]), axis=1, return_inverse=True)[1].reshape(-1)
+        kept_groups, gone_groups = groups[: len(kept.flat)], groups[len(kept.flat) :]
+        count = int(groups.max(initial=-1)) + 1
+        present, less = np.bincount(kept_groups, minlength=count), np.bincount(gone_groups, minlength=count)
+        if bool(np.any(less > present)):
+            place = int(np.flatnonzero((less > present)[gone_groups])[0])
+            raise _never_added(self.fields[0], int(gone.owners[place]))
+        # Of equal ones the newest goes: those that are followed by fewer equal ones than have to go.
+        order = np.argsort(kept_groups, kind="stable")
+        ranked = kept_groups[order]
+        behind = np.cumsum(present)[ranked] - 1 - np.arange(len(order))
+        stays = np.empty(len(order), bool)
+        stays[order] = behind >= less[ranked]
+        counts = np.bincount(kept.owners[stays], minlength=len(kept.counts))
+        return [lists(self.fields[0].type, kept.flat.filter(pa.array(stays)), counts)]
+
+    def retract_cells(self, cells: Sequence[Any], removed: Sequence[Any]) -> list[Any]:
+        less, left = Counter(map(_same, removed[0] or ())), list[Any]()
+        for value in reversed(cells[0] or ()):
+            if less[_same(value)]:
+                less[_same(value)] -= 1
+            else:
+                left.append(value)
+        if less.total():
+            raise _never_added(self.fields[0])
+        return [left[::-1]]
+
+    def _settled(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        fields = self.ordinary.fields
+        flat, counts = values_of(columns[0])
+        some = np.flatnonzero(counts)
+        if not len(some):
+            return [nothing(field, len(counts)) for field in fields]
+        cells = [flat.field(i) for i in range(len(fields))] if not self._listed else []
+        if self._listed:
+            cells = [lists(fields[0].type, flat, np.ones(len(flat), np.int64))]
+        starts = (np.cumsum(counts) - counts)[some]
+        places = np.full(len(counts), -1)
+        places[some] = np.arange(len(some))
+        merged = merge_columns(fields, cells, starts)
+        return [column.take(pa.array(places, mask=places < 0)) for column in merged]
+
+    def _settled_cells(self, cells: Sequence[Any]) -> list[Any]:
+        rows = cells[0] or ()
+        if not rows:
+            return [None] * len(self.ordinary.fields)
+        if not self._listed:
+            return RowMerge(self.ordinary.fields).merge(rows)
+        # A cell with a single value for each row, in Python.
+        single = {SET: lambda row: distinct({row}), TOP: lambda row: [row if isinstance(row, tuple) else (row,)]}
+        make: Any = single.get(self._rule, lambda row: [row])
+        return RowMerge(self.ordinary.fields).merge([[make(row)] for row in rows])
+
+
+def _subtract(field: pa.Field, column: pa.Array, less: pa.Array) -> pa.Array:
+    if pa.types.is_decimal(field.type):
+        add_up = summing(field)
+        cells = [add_up((cell, gone.copy_negate())) for cell, gone in zip(column.to_pylist(), less.to_pylist())]
+        return pa.array(cells, field.type)
+    numbers, gone = column.to_numpy(zero_copy_only=False), less.to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        left = numbers - gone
+    if numbers.dtype.kind != "f":
+        # The sign of the difference is wrong only where both numbers have different signs.
+        lost = np.flatnonzero(((numbers ^ gone) & (numbers ^ left)) < 0)
+        if len(lost):
+            raise sum_overflow(field, int(lost[0]))
+    return pa.array(left, field.type)
+
+
+def _with_special(total: float, nans: int, infinities: int, opposites: int) -> float:
+    if nans or (infinities and opposites):
+        return math.nan
+    return math.inf if infinities else -math.inf if opposites else total
+
+
+def _codes(flat: pa.Array) -> Int64s:
+    """A number for each value, the same for the same, as far as aggregates tell."""
+    if pa.types.is_struct(flat.type):
+        parts: npt.NDArray[np.int64] = np.stack([_codes(flat.field(i)) for i in range(flat.type.num_fields)])
+        return np.unique(parts, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    if pa.types.is_nested(flat.type):
+        seen: dict[str, int] = {}
+        return np.array([seen.setdefault(repr(value), len(seen)) for value in flat.to_pylist()], dtype=np.int64)
+    return ranks_of(flat)
+
+
+def _same(value: Any) -> Any:
+    """A value as it is compared: not-a-number is one value."""
+    if isinstance(value, tuple):
+        return tuple(map(_same, value))
+    if isinstance(value, list | dict):
+        return repr(value)
+    return math.nan if value != value else value
+
+
+def _never_added(field: pa.Field, stretch: int | None = None) -> FunctionFailed:
+    error = FunctionFailed(
+        f"a row that was never added is to be taken out of the aggregate {field.name.rpartition('.')[0]!r}",
+        expected="rows that were added before",
+        next_move="report it: updates and what they replace must come in pairs",
+    )
+    error.stretch = stretch
+    return error

@@ -1,0 +1,1 @@
+"""Systems that rows are read from and written to; a folder each for both directions."""

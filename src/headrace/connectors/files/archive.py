@@ -1,0 +1,120 @@
+"""The sink of closed windows: Parquet files in folders by day, sorted by key, so that a key's rows are found quickly.
+
+Behind ``queryable(archive=…)``; a files sink in everything else. What files hold is said in `headrace.model.archive`.
+Windows may close in every epoch, so small files are put together, and stay sorted; servers read what waits for it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.connectors.files.roll_policy import RollPolicy
+from headrace.connectors.files.sink import FilesSink
+from headrace.connectors.sink_contract import Release, StageTask, StageWriter
+from headrace.connectors.staged import PartWriter
+from headrace.errors import SinkFailed
+from headrace.model.archive import DAY_US, EPOCH, HASH, MARKER, ROW_GROUP_ROWS, ArchiveMarker, bucket_of
+from headrace.model.keys import NULL_KEY, encode_columns, hash_encoded, hash_key
+
+if TYPE_CHECKING:
+    from headrace.model.batch import Rows
+    from headrace.model.rows import RowCodec
+
+WINDOW_END: Final = "window_end"
+POLICY: Final = RollPolicy(size_bytes=32 * 2**20, every_s=3600.0, parts=256)
+"""Small enough to be sorted in memory; few enough files for a question that has to look into all of a day."""
+
+
+class ArchiveSink(FilesSink):
+    kind: ClassVar[str] = "archive"
+
+    def __init__(self, path: str, key: tuple[str, ...]) -> None:
+        super().__init__(path, "parquet", (), policy=POLICY)
+        self.key = key
+
+    @property
+    def where(self) -> str:
+        return f'queryable(archive="{self.path}")'
+
+    def start(self) -> None:
+        super().start()
+        self._open().create(MARKER, msgspec.json.encode(ArchiveMarker()))
+
+    def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
+        return _ArchiveWriter(task, self.key)
+
+    def gather(self, format: str, parts: Sequence[pa.Buffer], made: Path) -> None:
+        import pyarrow.parquet as pq
+
+        tables = [pq.read_table(pa.BufferReader(part)).replace_schema_metadata(None) for part in parts]
+        _write_sorted(pa.concat_tables(tables), str(made))
+
+    def _claim(self, ctx: Release) -> None:
+        """By the marker, which readers of the archive look at, too."""
+        folder = self._open()
+        found = msgspec.json.decode(folder.read(MARKER), type=ArchiveMarker)
+        if not found.job:
+            folder.replace(MARKER, msgspec.json.encode(ArchiveMarker(ctx.job)))
+        elif found.job != ctx.job:
+            raise SinkFailed(
+                "this folder is the archive of another store",
+                where=self.where,
+                expected="a folder of its own for the archive of each store",
+                found=f"files of store {found.job}; this one is {ctx.job}",
+                next_move="move the old files away, or choose another folder whose path ends in the same name; the "
+                "rows stay staged in the store",
+            )
+
+    def describe(self) -> str:
+        return f"archive {self.path}"
+
+
+class _ArchiveWriter(PartWriter):
+    def __init__(self, task: StageTask, key: tuple[str, ...]) -> None:
+        super().__init__(task, encode_archived, "parquet", split=_by_day)
+        self._epoch = task.epoch
+        self._key = key
+
+    def write(self, rows: Rows) -> None:
+        if len(rows):
+            self.add(_with_places(rows.record_batch, self._key, self._epoch))
+
+
+def _with_places(batch: pa.RecordBatch, key: tuple[str, ...], epoch: int) -> pa.RecordBatch:
+    """The rows with what they are found by."""
+    if key:
+        hashes = hash_encoded(encode_columns([batch.column(name) for name in key]))
+    else:
+        hashes = np.full(batch.num_rows, hash_key(NULL_KEY), np.uint64)
+    made = batch.append_column(HASH, pa.array(hashes.view(np.int64)))
+    return made.append_column(EPOCH, pa.array(np.full(batch.num_rows, epoch, np.int64)))
+
+
+def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Cuts a batch by the days its windows end in; windows mostly end together."""
+    days = batch.column(WINDOW_END).cast(pa.int64()).to_numpy() // DAY_US
+    found = np.unique(days)
+    for day in found.tolist():
+        mine = batch if len(found) == 1 else batch.filter(pa.array(days == day))
+        yield bucket_of(day * DAY_US), mine
+
+
+def encode_archived(table: pa.Table) -> pa.Buffer:
+    """Final results as a part."""
+    out = pa.BufferOutputStream()
+    _write_sorted(table, out)
+    return out.getvalue()
+
+
+def _write_sorted(table: pa.Table, out: Any) -> None:
+    """By key, in row groups small enough to be read for one of them."""
+    import pyarrow.parquet as pq
+
+    rows = table.sort_by([(HASH, "ascending"), (WINDOW_END, "ascending"), (EPOCH, "ascending")])
+    pq.write_table(rows, out, compression="zstd", row_group_size=ROW_GROUP_ROWS)

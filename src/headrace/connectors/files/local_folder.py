@@ -1,0 +1,203 @@
+"""A folder on a disk: files appear by a hard link to what was staged, or by a rename once they are durable.
+
+What cannot be linked (another device, bytes from a manifest) is copied to a name that begins with a dot first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import filecmp
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.connectors.files.folder import Listed, failed, name_conflict
+from headrace.durable import link, move, sync_file, sync_path
+from headrace.model.part_names import HIDDEN
+
+_SCRATCH: Final = f"{HIDDEN}/making"
+"""Where files are made that are to appear whole."""
+
+
+class LocalFolder:
+    def __init__(self, path: str) -> None:
+        self.where = path
+        self.root = Path(os.path.abspath(path))
+        self._touched: set[Path] = set()
+
+    def prepare(self) -> None:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise failed(self.where, error) from error
+        if not os.access(self.root, os.W_OK | os.X_OK):
+            raise failed(self.where, PermissionError(errno.EACCES, "no permission to write", str(self.root)))
+
+    def put(self, name: str, data: pa.Buffer, staged: Path | None) -> None:
+        target = self.root / name
+        try:
+            self._ensure_folder(target.parent)
+            if not self._link(staged, target):
+                self._copy(data, target)
+            self._touched.add(target.parent)
+        except OSError as error:
+            raise failed(self.where, error) from error
+
+    def _link(self, staged: Path | None, target: Path) -> bool:
+        """False when a link cannot be made here and the bytes have to be copied."""
+        if staged is None:
+            return False
+        try:
+            link(staged, target)
+        except FileExistsError:
+            if not os.path.samefile(staged, target) and not filecmp.cmp(staged, target, shallow=False):
+                raise name_conflict(self.where, target.name) from None
+        except OSError as error:
+            # Another device, a file system without links, or a link limit: all of them still allow a copy.
+            if error.errno in (errno.ENOSPC, errno.EACCES, errno.ENOENT, errno.EROFS, errno.EDQUOT):
+                raise
+            return False
+        return True
+
+    def _copy(self, data: pa.Buffer, target: Path) -> None:
+        if target.exists():
+            if target.stat().st_size != data.size or not data.equals(pa.py_buffer(target.read_bytes())):
+                raise name_conflict(self.where, target.name)
+            return
+        temporary = target.with_name(f".{target.name}.tmp")
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                sync_file(file.fileno())
+            move(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+
+    @contextmanager
+    def making(self) -> Iterator[Path]:
+        with self._failing():
+            (self.root / _SCRATCH).mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.root / _SCRATCH)
+            os.close(handle)
+        made = Path(name)
+        try:
+            yield made
+        finally:
+            with contextlib.suppress(OSError):
+                made.unlink()
+
+    def publish(self, made: Path, name: str) -> None:
+        target = self.root / name
+        with self._failing():
+            sync_path(made)
+            # Private while it was being made; as readable as any new file from here on.
+            made.chmod(0o666 & ~_umask())
+            self._ensure_folder(target.parent)
+            self._touched.add(target.parent)
+            _take_name(made, target)
+
+    def copy(self, source: str, name: str) -> None:
+        self.put(name, self.read(source), self.root / source)
+
+    def create(self, name: str, data: bytes) -> bool:
+        target = self.root / name
+        with self.making() as made, self._failing():
+            made.write_bytes(data)
+            sync_path(made)
+            self._ensure_folder(target.parent)
+            return _take_name(made, target)
+
+    def replace(self, name: str, data: bytes) -> None:
+        with self.making() as made, self._failing():
+            made.write_bytes(data)
+            sync_path(made)
+            move(made, self.root / name)
+
+    def read(self, name: str) -> pa.Buffer:
+        with pa.memory_map(str(self.root / name)) as file:
+            return file.read_buffer()
+
+    def list(self, folder: str, *, below: bool = False) -> list[Listed]:
+        found = []
+        with self._failing():
+            for root, folders, names in os.walk(self.root / folder, onerror=_unless_missing):
+                for name in names:
+                    path = Path(root, name)
+                    with contextlib.suppress(FileNotFoundError):
+                        told = path.stat()
+                        found.append(Listed(str(path.relative_to(self.root)), told.st_size, told.st_mtime))
+                if not below:
+                    folders.clear()
+        return sorted(found)
+
+    def remove(self, names: Iterable[str]) -> None:
+        with self._failing():
+            for name in names:
+                (self.root / name).unlink(missing_ok=True)
+
+    def drop_empty(self, folder: str) -> None:
+        # Innermost first; one that is not empty, or gone already, stays as it is.
+        for root, _, _ in os.walk(self.root / folder, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(root)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise failed(self.where, error) from error
+
+    def _ensure_folder(self, folder: Path) -> None:
+        """A new folder is an entry of the one above, which has to be made durable too."""
+        if folder.is_dir():
+            return
+        missing = folder
+        while not missing.parent.exists():
+            missing = missing.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        while folder != missing.parent:
+            folder = folder.parent
+            self._touched.add(folder)
+
+    def settle(self) -> None:
+        touched, self._touched = self._touched, set()
+        with self._failing():
+            for folder in touched:
+                sync_path(folder)
+
+
+def _take_name(made: Path, target: Path) -> bool:
+    """Gives a file a name that nobody has; False where somebody has it."""
+    try:
+        link(made, target)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EACCES, errno.ENOENT, errno.EROFS, errno.EDQUOT):
+            raise
+        # A file system without links: looking first is the best that can be done there.
+        if target.exists():
+            return False
+        move(made, target)
+    return True
+
+
+def _umask() -> int:
+    current = os.umask(0o022)
+    os.umask(current)
+    return current
+
+
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error

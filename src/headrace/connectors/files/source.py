@@ -1,0 +1,252 @@
+"""`files`: a folder whose files Spark reads as they appear.
+
+Every file is read once, whole, in one epoch; Spark remembers its name. So files must be complete when they appear under
+their name (write elsewhere, then rename; names that begin with ``.`` or ``_`` are not looked at), and rows appended to
+a file later are not seen. All files together are one split: since each is read whole in one epoch, the source's time
+is simply the largest seen. Where a folder has several producers, each may be a split (`file_splits`).
+
+How the three formats are read is in `file_reads`; how a bad row is put into words is in `file_errors`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+from headrace.connectors.files.errors import explain_bad_row
+from headrace.connectors.files.parquet_rows import parquet_rows
+from headrace.connectors.files.reads import check_fields, csv_read, json_read, parquet_read, read_csv_header
+from headrace.connectors.reading import check_positive
+from headrace.connectors.source_contract import BadInput, FileRows, Source, SparkRead
+from headrace.errors import ExpressionError, ProgramError
+from headrace.model.shapes import quoted
+from headrace.sql.expr import as_sql, parse, resolve_name, supported
+
+if TYPE_CHECKING:
+    from headrace.connectors.source_contract import SparkRead
+    from headrace.model.rows import RowCodec
+
+
+METADATA: Final = "_metadata"
+NOBODY: Final = "(none)"
+"""The split of rows for which the expression is null or empty."""
+_ONE_FILE: Final = frozenset({"_metadata.file_name", "_metadata.file_path", "_metadata", "input_file_name()"})
+
+
+class FileSplits:
+    """The ``split=`` of a files source."""
+
+    def __init__(self, said: Any, where: str) -> None:
+        try:
+            self.text = as_sql(said)
+        except ProgramError as error:
+            error.where = where
+            raise
+        self._where = where
+        if self.text.replace("`", "").lower() in _ONE_FILE:
+            raise ProgramError(
+                "a file cannot be a split of its own",
+                where=where,
+                expected="what its producer is told by: a field of the rows, or SQL over them and _metadata.file_name",
+                found=f"split={self.text!r}",
+                next_move="leave split= out: each file is read whole in one epoch, and time is that of the newest row; "
+                "or take the part of the name that tells the producer: "
+                "split=\"regexp_extract(_metadata.file_name, '^([a-z]+)-', 1)\"",
+            )
+
+    def check(self, codec: RowCodec) -> None:
+        """Refuses names that neither the rows nor the file have."""
+        known = [*codec.schema.names, *codec.encoded_names.values(), METADATA]
+        for name in sorted(parse(self.text, self._where).columns):
+            resolve_name(name, known, self._where, self.text)
+
+    def of_row(self, codec: RowCodec) -> str | None:
+        """SQL over the fields of a row that gives its split; None where only the file tells it."""
+        try:
+            plain = METADATA not in parse(self.text).columns and supported(self.text, codec.schema) is None
+        except ExpressionError:
+            return None
+        return self._named(self.text) if plain else None
+
+    def put_into(self, read: SparkRead) -> SparkRead:
+        """The same read, with splits."""
+        prepare = read.prepare
+        if METADATA in parse(self.text).columns:
+            # Spark's hidden column is not there any more behind a projection, unless it was asked for by name.
+            prepare = (f"{METADATA} AS {METADATA}", *prepare)
+        text = self.text
+        field = next((name for name in read.columns if text in (name, quoted(name))), None)
+        # A field that is absent in the file, or has another name there, counts as it does in the row.
+        return replace(read, prepare=prepare, split=self._named(text if field is None else read.columns[field]))
+
+    def _named(self, text: str) -> str:
+        return f"coalesce(nullif(CAST({text} AS STRING), ''), '{NOBODY}')"
+
+
+Format = Literal["json", "csv", "parquet"]
+
+FORMATS: Final = ("json", "csv", "parquet")
+
+# Spark leaves out files that are this much older than the newest one it has seen, and does so silently. Nobody who
+# drops an old file into a folder expects that; the list of names it would save is kept in Spark's log anyway.
+_MAX_FILE_AGE: Final = "36500d"
+
+
+EPOCH_BYTES_AT_MOST: Final = 256 * 2**20
+"""Bytes of an epoch where no number of files was given, but at least one file: a folder that is full when the job
+begins is read in many epochs instead of one that swallows it all."""
+
+
+class FilesSource(Source):
+    kind: ClassVar[str] = "files"
+    python: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        format: Format,
+        *,
+        glob: str | None,
+        recursive: bool,
+        max_files_per_epoch: int | None,
+        header: bool,
+        names: Sequence[str] | None,
+        delimiter: str,
+        split: Any = None,
+    ) -> None:
+        if format not in FORMATS:
+            raise ProgramError(
+                f"source.files cannot read {format!r}",
+                where=f'source.files("{os.fspath(path)}")',
+                expected="json (one object per line), csv or parquet",
+                found=repr(format),
+                next_move=f'use hr.source.spark("{format}", path=…) for any other format Spark reads',
+            )
+        self.path = os.fspath(path)
+        self.format = format
+        self.glob = glob
+        self.recursive = recursive
+        self.max_files_per_epoch = check_positive("max_files_per_epoch", max_files_per_epoch, "source.files")
+        self.header = header
+        self.names = None if names is None else tuple(names)
+        self.delimiter = delimiter
+        self.splits = None if split is None else FileSplits(split, self.where)
+
+    @property
+    def where(self) -> str:
+        return f'source.files("{self.path}")'
+
+    def bind(self, codec: RowCodec) -> FilesSource:
+        check_fields(codec, self.format, self.where)
+        if self.splits is not None:
+            self.splits.check(codec)
+        return self
+
+    @property
+    def has_splits(self) -> bool:
+        return self.splits is not None
+
+    def split_of_row(self, codec: RowCodec) -> str | None:
+        return None if self.splits is None else self.splits.of_row(codec)
+
+    def spark(self, codec: RowCodec) -> SparkRead:
+        self.check_there()
+        read = self._read(codec, self._options())
+        return read if self.splits is None else self.splits.put_into(read)
+
+    def _read(self, codec: RowCodec, options: dict[str, str]) -> SparkRead:
+        if self.format == "json":
+            return json_read(codec, self._load_path(), options)
+        if self.format == "parquet":
+            return parquet_read(codec, self._load_path(), options)
+        names = self.names
+        if names is None and self.header:
+            names = read_csv_header(self._existing(), self.delimiter)
+        return csv_read(
+            codec,
+            self._load_path(),
+            options,
+            names=names or tuple(codec.schema.names),
+            header=self.header,
+            delimiter=self.delimiter,
+            where=self.where,
+        )
+
+    def decoder(self, codec: RowCodec) -> FileRows | None:
+        return None if self.format != "parquet" or self._is_remote() else parquet_rows(codec)
+
+    def explain_bad(self, codec: RowCodec, raw: str) -> BadInput:
+        return explain_bad_row(codec, raw, self.format)
+
+    def describe(self) -> str:
+        split = "" if self.splits is None else f", split by {self.splits.text.replace('`', '')}"
+        return f"files {self.path} ({self.format}){split}"
+
+    def listed(self) -> tuple[str, str | None, bool]:
+        """What Spark lists for it: a path or pattern, a pattern for names, and whether it looks into all folders."""
+        options = self._options()
+        return self._load_path(), options.get("pathGlobFilter"), "recursiveFileLookup" in options
+
+    def _options(self) -> dict[str, str]:
+        options = {"maxFileAge": _MAX_FILE_AGE}
+        if self.max_files_per_epoch is not None:
+            options["maxFilesPerTrigger"] = str(self.max_files_per_epoch)
+        else:
+            options["maxBytesPerTrigger"] = str(EPOCH_BYTES_AT_MOST)
+        if self._is_file():
+            options["pathGlobFilter"] = _literal_glob(Path(self.path).name)
+        elif self.glob is not None:
+            options["pathGlobFilter"] = self.glob
+        if self.recursive:
+            options["recursiveFileLookup"] = "true"
+        return options
+
+    def _is_remote(self) -> bool:
+        return "://" in self.path
+
+    def _is_file(self) -> bool:
+        return not self._is_remote() and Path(self.path).is_file()
+
+    def _load_path(self) -> str:
+        if self._is_remote():
+            return self.path
+        whole = os.path.abspath(self.path)
+        # Spark streams folders only, so a single file is its folder with a pattern that fits nothing else.
+        return os.path.dirname(whole) if self._is_file() else whole
+
+    def check_there(self) -> None:
+        """A pattern and a remote folder are Spark's to find; a plain local path must exist before anything starts."""
+        if self._is_remote() or any(sign in self.path for sign in "*?[{"):
+            return
+        if not Path(self.path).exists():
+            raise ProgramError(
+                f"there is no folder {self.path}",
+                where=self.where,
+                expected="an existing folder; it may be empty, new files are picked up",
+                found=f"nothing at {os.path.abspath(self.path)}",
+                next_move=f"mkdir -p {self.path}, or correct the path",
+            )
+
+    def _existing(self) -> list[Path]:
+        """Files that are there already, in name order; only where they are on this machine and named plainly."""
+        if self._is_remote():
+            return []
+        root = Path(self.path)
+        if root.is_file():
+            return [root]
+        pattern = self.glob or "*"
+        found = root.rglob(pattern) if self.recursive else root.glob(pattern)
+        return sorted(path for path in found if path.is_file() and path.name[0] not in "._")
+
+
+def _literal_glob(name: str) -> str:
+    """A pattern that fits this name alone.
+
+    >>> _literal_glob("a[1].json")
+    'a\\\\[1\\\\].json'
+    """
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", name)

@@ -1,0 +1,1 @@
+"""Kafka topics, read through Spark and written with transactions."""

@@ -1,0 +1,186 @@
+"""`kafka`: the messages of Kafka topics, as Spark's own connector reads them.
+
+Spark keeps the offsets in its log, and the log in the manifest: a restart goes on behind the last published epoch, and
+no consumer group is used. Every partition of a topic is a split of its own, so the watermark waits for the slowest;
+partitions and, with a pattern, topics that appear later are read from their beginning.
+
+How a message becomes a row is in `kafka_messages`, what Spark's connector is told in `kafka_options`. The connector is
+not part of Spark: its jars are the business of ``spark/connectors.py``.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
+
+from headrace.connectors.kafka.messages import (
+    Format,
+    MessageParts,
+    Tombstones,
+    explain_message,
+    field_name,
+    message_read,
+    place_value,
+)
+from headrace.connectors.kafka.options import broker_list, check_options, client_options, start_options
+from headrace.connectors.reading import check_positive
+from headrace.connectors.source_contract import EPOCH_ROWS_AT_MOST, BadInput, Source, SparkRead
+from headrace.errors import ProgramError
+from headrace.model.ids import MIN_TIME
+
+if TYPE_CHECKING:
+    from headrace.model.rows import RowCodec
+
+DataLoss = Literal["stop", "skip"]
+
+BROKERS: Final = "localhost:9092"
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class KafkaSource(Source):
+    kind: ClassVar[str] = "kafka"
+    python: ClassVar[bool] = False
+    connector: str = "kafka"
+
+    def __init__(
+        self,
+        topics: str | Sequence[str] | None,
+        *,
+        pattern: str | None,
+        brokers: str | Sequence[str],
+        format: Format,
+        start: Any,
+        max_per_epoch: int | None,
+        fields: Mapping[str, Any],
+        tombstones: Tombstones,
+        on_data_loss: DataLoss,
+        options: Mapping[str, Any],
+    ) -> None:
+        """`fields`: part of a message → the field that takes it, as the user gave it."""
+        self.topics = (topics,) if isinstance(topics, str) else tuple(topics or ())
+        self.pattern = pattern
+        self.format = format
+        self.tombstones = tombstones
+        self.on_data_loss = on_data_loss
+        self._check_topics()
+        _check_word("format", format, get_args(Format), self.where)
+        _check_word("tombstones", tombstones, get_args(Tombstones), self.where)
+        _check_word("on_data_loss", on_data_loss, get_args(DataLoss), self.where)
+        self.brokers = broker_list(brokers, self.where)
+        self.start = start_options(start, self.topics, self.where)
+        self.max_per_epoch = check_positive("max_per_epoch", max_per_epoch, self.where)
+        self.parts = _parts(fields, self.where)
+        self.options = check_options(options, self.where)
+
+    @property
+    def where(self) -> str:
+        return f"source.kafka({self._named()})"
+
+    def _named(self) -> str:
+        if self.pattern is not None:
+            return f'pattern="{self.pattern}"'
+        return ", ".join(f'"{topic}"' for topic in self.topics)
+
+    @property
+    def has_splits(self) -> bool:
+        return True
+
+    def bind(self, codec: RowCodec) -> KafkaSource:
+        bound = copy.copy(self)
+        bound.parts = place_value(codec, self.parts, self.format, self.where)
+        return bound
+
+    def spark(self, codec: RowCodec) -> SparkRead:
+        return message_read(codec, self.format, self.parts, self.tombstones, self._spark_options())
+
+    def explain_bad(self, codec: RowCodec, raw: str) -> BadInput:
+        return explain_message(codec, self.format, self.parts, raw)
+
+    def describe(self) -> str:
+        topics = f"topics like {self.pattern}" if self.pattern is not None else ", ".join(self.topics)
+        return f"kafka {topics} ({self.format})"
+
+    def _spark_options(self) -> dict[str, str]:
+        options = {
+            "kafka.bootstrap.servers": self.brokers,
+            # What a transaction wrote counts when it is committed; without transactions this makes no difference.
+            "kafka.isolation.level": "read_committed",
+            **self.start,
+            "failOnDataLoss": "true" if self.on_data_loss == "stop" else "false",
+            **client_options(self.options, self.where),
+        }
+        if self.pattern is not None:
+            options["subscribePattern"] = self.pattern
+        else:
+            options["subscribe"] = ",".join(self.topics)
+        options["maxOffsetsPerTrigger"] = str(self.max_per_epoch or EPOCH_ROWS_AT_MOST)
+        if self.parts.headers is not None:
+            options["includeHeaders"] = "true"
+        return options
+
+    def _check_topics(self) -> None:
+        if bool(self.topics) == (self.pattern is not None):
+            raise ProgramError(
+                "a Kafka source reads topics, or all topics that fit a pattern",
+                where="source.kafka",
+                expected='source.kafka("clicks"), source.kafka(["clicks", "views"]), source.kafka(pattern="clicks-.*")',
+                found="both" if self.topics else "neither",
+                next_move="give one of them",
+            )
+        wrong = [topic for topic in self.topics if not isinstance(topic, str) or not _TOPIC.fullmatch(topic)]
+        if wrong:
+            raise ProgramError(
+                f"{wrong[0]!r} is no name of a topic",
+                where="source.kafka",
+                expected="letters, digits, dots, underscores and dashes",
+                found=repr(wrong[0]),
+                next_move="use pattern= for topics that fit a regular expression, a list for several topics",
+            )
+        try:
+            re.compile(self.pattern or "")
+        except re.error as error:
+            raise ProgramError(
+                "the pattern is no regular expression",
+                where="source.kafka",
+                expected='something like pattern="clicks-.*"',
+                found=f"{self.pattern!r}: {error}",
+                next_move="correct it",
+            ) from error
+
+
+def silent_partitions(topics: Mapping[str, Iterable[str]], known: Container[str]) -> dict[str, int]:
+    """Splits that a source reads and nobody has heard of yet: they hold time at its beginning, as those that spoke hold
+    it where they are. `topics`: topic → its partitions, as Spark's offset of one epoch has them.
+
+    >>> silent_partitions({"clicks": {"0": 12, "1": 0}}, {"clicks-0"}) == {"clicks-1": MIN_TIME}
+    True
+    """
+    named = (f"{topic}-{partition}" for topic, partitions in topics.items() for partition in partitions)
+    return {split: MIN_TIME for split in named if split not in known}
+
+
+def _parts(fields: Mapping[str, Any], where: str) -> MessageParts:
+    given = {part: field for part, field in fields.items() if field is not None}
+    headers = given.pop("headers", None)
+    if "topic_field" in given:
+        given["topic"] = given.pop("topic_field")
+    named = {part: field_name(field, part, where) for part, field in given.items()}
+    if isinstance(headers, Mapping):
+        single = {str(header): field_name(field, "headers", where) for header, field in headers.items()}
+        return MessageParts(**named, headers=single or None)
+    return MessageParts(**named, headers=None if headers is None else field_name(headers, "headers", where))
+
+
+def _check_word(name: str, value: Any, known: Sequence[str], where: str) -> None:
+    if value in known:
+        return
+    other = 'hr.source.spark("kafka", …) gives the bytes of other formats to SQL, ' if name == "format" else ""
+    raise ProgramError(
+        f"{name} cannot be {value!r}",
+        where=where,
+        expected=f"one of {', '.join(map(repr, known))}",
+        found=repr(value),
+        next_move=f"{other}or leave {name} out for {known[0]!r}" if other else f"leave {name} out for {known[0]!r}",
+    )

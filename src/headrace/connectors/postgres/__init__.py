@@ -1,0 +1,1 @@
+"""Postgres tables, as source, lookup and sink."""

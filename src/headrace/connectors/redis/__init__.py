@@ -1,0 +1,1 @@
+"""Redis streams as a source, Redis keys and streams as a sink."""

@@ -1,0 +1,1 @@
+"""Any other format that Spark reads or writes."""

@@ -1,0 +1,1 @@
+"""What network servers share: users, tokens, TLS, limits, audit and the HTTP socket."""

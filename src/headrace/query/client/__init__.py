@@ -1,8 +1,0 @@
-"""Asking for state over the network: typed, from any of several servers, never older than an answer before."""
-
-from __future__ import annotations
-
-from headrace.query.client.client import AsyncClient, Client
-from headrace.query.client.views import AsyncServedView, ServedView
-
-__all__ = ["AsyncClient", "AsyncServedView", "Client", "ServedView"]

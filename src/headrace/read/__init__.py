@@ -1,0 +1,8 @@
+"""Reading state from outside: views of what a published epoch holds, without a JVM and without the program."""
+
+from __future__ import annotations
+
+from headrace.read.store import StateInfo, Store
+from headrace.read.view import StateView
+
+__all__ = ["StateInfo", "StateView", "Store"]

@@ -1,0 +1,203 @@
+"""Closed windows of one state at one epoch, read from its archive.
+
+What an epoch E knows as closed lies in three places: in the parts that the manifest of E lists (they may not have been
+released yet), in files of the archive that the epochs up to E came to, and among parts that wait there to be put
+together. All of them are read, rows of epochs behind E are left out, and a window that is found twice counts once: so
+there is no gap and no doubling, whatever the job does meanwhile.
+
+Only files of the snapshot's timeline count: a job that was started over has closed nothing yet.
+
+What this module deliberately does not do: windows that are still open, and ranges over both (`headrace.read.ranges`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from headrace.errors import MissingFile, StoreError
+from headrace.model.archive import DAY_US, EPOCH, KINDS, Archive, first_us_of, signed
+from headrace.model.keys import NULL_KEY, encode_columns, hash_key
+from headrace.model.window import Window
+from headrace.read.archive_folder import ArchiveFolder, File, Opened, folder_of
+from headrace.read.finishing import PANE, WINDOW_END, WINDOW_START
+from headrace.state import layout
+from headrace.state.staged_parts import open_part
+
+if TYPE_CHECKING:
+    from headrace.model.report import StagedPart
+    from headrace.state.manifest import Manifest
+    from headrace.state.store import Store as Files
+
+ON_TIME: Final = "on_time"
+_ATTEMPTS: Final = 8
+"""How often a folder is looked at again when files went into others meanwhile."""
+_FOLDER: Final = "folder"
+
+Found = dict[Window, dict[str, Any]]
+
+
+class ArchivedWindows:
+    """The archive of one state, as one epoch knows it. May be asked by several threads."""
+
+    def __init__(self, files: Files, manifest: Manifest, archive: Archive, *, tells_pane: bool = False) -> None:
+        """``tells_pane``: whether results say if they came at the end of their window or after it."""
+        self._tells_pane = tells_pane
+        self._store = files
+        self._archive = archive
+        self._timeline, self._epoch = manifest.timeline, manifest.epoch
+        self._parts = manifest.outputs.get(archive.output, [])
+        self._lock = threading.Lock()
+        self._days: dict[str, int] | None = None
+        """Folders → where their day begins, and …"""
+        self._listed: dict[str, list[File]] = {}
+        """… their files, looked up after this epoch was published: everything older is among them."""
+        self._released = False
+        """Whether the parts of this epoch are known to be in the folder, too."""
+        self._name = f"{manifest.timeline}-{manifest.epoch}-{manifest.nonce}"
+
+    def __repr__(self) -> str:
+        return f"ArchivedWindows({self._archive.path!r}, epoch {self._epoch})"
+
+    @property
+    def key_type(self) -> Any:
+        """What keys are, where no open window tells."""
+        parts: Any = tuple(KINDS[kind] for kind in self._archive.kinds)
+        return parts[0] if len(parts) == 1 else tuple[parts] if parts else type(None)
+
+    def buckets(self, first_us: int, last_us: int) -> list[str]:
+        """The folders, by day, whose windows may end between two times, both included; the earlier first."""
+        if self._days is None:
+            self._folder.check(self._job)
+            staged = {part.extra.get(_FOLDER, "") for part in self._parts}
+            found = {bucket: first_us_of(bucket) for bucket in staged | self._folder.buckets(self._archive.output)}
+            self._days = {bucket: start for bucket, start in found.items() if start is not None}
+        wanted = [(start, bucket) for bucket, start in self._days.items() if first_us - DAY_US < start <= last_us]
+        return [bucket for _, bucket in sorted(wanted)]
+
+    def windows(self, key: bytes, bucket: str) -> Found:
+        """The closed windows of a key that end in one day."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._read(key, bucket)
+            except FileNotFoundError:
+                # Put together with others since it was listed; the result of that is there now.
+                with self._lock:
+                    self._listed.pop(bucket, None)
+        raise StoreError(
+            "files of the archive vanish faster than they can be read",
+            where=self._archive.path,
+            next_move="ask again; if it stays so, look who else takes files away there",
+        )
+
+    def _read(self, key: bytes, bucket: str) -> Found:
+        hash_ = signed(hash_key(key))
+        alike: dict[pa.Schema, list[pa.Table]] = {}
+        for opened in self._opened(bucket):
+            table = opened.rows_of(hash_, self._epoch)
+            if table is not None:
+                # Files of an earlier program may have other columns.
+                alike.setdefault(table.schema.remove_metadata(), []).append(table)
+        rows = [row for tables in alike.values() for row in self._results(pa.concat_tables(tables), key)]
+        # Where a window was closed twice (the wall clock may stand still), the later one counts.
+        rows.sort(key=lambda row: row[0])
+        return {window: row for _, window, row in rows}
+
+    def _opened(self, bucket: str) -> Iterator[Opened]:
+        yield from self._staged(bucket)
+        for file in self._files(bucket):
+            yield self._folder.open(file)
+
+    def _staged(self, bucket: str) -> Iterator[Opened]:
+        """The parts of this very epoch: once they are gone from the store they have been released to the folder."""
+        for place, part in enumerate(self._parts):
+            if part.extra.get(_FOLDER, "") != bucket:
+                continue
+            try:
+                yield self._folder.opened(f"{self._name}-{place}", partial(self._open, part))
+            except MissingFile:
+                with self._lock:
+                    if not self._released:
+                        # What was listed before may be from before the release.
+                        self._listed.clear()
+                        self._released = True
+
+    def _open(self, part: StagedPart) -> Opened:
+        data = open_part(self._store, part)
+        return Opened(pa.BufferReader(data), len(part.inline))
+
+    def _files(self, bucket: str) -> list[File]:
+        with self._lock:
+            listed = self._listed.get(bucket)
+        if listed is None:
+            found = self._folder.files(self._archive.output, bucket)
+            listed = [file for file in found if file.timeline == self._timeline and file.first <= self._epoch]
+            with self._lock:
+                self._listed[bucket] = listed
+        return listed
+
+    @cached_property
+    def _folder(self) -> ArchiveFolder:
+        return folder_of(self._archive.path)
+
+    @cached_property
+    def _job(self) -> str:
+        """Id of the store, as sinks are told it; empty where the store is older than such ids."""
+        record = msgspec.json.decode(self._store.read(layout.STORE_RECORD))
+        query = msgspec.json.decode(record.get("query") or "{}")
+        return str(query.get("id", ""))
+
+    # --- from rows to answers
+
+    def _results(self, table: pa.Table, key: bytes) -> Iterator[tuple[int, Window, dict[str, Any]]]:
+        """Epoch, window and result of the rows that are of this key and not of one with the same hash."""
+        archive = self._archive
+        batch = table.combine_chunks()
+        if archive.key:
+            keys = encode_columns([batch.column(name) for name in archive.key]).to_pylist()
+        else:
+            keys = [NULL_KEY] * batch.num_rows
+        results = (*archive.results, PANE) if self._tells_pane else archive.results
+        there = [each for each in results if each in batch.schema.names]
+        names = [*archive.key, WINDOW_START, WINDOW_END, *there]
+        columns = [plain_values(batch.column(name)) for name in names]
+        epochs = batch.column(EPOCH).to_pylist()
+        for found, epoch, row in zip(keys, epochs, zip(*columns)):
+            if found == key:
+                made = dict(zip(names, row))
+                if self._tells_pane:
+                    # An earlier program did not tell it.
+                    made.setdefault(PANE, ON_TIME)
+                yield epoch, Window(made[WINDOW_START], made[WINDOW_END]), made
+
+
+def open_archived(files: Files, manifest: Manifest, step: str, table: str) -> ArchivedWindows | None:
+    """The archive of a state, as the manifest of an epoch names it; None where it has none."""
+    declared = manifest.states.get(step, {}).get(table)
+    if declared is None or declared.archive is None:
+        return None
+    return ArchivedWindows(files, manifest, declared.archive, tells_pane=declared.pane)
+
+
+def plain_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    """Values as plain Python; times are microseconds, as everywhere, also inside of lists and records."""
+    kind = _plain_type(column.type)
+    cast = column if kind == column.type else column.cast(kind)
+    return cast.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _plain_type(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _plain_type(field.type), field.nullable) for field in kind])
+    return kind

@@ -1,0 +1,134 @@
+"""The reader of tables with entries under each key: maps, lists and timers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import ProgramError
+from headrace.model.key_text import key_text, parse_key_text
+from headrace.model.keys import decode_key, encode_key, hash_key
+from headrace.read.forms import unpack
+from headrace.read.reader import Reader, ReaderOptions, type_of_key
+from headrace.read.shape import Entry, derive_shape
+from headrace.read.tables import to_frame
+from headrace.state.subs import TIME_SUB
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headrace.state.lookup import Layers
+
+_WHOLE_ENTRIES: Final = 1024
+"""Maps up to this size are fetched together; larger ones are walked."""
+
+
+class EntryReader(Reader):
+    """A map, a list or timers: entries under each key."""
+
+    def __init__(self, layers: Layers, table: str, options: ReaderOptions) -> None:
+        super().__init__(layers, table, options)
+        self._shape = derive_shape(self._first_sub, self.value_type, f"state {self.address}")
+        self.kind = self._shape.kind
+        self.stable = not any(view.table.has_expires for view in self.views)
+
+    def value(self, key: bytes) -> Any:
+        return self._join(key, list(self._entries(key)))
+
+    def values(self, keys: Sequence[bytes]) -> list[Any]:
+        distinct = list(dict.fromkeys(keys))
+        if not distinct:
+            return []
+        hashes = np.array([hash_key(key) for key in distinct], np.uint64)
+        maps = self.layers.entries_many(self.table, hashes, pa.array(distinct, pa.binary()), _WHOLE_ENTRIES)
+        values = {}
+        for key, entries in zip(distinct, maps):
+            if entries is None:
+                values[key] = self.value(key)
+            else:
+                live = [(sub, raw) for sub, (raw, expires) in entries.items() if not self.is_over(expires)]
+                values[key] = self._join(key, live)
+        return [values[key] for key in keys]
+
+    def _join(self, key: bytes, entries: Iterable[Entry]) -> Any:
+        """The entries of a key as one object; None where there are none."""
+        return self.fit(key, lambda: self._shape.join(entries)) if entries else None
+
+    def _entries(self, key: bytes) -> Iterator[Entry]:
+        for sub, raw, expires in self.layers.entries(self.table, hash_key(key), key):
+            if not self.is_over(expires):
+                yield sub, raw
+
+    def has(self, key: bytes) -> bool:
+        return any(True for _ in self._entries(key))
+
+    def changes_us(self, key: bytes) -> int | None:
+        rows = self.layers.entries(self.table, hash_key(key), key)
+        ends = (expires for _, _, expires in rows if expires is not None and not self.is_over(expires))
+        return None if self.stable else min(ends, default=None)
+
+    # --- entries one by one
+
+    def rows_of(self, key: bytes) -> int:
+        """At least as many rows as the key has entries; costs little to tell."""
+        hash_ = hash_key(key)
+        return sum(piece.end - piece.start for view in self.views for piece in view.pieces(hash_, key))
+
+    def walk_fields(self, key: bytes) -> Iterator[tuple[str, Any]]:
+        """Entries of a map one after the other, however many there are."""
+        return ((key_text(decode_key(sub)), unpack(raw)) for sub, raw in self._entries(key))
+
+    def walk_elements(self, key: bytes) -> Iterator[Any]:
+        """Elements of a list, or times of timers, one after the other."""
+        for sub, raw in self._entries(key):
+            yield TIME_SUB.decode(sub) if self.kind == "timers" else unpack(raw)
+
+    def field(self, key: bytes, name: str) -> Any:
+        if self.kind != "map":
+            return super().field(key, name)
+        try:
+            sub = encode_key(parse_key_text(name, self._entry_type))
+        except ProgramError:
+            return None
+        raw, expires = self.layers.entry(self.table, hash_key(key), key, sub)
+        return None if raw is None or self.is_over(expires) else unpack(raw)
+
+    @cached_property
+    def _entry_type(self) -> Any:
+        """The type of the names of entries, told by the first one."""
+        return str if self._first_sub is None else type_of_key(decode_key(self._first_sub))
+
+    @cached_property
+    def _first_sub(self) -> bytes | None:
+        for batch in self.layers.scan(self.table):
+            sub: bytes = batch.column("sub")[0].as_py()
+            return sub
+        return None
+
+    # --- all of it
+
+    def keys(self) -> Iterator[bytes]:
+        last = None
+        for batch in self.layers.scan(self.table, self.now_us):
+            for key in batch.column("key").to_pylist():
+                if key != last:
+                    yield key
+                last = key
+
+    def items(self, prefix: str = "") -> Iterator[tuple[bytes, Any]]:
+        for key, rows in groupby(self._rows(), key=itemgetter(0)):
+            if self.matches(key, prefix):
+                yield key, self._join(key, [(sub, raw) for _, sub, raw in rows])
+
+    def _rows(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        for batch in self.layers.scan(self.table, self.now_us):
+            yield from zip(*(batch.column(name).to_pylist() for name in ("key", "sub", "value")))
+
+    def frame(self) -> pl.DataFrame:
+        return to_frame(self.kind, ((self.decoded(key), value) for key, value in self.items()), self.value_type)

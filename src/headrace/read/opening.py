@@ -1,0 +1,98 @@
+"""Which states a step keeps and under which names, and the reader that fits what is stored: the way in for everybody.
+
+A state goes by ``step.state``; the one table of a rolling or windowed step, which nobody named, by ``step`` alone. What
+a run holds and what the manifest says of it decide together how it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from headrace.model.ids import MIN_TIME
+from headrace.read.archive import open_archived
+from headrace.read.entries import EntryReader
+from headrace.read.held_windows import HeldWindowsReader
+from headrace.read.reader import Reader, ReaderOptions
+from headrace.read.values import AggregateReader, ValueReader
+from headrace.read.windows import SlicedReader, WindowReader
+from headrace.state.format import ENTRIES, PANES, VALUE
+
+if TYPE_CHECKING:
+    from headrace.model.job import DeclaredState
+    from headrace.state.lookup import Layers
+    from headrace.state.manifest import Manifest
+    from headrace.state.store import Store as Files
+
+Clock = Literal["event", "wall"]
+_CLOCKS: Final[dict[str, Clock]] = {"event": "event", "wall": "wall"}
+
+ROLLING_TABLE: Final = "value"
+_READABLE: Final = frozenset({VALUE, ENTRIES, PANES})
+AGGREGATE: Final = "aggregate"
+WINDOWS: Final = "windows"
+"""Kinds of declared states whose accumulators have to be finished."""
+
+
+def named_tables(layers: Layers) -> list[str]:
+    """The tables that hold states; those with a mark in front are indexes."""
+    return sorted(name for name, kind in layers.tables.items() if not name.startswith("!") and kind in _READABLE)
+
+
+def is_nameless(table: str, tables: Sequence[str], declared: Mapping[str, DeclaredState]) -> bool:
+    """Whether a table goes by its step's name alone: the one of a rolling or windowed step, which nobody named."""
+    if table != ROLLING_TABLE:
+        return False
+    return list(tables) == [ROLLING_TABLE] or (table in declared and declared[table].kind in (AGGREGATE, WINDOWS))
+
+
+def open_reader(
+    files: Files,
+    layers: Layers,
+    table: str,
+    manifest: Manifest,
+    step: str,
+    *,
+    address: str,
+    value: Any = None,
+    key: Any = None,
+    clock: Clock | None = None,
+) -> Reader:
+    """A state of an epoch, read as what is stored and what the manifest says of it ask for."""
+    declared = manifest.states.get(step, {}).get(table)
+    now_us = now_us_of(manifest, step, clock or _CLOCKS.get(declared.clock if declared is not None else ""))
+    options = ReaderOptions(address, manifest.epoch, now_us, value, key)
+    reader = _choose_reader(layers, table, options, declared, clocks_of(manifest, step))
+    if isinstance(reader, WindowReader):
+        reader.archived = open_archived(files, manifest, step, table)
+    return reader
+
+
+def _choose_reader(
+    layers: Layers, table: str, options: ReaderOptions, declared: DeclaredState | None, clocks: Mapping[str, int]
+) -> Reader:
+    stored = layers.tables.get(table)
+    if stored == PANES:
+        return SlicedReader(layers, table, options, clocks)
+    if declared is not None:
+        # An archive can be asked also where every window is closed, or none has been opened yet.
+        if (declared.kind == WINDOWS and stored == ENTRIES) or (declared.archive is not None and stored is None):
+            return HeldWindowsReader(layers, table, options, declared)
+        if declared.kind == AGGREGATE and stored == VALUE:
+            return AggregateReader(layers, table, options, declared)
+    return EntryReader(layers, table, options) if stored == ENTRIES else ValueReader(layers, table, options)
+
+
+def clocks_of(manifest: Manifest, step: str) -> dict[str, int]:
+    """``event`` and ``wall`` → their time at the end of the epoch."""
+    return {"event": manifest.time.steps.get(step, MIN_TIME), "wall": manifest.clock_us}
+
+
+def now_us_of(manifest: Manifest, step: str, clock: Clock | None) -> int | None:
+    """The time that decides what has expired. Under the event clock nothing expires before time is known."""
+    watermark = manifest.time.steps.get(step, MIN_TIME)
+    if clock == "wall" or (clock is None and watermark <= MIN_TIME):
+        return manifest.clock_us
+    if clock == "event":
+        return watermark if watermark > MIN_TIME else None
+    return min(watermark, manifest.clock_us)

@@ -1,0 +1,296 @@
+"""A state of one epoch, asked by the bytes of keys: the one reader under views, the Redis protocol and HTTP.
+
+There is a reader for each kind of table: `ValueReader`, `AggregateReader`, `EntryReader`, `SlicedReader` and
+`HeldWindowsReader`; `headrace.read.opening` chooses. What can be asked of all of them stands here. A value is given as
+plain Python, or as the type that the reader was opened with; as bytes it goes out in one of two forms
+(`headrace.read.forms`). A key comes as it is stored, or as people write it (`headrace.model.key_text`): then its type
+is told by the keys that are there. What a state is made of decides what else can be asked: a value has fields where it
+is a Record, a map has entries, a windowed state has windows, a list has elements.
+
+Invariants
+- A reader is of one epoch. Its files are mapped when it is opened, so a sweep that deletes them does not disturb it.
+- What has expired is hidden, judged by the clock of the epoch and not by the reader's.
+- All keys come in the order of their hashes, which is no order for people.
+
+What this module deliberately does not do: know a protocol, follow the job, or remember anything between two epochs.
+"""
+
+from __future__ import annotations
+
+import struct
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from headrace.errors import ProgramError, StoreError
+from headrace.model.key_bytes import NULL_KEY
+from headrace.model.key_text import key_text, parse_key_text, text_key, written_key
+from headrace.model.keys import decode_key, encode_key
+from headrace.model.values import type_name
+from headrace.read.forms import JSON, encode
+from headrace.read.paging import Page, Walk
+from headrace.read.shape import Kind
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headrace.read.patterns import Pattern
+    from headrace.state.lookup import Layers
+
+_TYPE_KEYS: Final = 24
+"""So many keys tell the type of all."""
+_INT: Final = struct.Struct(">cq")
+
+
+class ReaderOptions(NamedTuple):
+    """What a reader is opened with, beside the table."""
+
+    address: str
+    """``step`` or ``step.state``."""
+    epoch: int
+    now_us: int | None
+    """What expired at or before it is hidden; None hides nothing."""
+    value_type: Any = None
+    """The annotation of values; None: plain Python."""
+    key_type: Any = None
+    """The annotation of keys, where what is stored does not tell (datetime, UUID, an Enum)."""
+
+
+class Reader:
+    """One state, by key."""
+
+    kind: Kind
+    stable = False
+    """Whether the answer for a key stays as it is until the key itself changes: nothing expires, no window ends."""
+
+    def __init__(self, layers: Layers, table: str, options: ReaderOptions) -> None:
+        self.address, self.epoch, self.now_us, self.value_type, self.key_annotation = options
+        self.layers = layers
+        self.table = table
+        self.views = layers.views(table)
+        """What the runs hold, newest first."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address!r}, {self.kind}, epoch {self.epoch})"
+
+    def is_over(self, expires_us: int | None) -> bool:
+        """Whether something that ends at this time is hidden."""
+        return expires_us is not None and self.now_us is not None and expires_us <= self.now_us
+
+    def fit(self, key: bytes, convert: Callable[[], Any]) -> Any:
+        """A value as the type that was asked for; an error that names the state and the key where it is another."""
+        try:
+            return convert()
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise StoreError(
+                "a stored value does not fit the type it was asked for as",
+                where=f"state {self.address}, key {self.text(key)}",
+                expected=type_name(self.value_type),
+                found=str(error),
+                next_move="ask for the type the program declares, or for none to get plain Python",
+            ) from error
+
+    def warm(self, rows: int) -> int:
+        """Opens batches until so many rows are ready for readers; answers how many of them are left to be."""
+        for view in self.views:
+            rows -= view.table.rows
+            if rows < 0:
+                break
+            for number in range(len(view.table)):
+                view.table.block(number)
+        assert self.key_of is not None
+        return rows
+
+    # --- keys
+
+    @cached_property
+    def key_of(self) -> Callable[[bytes], bytes]:
+        """The key that somebody wrote, as it is stored; ValueError where it cannot be a key of this state."""
+        kind = self._key_type
+        if kind is str:
+            return text_key
+        return self._int_key if kind is int else self._any_key
+
+    def key(self, text: str) -> bytes:
+        """The same, of text."""
+        return self.key_of(text.encode("utf-8", "surrogatepass"))
+
+    @property
+    def key_type(self) -> Any:
+        """The type of the keys, as an annotation would say it: what `key_of` reads."""
+        return self._key_type
+
+    @property
+    def by_text(self) -> bool:
+        """Whether keys are text, which is written in one way only."""
+        return self._key_type is str
+
+    def decoded(self, key: bytes) -> Any:
+        """A stored key as Python has it."""
+        return decode_key(key, self.key_annotation)
+
+    def text(self, key: bytes) -> str:
+        """A stored key as people write it."""
+        written = written_key(key)
+        return key_text(decode_key(key)) if written is None else written.decode()
+
+    def _any_key(self, text: bytes) -> bytes:
+        try:
+            return encode_key(parse_key_text(text.decode(), self._key_type))
+        except UnicodeDecodeError:
+            raise ValueError("a key is text in UTF-8") from None
+        except ProgramError as error:
+            raise ValueError(f"{text!r} is no key of {self.address}: expected {error.expected}") from None
+
+    def _int_key(self, text: bytes) -> bytes:
+        if text.isdigit() and len(text) < 19:
+            return _INT.pack(b"i", int(text))
+        return self._any_key(text)
+
+    @cached_property
+    def _key_type(self) -> Any:
+        """The type of the keys, told by the first that are not null and have no part that is."""
+        known: Any = None
+        for view in self.views:
+            if len(view.table):
+                for encoded in view.table.block(0).key[:_TYPE_KEYS].to_pylist():
+                    if encoded != NULL_KEY:
+                        known = _joined(known, type_of_key(decode_key(encoded)))
+                        if not _has_null(known):
+                            return known
+        return self._declared_key_type if known is None else known
+
+    @property
+    def _declared_key_type(self) -> Any:
+        """What keys are where there is none to look at."""
+        return str
+
+    # --- values
+
+    def get(self, key: bytes, form: str = JSON) -> bytes | None:
+        """The value of a key: of a windowed state the newest window, of a map or list all of it."""
+        value = self.value(key)
+        return None if value is None else encode(value, form)
+
+    def get_many(self, keys: Sequence[bytes], form: str = JSON) -> list[bytes | None]:
+        """The values of several keys, in the order asked."""
+        return [self.get(key, form) for key in keys]
+
+    def each_of(self, keys: Sequence[bytes], form: str = JSON) -> Iterator[bytes | None]:
+        """The same, little by little: who bounds an answer notices large values before all of them are there."""
+        return (self.get(key, form) for key in keys)
+
+    def has(self, key: bytes) -> bool:
+        return self.value(key) is not None
+
+    def value(self, key: bytes) -> Any:
+        """The value of a key; None where there is none."""
+        raise NotImplementedError
+
+    def values(self, keys: Sequence[bytes]) -> list[Any]:
+        """The values of several keys, in the order asked; where they are many, far cheaper than one by one."""
+        return [self.value(key) for key in keys]
+
+    def expires_us(self, key: bytes) -> int | None:
+        """When the value of a key ends; None where it does not, or is not there."""
+        return None
+
+    def changes_us(self, key: bytes) -> int | None:
+        """When the value of a key will change though nobody writes it, or should be looked at again; None: never."""
+        return self.expires_us(key)
+
+    # --- parts of a value
+
+    def fields(self, key: bytes) -> dict[str, Any] | None:
+        """Entries of a map, windows of a key, fields of a Record; None where the key is not there.
+
+        TypeError where the value has no such parts.
+        """
+        value = self.value(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise TypeError(f"{self.address} keeps a {type(value).__name__}")
+        return {name if isinstance(name, str) else key_text(name): each for name, each in value.items()}
+
+    def field(self, key: bytes, name: str) -> Any:
+        """One of them; None where it is not there."""
+        found = self.fields(key)
+        return None if found is None else found.get(name)
+
+    def elements(self, key: bytes) -> list[Any] | None:
+        """Elements of a list, times of timers; None where the key is not there."""
+        value = self.value(key)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise TypeError(f"{self.address} keeps a {type(value).__name__}")
+        return value
+
+    # --- all of it
+
+    def count(self) -> int:
+        """How many keys there are, counted one by one."""
+        return sum(1 for _ in self.keys())
+
+    def estimate(self) -> int:
+        """How many keys there are: counted where they are few, and told from a sample otherwise."""
+        return self._walk.estimate()
+
+    @property
+    def stored_rows(self) -> int:
+        """Rows in the runs before merging: at least the number of keys, where a key is one row."""
+        return self._walk.rows
+
+    def page(self, from_hash: int, count: int, matches: Pattern | None = None) -> Page:
+        """Keys in the order of their hashes, from a hash on; all keys of one hash stand on one page."""
+        wanted = None if matches is None else lambda key: matches.matches(self.text(key))
+        return self._walk.page(from_hash, count, wanted)
+
+    @cached_property
+    def _walk(self) -> Walk:
+        return Walk(self.views, self.now_us)
+
+    def keys(self) -> Iterator[bytes]:
+        """Every key."""
+        return (key for key, _ in self.items())
+
+    def items(self, prefix: str = "") -> Iterator[tuple[bytes, Any]]:
+        """(key, value) of every key whose text starts so."""
+        raise NotImplementedError
+
+    def frame(self) -> pl.DataFrame:
+        """The whole state as a DataFrame."""
+        raise NotImplementedError
+
+    def matches(self, key: bytes, prefix: str) -> bool:
+        """Whether a key, as people write it, starts so."""
+        return not prefix or key_text(self.decoded(key), self.key_annotation).startswith(prefix)
+
+    def window_pieces(self, prefix: str = "") -> Iterator[dict[str, Any]]:
+        """A windowed state in pieces of bounded size, each a column of values by name: keys, windows, results."""
+        raise TypeError(f"{self.address} has no windows")
+
+
+def _has_null(kind: Any) -> bool:
+    return kind is Any or any(map(_has_null, typing.get_args(kind)))
+
+
+def _joined(one: Any, other: Any) -> Any:
+    """What is known of the type of keys by two of them: a part that is null in one tells nothing."""
+    if one is None or one is Any:
+        return other
+    parts, others = typing.get_args(one), typing.get_args(other)
+    if len(parts) != len(others) or not parts:
+        return one
+    return tuple[tuple(map(_joined, parts, others))]  # type: ignore[misc]
+
+
+def type_of_key(key: Any) -> Any:
+    """The type of a key, as an annotation would say it; of a composite one with the types of its parts."""
+    if isinstance(key, tuple):
+        return tuple[tuple(type_of_key(part) for part in key)]  # type: ignore[misc]
+    return Any if key is None else type(key)

@@ -1,0 +1,250 @@
+"""One published epoch of a job, opened for reading: every state it keeps, and what it changed.
+
+A snapshot never changes: whoever answers a request takes the newest one and stays with it, so all keys of a request are
+of one epoch; files that a sweep removes meanwhile stay mapped. It is made only when every file of every step could be
+opened, so no answer can fail half way.
+
+What this module deliberately does not do: look for newer epochs (see `headrace.read.follow`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headrace.model.ids import MIN_TIME
+from headrace.model.order import SOURCE
+from headrace.read.forms import PACKED
+from headrace.read.opening import is_nameless, named_tables, open_reader
+from headrace.read.reader import Reader
+from headrace.read.store import runs_of, steps_of
+from headrace.state.lookup import Layers
+from headrace.state.manifest import JobState
+from headrace.state.run import Run, open_ref
+
+if TYPE_CHECKING:
+    from headrace.model.job import DeclaredState
+    from headrace.model.report import RunRef
+    from headrace.state.store import Store as Files
+
+_KEPT: Final = frozenset({"value", "list", "map", "reducing", "aggregating", "broadcast"})
+"""Kinds of declared states that can be read before anything was written to them."""
+_OFFSETS_HEADER_LINES: Final = 2
+
+
+class Snapshot:
+    """One published epoch of a job, opened for reading."""
+
+    def __init__(
+        self,
+        files: Files,
+        app: str,
+        state: JobState,
+        before: Snapshot | None = None,
+        *,
+        anew: bool = False,
+        store_id: str = "",
+    ) -> None:
+        """``before``: an older snapshot, whose open runs are taken over where a step has not changed.
+
+        ``anew``: another store is in the place of that one's, so nothing is, and whatever it counts is newer.
+        ``store_id``: of the store; as before where it is not given.
+        """
+        self.app = app
+        self.state = state
+        self.epoch = state.epoch
+        self.timeline = state.manifest.timeline
+        self.store_id: str = store_id or ("" if before is None else before.store_id)
+        """Tells the store from others that were, or will be, in its place."""
+        self.line: tuple[int, int] = (0 if before is None else before.line[0] + anew, self.timeline)
+        """The line of epochs it is of: grows when the store is started over, or made anew. Known in this process."""
+        self.published_us = state.manifest.clock_us
+        """Wall clock of the epoch, as the job gave it."""
+        self._files = files
+        self._runs: dict[object, Run] = {}
+        """Every run of the epoch. They are held here and nowhere else: what no snapshot needs any more is let go."""
+        self._layers = {step: self._open_layers(step, None if anew else before) for step in self._steps()}
+        self._tables: dict[str, Reader] = {}
+        self._named = dict(self._name_tables())
+
+    def __repr__(self) -> str:
+        return f"Snapshot(epoch {self.epoch} of {self.app})"
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Grows with everything that is published, also when a store is started over; not when it is made anew."""
+        return self.timeline, self.epoch
+
+    def is_newer_than(self, other: Snapshot) -> bool:
+        """Whether it comes behind another one in the same process, whatever happened to the store in between."""
+        return (self.line, self.epoch) > (other.line, other.epoch)
+
+    @property
+    def files(self) -> Files:
+        """The files of the store it is of; for tools."""
+        return self._files
+
+    @property
+    def final(self) -> bool:
+        """Whether no epoch will follow: the input was drained."""
+        return self.state.manifest.final
+
+    def watermark_us(self, step: str) -> int | None:
+        """How far event time has come in a step; None where it has none."""
+        found = self.state.manifest.time.steps.get(step, MIN_TIME)
+        return None if found <= MIN_TIME else found
+
+    @cached_property
+    def offsets(self) -> dict[str, str]:
+        """Source → how far it is read, in the words of Spark's source."""
+        lines = self.state.manifest.offsets.splitlines()[_OFFSETS_HEADER_LINES:]
+        pairs = (line.partition(":") for line in lines)
+        return {name: value for name, _, value in pairs if name and name != SOURCE}
+
+    @cached_property
+    def addresses(self) -> tuple[str, ...]:
+        """Every state that can be asked for: ``step`` or ``step.state``."""
+        return tuple(sorted(self._named))
+
+    def knows(self, address: str) -> bool:
+        """Whether the job keeps such a state, or will when something is written to it."""
+        if address in self._named:
+            return True
+        step, _, state = address.partition(".")
+        declared = self.state.manifest.states.get(step)
+        if declared is None:
+            return False
+        if state:
+            return state in declared
+        # The step alone is the address of what nobody named.
+        named = [name for name in declared if not is_nameless(name, (), declared)]
+        return not named and not any(each.startswith(f"{step}.") for each in self._named)
+
+    def table(self, address: str) -> Reader | None:
+        """A state by its address; None where the job keeps no such state."""
+        table = self._tables.get(address)
+        if table is None and address in self._named:
+            step, name = self._named[address]
+            layers, manifest = self._layers[step], self.state.manifest
+            table = open_reader(self._files, layers, name, manifest, step, address=address)
+            self._tables[address] = table
+        return table
+
+    def declared(self, address: str) -> tuple[str, str, DeclaredState | None]:
+        """The step and table behind an address, and what the program declares of it: how what is stored is told."""
+        step, name = self._named[address]
+        return step, name, self.state.manifest.states.get(step, {}).get(name)
+
+    def tables(self) -> dict[str, Reader]:
+        """Every state by its address."""
+        return {address: table for address in self.addresses if (table := self.table(address)) is not None}
+
+    def warm(self, rows: int) -> None:
+        """Opens and verifies what readers of single keys will touch, and indexes it, up to so many rows."""
+        for table in self.tables().values():
+            rows = table.warm(rows)
+
+    def changed(self, since: Snapshot | None = None) -> Iterator[tuple[str, list[bytes]]]:
+        """(address, encoded keys) of everything that changed, a bounded number of keys at a time.
+
+        Without ``since`` that is what this very epoch changed; with it, everything since that snapshot. A key may come
+        more than once. Windows that ended and values that expired have not changed: nobody wrote them.
+        """
+        if since is not None and since.line != self.line:
+            since = None
+        for step, layers in self._layers.items():
+            fresh, doubtful = self._new_runs(step, since)
+            for address, keys in self._keys_of(step, fresh, layers):
+                yield address, keys
+            for address, keys in self._keys_of(step, doubtful, layers):
+                yield address, [key for key in keys if self._differs(address, key, since)]
+
+    def changed_rows(self, since: Snapshot) -> int:
+        """At least as many rows as changed since a snapshot of the same line; costs nothing to tell."""
+        runs = (run for step in self._layers for new in self._new_runs(step, since) for run in new)
+        return sum(run.rows for run in runs)
+
+    # --- what is there
+
+    def _steps(self) -> list[str]:
+        declared = (
+            step for step, states in self.state.manifest.states.items() if any(map(_is_readable, states.values()))
+        )
+        return sorted({*steps_of(self.state), *declared})
+
+    def _open_layers(self, step: str, before: Snapshot | None) -> Layers:
+        declared = self.state.manifest.states.get(step, {})
+        refs = runs_of(self.state, step)
+        for ref in refs:
+            known = None if before is None else before._runs.get(_identity(ref))
+            self._runs[_identity(ref)] = known or open_ref(self._files, ref, cached=False)
+        if before is not None and before.line == self.line and step in before._layers:
+            same = runs_of(before.state, step) == refs
+            if same and before.state.manifest.states.get(step, {}) == declared:
+                return before._layers[step]
+        return self._layers_of(refs, {name: known.was for name, known in declared.items() if known.was})
+
+    def _layers_of(self, refs: Sequence[RunRef], renamed: Mapping[str, Sequence[str]]) -> Layers:
+        groups = self.state.manifest.key_groups
+        runs = [(ref, self._runs[_identity(ref)]) for ref in refs]
+        return Layers(runs, lo=0, hi=groups, groups=groups, renamed=renamed)
+
+    def _name_tables(self) -> Iterator[tuple[str, tuple[str, str]]]:
+        for step, layers in self._layers.items():
+            declared = self.state.manifest.states.get(step, {})
+            written = named_tables(layers)
+            unwritten = [name for name, known in declared.items() if _is_readable(known) and name not in written]
+            for name in (*written, *unwritten):
+                yield self._address(step, name, written), (step, name)
+
+    def _address(self, step: str, table: str, tables: list[str]) -> str:
+        nameless = is_nameless(table, tables, self.state.manifest.states.get(step, {}))
+        return step if nameless else f"{step}.{table}"
+
+    # --- what changed
+
+    def _new_runs(self, step: str, since: Snapshot | None) -> tuple[list[RunRef], list[RunRef]]:
+        """Runs that hold nothing but changes, and those that may hold older rows besides: folds of several epochs."""
+        refs = runs_of(self.state, step)
+        if since is None:
+            return [ref for ref in refs if ref.epoch == self.epoch and ref.level == 0], []
+        known = {_identity(ref) for ref in runs_of(since.state, step)}
+        new = [ref for ref in refs if ref.epoch > since.epoch and _identity(ref) not in known]
+        return [ref for ref in new if ref.level == 0], [ref for ref in new if ref.level > 0]
+
+    def _keys_of(self, step: str, refs: list[RunRef], layers: Layers) -> Iterator[tuple[str, list[bytes]]]:
+        if not refs:
+            return
+        fresh = self._layers_of(refs, layers.renamed)
+        tables = named_tables(layers)
+        for name in named_tables(fresh):
+            address = self._address(step, name, tables)
+            for view in fresh.views(name):
+                for number in range(len(view.table)):
+                    block = view.table.block(number)
+                    mine = block.key if view.in_range(block.hash).all() else _only(block, view)
+                    yield address, mine.unique().to_pylist()
+
+    def _differs(self, address: str, key: bytes, since: Snapshot | None) -> bool:
+        before = None if since is None else since.table(address)
+        now = self.table(address)
+        if before is None or now is None:
+            return True
+        return before.get(key, PACKED) != now.get(key, PACKED)
+
+
+def _is_readable(known: DeclaredState) -> bool:
+    """Whether a state can be read before anything was written to it, or when nothing is left."""
+    return known.kind in _KEPT or known.archive is not None
+
+
+def _identity(ref: RunRef) -> object:
+    """What a run is known by whatever range of it is seen: changing the number of shards changes no content."""
+    return ref.file or (ref.epoch, ref.crc, ref.size_bytes)
+
+
+def _only(block: Any, view: Any) -> Any:
+    return block.key.filter(pa.array(view.in_range(block.hash)))

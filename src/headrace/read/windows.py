@@ -1,0 +1,296 @@
+"""Readers of windows by key: what they all can be asked, and those merged from slices or fragments.
+
+A key's value is the result of its newest window, whether it has fired or not; `windows` gives all that are still kept,
+`range` those in state and archive together. Slices that are over are hidden, judged by the clock of the epoch, so an
+answer does not depend on when folds ran.
+
+Single keys are merged cell by cell (`headrace.read.pane_reading`), whole states in columns; the rules are the same ones
+(`headrace.aggregates`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.aggregates.list_rules import plain_values
+from headrace.aggregates.results import SESSION, parse_about, read_results, spans_of
+from headrace.model.ids import MAX_TIME, MIN_TIME
+from headrace.model.key_bytes import as_type, plain_type
+from headrace.model.keys import decode_key, hash_key
+from headrace.model.time import format_time
+from headrace.model.window import Window
+from headrace.read.finishing import PANE, SEEN, WINDOW_END, WINDOW_START
+from headrace.read.paging import Walk
+from headrace.read.pane_reading import PaneReader, SessionReader
+from headrace.read.ranges import EVERYTHING, Moment, Range, RangePage, between, moment_us, read_range
+from headrace.read.reader import Reader, ReaderOptions
+from headrace.state.panes.fragments import START, WAS_LATE, join_fragments
+from headrace.state.panes.lookup import PaneRange, find_pieces
+from headrace.state.panes.table import clock_of, concat_rows, first_live_pane, merge_rows, pane_schema, read_about
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headrace.read.archive import ArchivedWindows
+    from headrace.state.lookup import Layers
+
+_BATCH_ROWS: Final = 65_536
+_BATCH_BYTES: Final = 1 << 26
+"""Of slices that are merged at once; cells may be lists of any length."""
+_NO_SCHEMA: Final = pane_schema([], lasts_us=0, about='{"windows": "tumbling", "size_us": 1}')
+
+
+class WindowReader(Reader):
+    """Results per key and window."""
+
+    kind = "windows"
+    archived: ArchivedWindows | None = None
+    """Windows that are closed for good, where they are archived."""
+
+    @property
+    def _declared_key_type(self) -> Any:
+        return str if self.archived is None else self.archived.key_type
+
+    def windows(self, key: bytes) -> dict[Window, Any]:
+        """Every window of a key that is kept, in the order of their ends."""
+        raise NotImplementedError
+
+    def range(self, key: bytes, wanted: Range, count: int) -> RangePage:
+        """Windows of a key by their ends, from state and archive together. May read files: not for the loop."""
+        return read_range(
+            self.windows(key), self._archived_in(wanted), key, wanted, count, lambda row: self.typed(key, row)
+        )
+
+    def between(self, key: bytes, start: Moment | None, end: Moment | None) -> dict[Window, Any]:
+        """The windows of a key that lie between two times, in the order of their ends: open, kept and archived ones.
+
+        Raises where the archive cannot be read, rather than leaving some out.
+        """
+        return dict(self.range(key, between(moment_us(start), moment_us(end)), EVERYTHING).windows)
+
+    def reads_archive(self, wanted: Range) -> bool:
+        """Whether such a question has to look into files."""
+        return self._archived_in(wanted) is not None
+
+    def _archived_in(self, wanted: Range) -> ArchivedWindows | None:
+        """None where all windows that are asked for are still open."""
+        first, _ = wanted.ends()
+        return None if self.now_us is not None and first > self.now_us + 1 else self.archived
+
+    def fields(self, key: bytes) -> dict[str, Any] | None:
+        return {window_name(window): value for window, value in self.windows(key).items()} or None
+
+    def typed(self, key: bytes, row: dict[str, Any]) -> Any:
+        """A row of results as the type that was asked for."""
+        into = self.value_type
+        if into is None or into is Any:
+            return row
+        timed = {name: _as_times(row[name], kind) for name, kind in self._times.items() if name in row}
+        return self.fit(key, lambda: msgspec.convert({**row, **timed}, into))
+
+    @cached_property
+    def _times(self) -> dict[str, Any]:
+        """Fields of the type asked for that are datetimes, or hold such: in a row of results times are numbers."""
+        fields = getattr(self.value_type, "__annotations__", {}) and msgspec.structs.fields(self.value_type)
+        return {field.name: field.type for field in fields if _has_times(field.type)}
+
+    @property
+    def tells_pane(self) -> bool:
+        """Whether somebody who asks wants to know if results come before, at or after the end of their window."""
+        return PANE in getattr(self.value_type, "__struct_fields__", ())
+
+
+class SlicedReader(WindowReader):
+    """Windows whose partial aggregates lie in slices, and sessions that are fragments: merged as they are asked for."""
+
+    def __init__(self, layers: Layers, table: str, options: ReaderOptions, clocks: Mapping[str, int]) -> None:
+        """``clocks``: ``event`` and ``wall`` → their time at the end of the epoch."""
+        super().__init__(layers, table, options)
+        self.schema = self.views[0].table.schema if self.views else _NO_SCHEMA
+        spans = spans_of(self.schema)
+        self.views = tuple(view for view in self.views if spans_of(view.table.schema) == spans)
+        self.about = parse_about(read_about(self.schema))
+        """How windows lie in time and what columns are for."""
+        self.now_us = now_us = clocks[clock_of(self.schema)]
+        self.live = PaneRange(first_live_pane(self.schema, now_us), MAX_TIME)
+        """The slices that are not over."""
+
+    @property
+    def of_sessions(self) -> bool:
+        """Whether windows are sessions, put together from fragments."""
+        return self.about.windows == SESSION
+
+    @property
+    def tells_pane(self) -> bool:
+        return self.about.pane or super().tells_pane
+
+    # --- by key
+
+    @cached_property
+    def _by_key(self) -> PaneReader:
+        return (SessionReader if self.of_sessions else PaneReader)(self)
+
+    def value(self, key: bytes) -> Any:
+        row = self._by_key.newest(key)
+        return None if row is None else self.typed(key, row)
+
+    def values(self, keys: Sequence[bytes]) -> list[Any]:
+        hashes = np.unique(np.array([hash_key(key) for key in keys], np.uint64))
+        pieces = find_pieces(self.views, self.live)
+        newest = self._newest(self._merged([piece.only(hashes) for piece in pieces]))
+        return [newest.get(key) for key in keys]
+
+    def windows(self, key: bytes) -> dict[Window, Any]:
+        return {window: self.typed(key, row) for window, row in self._by_key.windows(key).items()}
+
+    def changes_us(self, key: bytes) -> int | None:
+        """Windows that are slices end with time."""
+        now_us = self.now_us
+        newest = self._by_key.newest(key)
+        if newest is None or now_us is None:
+            return None
+        start, end = newest[WINDOW_START], newest[WINDOW_END]
+        lasts_us = now_us - self.live.first + 1
+        over_us = (end if self.of_sessions else start) + lasts_us
+        # First results are said to be final, then they are gone: at once, or when they are not kept any longer.
+        return next((time for time in (end - 1, end, over_us) if time > now_us), now_us + 1)
+
+    # --- all of it
+
+    @cached_property
+    def _walk(self) -> Walk:
+        return Walk(self.views, self.now_us, self.live)
+
+    def keys(self) -> Iterator[bytes]:
+        for batch in self._batches():
+            yield from dict.fromkeys(batch.column("key").to_pylist())
+
+    def items(self, prefix: str = "") -> Iterator[tuple[bytes, Any]]:
+        for batch in self._batches():
+            for key, value in self._newest(batch).items():
+                if self.matches(key, prefix):
+                    yield key, value
+
+    def frame(self) -> pl.DataFrame:
+        """A row per key and window: the key, the window, the results."""
+        import polars as pl
+
+        merged = [self._columns(batch) for batch in self._batches()]
+        if not merged:
+            return pl.DataFrame()
+        frame = pl.from_arrow(pa.Table.from_batches(merged))
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def window_pieces(self, prefix: str = "") -> Iterator[dict[str, pa.Array]]:
+        for batch in self._batches():
+            if prefix:
+                wanted = [self.matches(key, prefix) for key in batch.column("key").to_pylist()]
+                batch = batch.filter(pa.array(wanted))
+            if batch.num_rows:
+                columns = self._columns(batch)
+                yield dict(zip(columns.schema.names, columns.columns))
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        """Windows by the hashes of their keys, a few keys at a time."""
+        pieces = find_pieces(self.views, self.live)
+        rows, size = sum(len(piece.hashes) for piece in pieces), sum(piece.rows.nbytes for piece in pieces)
+        count = max(1, -(-rows // _BATCH_ROWS), min(rows, -(-size // _BATCH_BYTES)))
+        width = -(-(2**64) // count)
+        for low in range(0, 2**64, width):
+            merged = self._merged([piece.cut(low, min(low + width, 2**64) - 1) for piece in pieces])
+            if merged.num_rows:
+                yield merged
+
+    # --- from slices to results
+
+    def _merged(self, rows: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+        """Windows instead of slices: one row per window and key, with its end in the place of the slice."""
+        if self.of_sessions:
+            return join_fragments(concat_rows([batch for batch in rows if batch.num_rows], self.schema))
+        parts = [part for batch in rows for part in self._windows_of(batch)]
+        return merge_rows(concat_rows(parts, self.schema))
+
+    def _windows_of(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if not rows.num_rows:
+            return
+        panes = rows.column("pane").to_numpy()
+        starts = np.append(0, np.flatnonzero(np.diff(panes)) + 1)
+        for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(panes)]):
+            part = rows.slice(start, end - start)
+            for begins, ends in self.about.windows_of(int(panes[start])):
+                # A window whose first slice is over would be told in part: it is over too.
+                if begins >= self.live.first:
+                    column = pa.array(np.full(part.num_rows, ends))
+                    yield pa.RecordBatch.from_arrays([column, *part.columns[1:]], schema=part.schema)
+
+    def _columns(self, merged: pa.RecordBatch) -> pa.RecordBatch:
+        """Key, window and results as columns; times as times."""
+        keys = [decode_key(key, self.key_annotation) for key in merged.column("key").to_pylist()]
+        names = self.about.key or ["key"]
+        parts = [keys] if len(names) == 1 else [list(part) for part in zip(*keys)] if keys else [[] for _ in names]
+        starts, ends = self._bounds(merged)
+        made: dict[str, pa.Array] = {name: pa.array(part) for name, part in zip(names, parts)}
+        made |= {WINDOW_START: _times(starts), WINDOW_END: _times(ends)}
+        made |= read_results(merged, self.about.results)
+        if self.tells_pane and PANE not in made:
+            made[PANE] = self._panes(merged)
+        return pa.RecordBatch.from_pydict(made)
+
+    def _bounds(self, merged: pa.RecordBatch) -> tuple[list[int], list[int]]:
+        ends = merged.column("pane").to_pylist()
+        if self.of_sessions:
+            return merged.column(START).to_pylist(), ends
+        return [self.about.start_of(end) for end in ends], ends
+
+    def _panes(self, merged: pa.RecordBatch) -> pa.Array:
+        """Whether a result is one before, at or after the end of its window, as results themselves say it."""
+        ends = merged.column("pane").to_numpy() - 1
+        late = np.zeros(len(ends), bool)
+        if SEEN in merged.schema.names:
+            late = merged.column(SEEN).fill_null(MIN_TIME).to_numpy(zero_copy_only=False) >= ends
+        elif WAS_LATE in merged.schema.names:
+            late = merged.column(WAS_LATE).fill_null(0).to_numpy(zero_copy_only=False) == 1
+        told = np.where(ends > self.now_us, "early", np.where(late, "late", "on_time")).tolist()
+        return pa.array(told, pa.string())
+
+    def pane_of(self, end_us: int, seen_us: int | None) -> str:
+        """The same of one window. ``seen_us``: how far time had come when its newest row came, if that is noted."""
+        if self.now_us is None or end_us - 1 > self.now_us:
+            return "early"
+        return "on_time" if seen_us is None or seen_us < end_us - 1 else "late"
+
+    def _newest(self, merged: pa.RecordBatch) -> dict[bytes, Any]:
+        """Of each key the window that ends last: windows that end earlier come first."""
+        columns = self._columns(merged)
+        names, plain = columns.schema.names, [plain_values(column) for column in columns.columns]
+        rows = dict(zip(merged.column("key").to_pylist(), zip(*plain)))
+        return {key: self.typed(key, dict(zip(names, row))) for key, row in rows.items()}
+
+
+def _times(values: list[int]) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+
+def _has_times(annotation: Any) -> bool:
+    kind = plain_type(annotation)
+    return (isinstance(kind, type) and issubclass(kind, datetime)) or any(map(_has_times, get_args(annotation)))
+
+
+def _as_times(value: Any, annotation: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_times(each, get_args(annotation)[0]) for each in value]
+    return as_type(value, plain_type(annotation)) if isinstance(value, int) else value
+
+
+def window_name(window: Window) -> str:
+    """A window as people write it: its two ends, as ISO 8601 does; two dots where it has none."""
+    start, end = int(window.start), int(window.end)
+    return f"{format_time(start) if start > MIN_TIME else '..'}/{format_time(end) if end < MAX_TIME else '..'}"

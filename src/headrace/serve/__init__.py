@@ -1,0 +1,1 @@
+"""Servers of published state: Redis' protocol and HTTP."""

@@ -1,0 +1,140 @@
+"""What there is: jobs, their states, what a state looks like, and the newest epochs in short."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from headrace.model.time import format_time
+from headrace.read.reader import Reader
+from headrace.read.snapshot import Snapshot
+from headrace.serve.http.asking import Asked
+from headrace.serve.http.downloads import download
+from headrace.serve.http.job import NEWEST_EPOCHS, ServedJob
+from headrace.serve.http.jobs import EPOCH_PARAMETERS, Jobs, unchanged
+from headrace.serve.http.reading import read_page
+from headrace.serve.http.shaping import answer, headers_of, tag_of, watermark_of
+from headrace.state.manifest import Manifest
+
+PAGE_PARAMETERS: Final = ("prefix", "limit", "after")
+
+
+async def list_jobs(jobs: Jobs, asked: Asked) -> Response:
+    """``GET /v1/jobs``."""
+    asked.only()
+    told = {"jobs": [_about_job(job, job.newest) for job in jobs.all if job.newest is not None]}
+    return answer(told, asked.form, {"Cache-Control": "private, no-cache"})
+
+
+async def describe_job(jobs: Jobs, asked: Asked) -> Response:
+    """``GET /v1/jobs/{app}``."""
+    asked.only()
+    job = jobs.job(asked)
+    newest = job.snapshot()
+    told = _about_job(job, newest)
+    marks = newest.state.manifest.time.steps
+    known = (step for step in sorted(marks) if asked.user.may_know(step, newest.addresses))
+    steps = {step: _time_text(newest.watermark_us(step)) for step in known}
+    told |= {"states": _readable(asked, newest), "watermarks": steps}
+    return answer(told, asked.form, headers_of(job, newest))
+
+
+async def list_states(jobs: Jobs, asked: Asked) -> Response:
+    """``GET /v1/jobs/{app}/state``."""
+    asked.only(*EPOCH_PARAMETERS)
+    job = await jobs.await_job(asked)
+    snapshot = await jobs.snapshot(asked, job)
+    headers = headers_of(job, snapshot)
+    if (same := unchanged(asked, snapshot, headers)) is not None:
+        return same
+    states = [_about_state(snapshot, table) for table in _tables(asked, snapshot)]
+    told = {"app": snapshot.app, "epoch": snapshot.epoch, "states": states}
+    return answer(told, asked.form, {**headers, "ETag": tag_of(snapshot)})
+
+
+async def read_state(jobs: Jobs, asked: Asked) -> Response:
+    """``GET /v1/jobs/{app}/state/{address}``: what it is, a page of it, or all of it."""
+    asked.only("format", "count", *PAGE_PARAMETERS, *EPOCH_PARAMETERS)
+    export = asked.export()
+    found = await jobs.find(asked)
+    if found.unchanged is not None:
+        return found.unchanged
+    if export is not None and not asked.has("limit", "after"):
+        return download(jobs, asked, found, export)
+    if asked.has(*PAGE_PARAMETERS):
+        return await read_page(jobs, asked, found)
+    told = {"app": found.snapshot.app, "epoch": found.snapshot.epoch, **_about_state(found.snapshot, found.table)}
+    if asked.flag("count"):
+        told["keys"] = await jobs.in_thread(found.table.count)
+    return answer(told, asked.form, found.headers)
+
+
+async def list_epochs(jobs: Jobs, asked: Asked) -> Response:
+    """``GET /v1/jobs/{app}/epochs``: the newest manifests in short, the newest first."""
+    asked.only("limit")
+    job = jobs.job(asked)
+    limit = asked.number("limit", 20, least=1, most=NEWEST_EPOCHS)
+    snapshot = job.snapshot()
+    manifests = await jobs.in_thread(job.manifests, limit)
+    told = {"app": snapshot.app, "epochs": [_about_epoch(manifest) for manifest in manifests]}
+    return answer(told, asked.form, headers_of(job, snapshot))
+
+
+async def health(jobs: Jobs, asked: Asked) -> Response:
+    """``GET /health``: 200 when every job can be answered for; says nothing that needs a token."""
+    ready = all(job.newest is not None for job in jobs.all)
+    lag = max((job.lag_epochs for job in jobs.all), default=0)
+    told = {"status": "ok" if ready else "waiting for the first epoch", "lag_epochs": lag}
+    return answer(told, asked.form, {"Cache-Control": "no-store"}, 200 if ready else 503)
+
+
+# --- in short
+
+
+def _about_job(job: ServedJob, newest: Snapshot) -> dict[str, Any]:
+    return {
+        "app": newest.app,
+        "epoch": newest.epoch,
+        "timeline": newest.timeline,
+        "age_ms": job.age_ms(newest),
+        "lag_epochs": job.lag_epochs,
+        "watermark": _time_text(watermark_of(newest, None)),
+        "final": newest.final,
+        "trouble": job.service.trouble,
+    }
+
+
+def _readable(asked: Asked, snapshot: Snapshot) -> list[str]:
+    return [address for address in snapshot.addresses if asked.user.may_read(address)]
+
+
+def _tables(asked: Asked, snapshot: Snapshot) -> list[Reader]:
+    found = (snapshot.table(address) for address in _readable(asked, snapshot))
+    return [table for table in found if table is not None]
+
+
+def _about_state(snapshot: Snapshot, table: Reader) -> dict[str, Any]:
+    step = table.address.partition(".")[0]
+    return {
+        "state": table.address,
+        "step": step,
+        "kind": table.kind,
+        "rows": table.stored_rows,
+        "watermark": _time_text(snapshot.watermark_us(step)),
+    }
+
+
+def _about_epoch(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "epoch": manifest.epoch,
+        "timeline": manifest.timeline,
+        "published": format_time(manifest.clock_us),
+        "rows_read": sum(task.rows_read for task in manifest.tasks),
+        "parallelism": manifest.parallelism,
+        "final": manifest.final,
+    }
+
+
+def _time_text(at_us: int | None) -> str | None:
+    return None if at_us is None else format_time(at_us)

@@ -1,0 +1,1 @@
+"""SQL expressions: parsed, bound to types, and evaluated on Arrow batches without a JVM."""

@@ -1,0 +1,289 @@
+"""From a syntax tree and a schema to typed nodes (`expr_nodes`), by the class of each part of the tree.
+
+Here is what SQL's grammar has words and signs for; functions by name are in `expr_functions`, the types of arithmetic
+in `expr_arithmetic`. What is not in the documented subset raises `Unsupported`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.sql import types as t
+from headrace.sql.arithmetic import arithmetic, negate
+from headrace.sql.functions import call
+from headrace.sql.functions_text import trim
+from headrace.sql.functions_time import extract
+from headrace.sql.intervals import interval
+from headrace.sql.nodes import (
+    Node,
+    Unsupported,
+    cast_or_fold,
+    cast_to,
+    choose,
+    element,
+    literal,
+    member,
+    number,
+    to_common,
+)
+from headrace.sql.parse import column_path
+from headrace.sql.types import SqlType
+
+__all__ = ["Node", "Unsupported", "bind"]
+
+
+def bind(parsed: Any, schema: pa.Schema) -> Node:
+    """The typed form of a checked expression (`expr.check`)."""
+    names = {name.lower(): name for name in schema.names} | {name: name for name in schema.names}
+    return Binder(schema, names).node(parsed.tree)
+
+
+_COMPARISONS = {"EQ": "eq", "NEQ": "ne", "GT": "gt", "GTE": "ge", "LT": "lt", "LTE": "le"}
+_ARITHMETIC = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Mod": "mod", "IntDiv": "intdiv"}
+_BITS = {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor"}
+_CLOCKS = ("now", "current_timestamp", "current_date", "curdate", "localtimestamp", "rand", "random", "randn", "uuid")
+_CAST_NAMES = {
+    "BOOLEAN": t.BOOLEAN, "TINYINT": t.TINYINT, "SMALLINT": t.SMALLINT, "INT": t.INT, "BIGINT": t.BIGINT,
+    "FLOAT": t.FLOAT, "DOUBLE": t.DOUBLE, "TEXT": t.STRING, "VARCHAR": t.STRING, "BINARY": t.BINARY, "DATE": t.DATE,
+    "TIMESTAMPTZ": t.TIMESTAMP, "TIMESTAMP": t.TIMESTAMP,
+}  # fmt: skip
+
+
+class Binder:
+    """Turns one tree into nodes, by the class of each of its parts."""
+
+    def __init__(self, schema: pa.Schema, names: dict[str, str]) -> None:
+        self.schema = schema
+        self.names = names
+
+    def node(self, tree: Any) -> Node:
+        kind = type(tree).__name__
+        if kind in _COMPARISONS:
+            return self.comparison(tree, _COMPARISONS[kind])
+        if kind in _ARITHMETIC:
+            return arithmetic(_ARITHMETIC[kind], self.node(tree.this), self.node(tree.expression), text_of(tree))
+        if kind in _BITS:
+            args = to_common([self.node(tree.this), self.node(tree.expression)], text_of(tree))
+            if not t.is_integral(args[0].type):
+                raise Unsupported(f"{text_of(tree)} needs integers")
+            return Node(_BITS[kind], args[0].type, tuple(args))
+        rule = _RULES.get(kind)
+        if rule is None:
+            raise Unsupported(f"{text_of(tree)} is not in the subset of SQL that the worker evaluates")
+        return rule(self, tree)
+
+    def nodes(self, trees: Sequence[Any]) -> list[Node]:
+        return [self.node(tree) for tree in trees]
+
+    # --- names and literals ---
+
+    def column(self, tree: Any) -> Node:
+        root, *path = column_path(tree)
+        name = self.names.get(root) or self.names.get(root.lower()) or root
+        node = Node("column", t.from_field(self.schema.field(name)), (), name, name)
+        for part in path:
+            node = member(node, part)
+        return node
+
+    def dot(self, tree: Any) -> Node:
+        name = getattr(tree.expression, "this", None)
+        if not isinstance(name, str):
+            raise Unsupported(f"{text_of(tree)} is not in the subset of SQL that the worker evaluates")
+        return member(self.node(tree.this), name)
+
+    def number(self, tree: Any) -> Node:
+        return literal(tree.this, t.STRING, text_of(tree)) if tree.is_string else number(tree.this)
+
+    def negation(self, tree: Any) -> Node:
+        inner = tree.this
+        if type(inner).__name__ == "Literal" and not inner.is_string:
+            return number("-" + inner.this)
+        return negate(self.node(inner), text_of(tree))
+
+    def interval(self, tree: Any) -> Node:
+        return interval(tree, text_of(tree))
+
+    # --- logic ---
+
+    def comparison(self, tree: Any, op: str) -> Node:
+        args = to_common([self.node(tree.this), self.node(tree.expression)], text_of(tree))
+        kind = args[0].type
+        if t.is_nested(kind) or kind in (t.OPAQUE, t.MONTHS):
+            raise Unsupported(f"{text_of(tree)} compares {kind}")
+        return Node(op, t.BOOLEAN, tuple(args), None, text_of(tree))
+
+    def boolean(self, tree: Any) -> Node:
+        node = self.node(tree)
+        if node.type not in (t.BOOLEAN, t.NULL):
+            raise Unsupported(f"{text_of(tree)} is {node.type} where a condition is needed")
+        return cast_to(node, t.BOOLEAN)
+
+    def logic(self, op: str, tree: Any) -> Node:
+        return Node(op, t.BOOLEAN, (self.boolean(tree.this), self.boolean(tree.expression)))
+
+    def inside(self, tree: Any) -> Node:
+        if not tree.expressions:
+            raise Unsupported("IN needs a list of values")
+        args = to_common([self.node(tree.this), *self.nodes(tree.expressions)], text_of(tree))
+        if t.is_nested(args[0].type) or args[0].type == t.OPAQUE:
+            raise Unsupported(f"{text_of(tree)} compares {args[0].type}")
+        return Node("in", t.BOOLEAN, tuple(args), None, text_of(tree))
+
+    def between(self, tree: Any) -> Node:
+        what, low, high = (self.node(tree.args[name]) for name in ("this", "low", "high"))
+        above = Node("ge", t.BOOLEAN, tuple(to_common([what, low], text_of(tree))))
+        below = Node("le", t.BOOLEAN, tuple(to_common([what, high], text_of(tree))))
+        if t.is_nested(above.args[0].type) or t.OPAQUE in (above.args[0].type, below.args[0].type):
+            raise Unsupported(f"{text_of(tree)} compares {what.type}")
+        return Node("and", t.BOOLEAN, (above, below))
+
+    def is_(self, tree: Any) -> Node:
+        asked = type(tree.expression).__name__
+        if asked == "Null":
+            return Node("is_null", t.BOOLEAN, (self.node(tree.this),))
+        if asked == "Boolean":
+            yes = literal(tree.expression.this, t.BOOLEAN)
+            return Node("eq_null_safe", t.BOOLEAN, (self.boolean(tree.this), yes))
+        raise Unsupported(f"{text_of(tree)} is not in the subset of SQL that the worker evaluates")
+
+    def case(self, tree: Any) -> Node:
+        subject = tree.args.get("this")
+        conditions, results = [], []
+        for branch in tree.args["ifs"]:
+            conditions.append(self._when(subject, branch.this, text_of(tree)))
+            results.append(self.node(branch.args["true"]))
+        default = tree.args.get("default")
+        return choose(conditions, results, self.node(default) if default else None, text_of(tree))
+
+    def _when(self, subject: Any, asked: Any, text: str) -> Node:
+        if subject is None:
+            if self.node(asked).type == t.NULL:
+                raise Unsupported("Spark takes no bare NULL for a condition after WHEN")
+            return self.boolean(asked)
+        return Node("eq", t.BOOLEAN, tuple(to_common([self.node(subject), self.node(asked)], text)))
+
+    def if_(self, tree: Any) -> Node:
+        other = tree.args.get("false")
+        results = [self.node(tree.args["true"])]
+        return choose([self.boolean(tree.this)], results, self.node(other) if other else None, text_of(tree))
+
+    # --- casts and access ---
+
+    def cast(self, tree: Any) -> Node:
+        safe = type(tree).__name__ == "TryCast" and bool(tree.args.get("safe"))
+        return cast_or_fold(self.node(tree.this), type_named(tree.args["to"]), safe, text_of(tree))
+
+    def bracket(self, tree: Any) -> Node:
+        if len(tree.expressions) != 1:
+            raise Unsupported(f"{text_of(tree)} is not in the subset of SQL that the worker evaluates")
+        base, key = self.node(tree.this), self.node(tree.expressions[0])
+        if base.type.name == "STRUCT" and key.op == "literal" and key.type == t.STRING:
+            return member(base, key.value)
+        return element(base, key, text_of(tree))
+
+    # --- calls ---
+
+    def call(self, tree: Any) -> Node:
+        return self.function(str(tree.this).lower(), list(tree.expressions), text_of(tree))
+
+    def function(self, name: str, args: list[Any], text: str) -> Node:
+        if name in _CLOCKS:
+            raise Unsupported(f"{name}() gives another value when an epoch is replayed; a process function has ctx.now")
+        return call(name, self.nodes(args), text)
+
+    def special(self, tree: Any, name: str, *parts: str) -> Node:
+        given = [tree.args.get(part) for part in parts]
+        return self.function(name, [part for part in given if part is not None], text_of(tree))
+
+    def like(self, tree: Any) -> Node:
+        escape = None
+        inner = tree
+        if type(tree).__name__ == "Escape":
+            inner, escape = tree.this, tree.expression
+        name = type(inner).__name__.lower()
+        trees = [inner.this, inner.expression, *([escape] if escape is not None else [])]
+        node = self.function(name, trees, text_of(tree))
+        return Node("not", t.BOOLEAN, (node,)) if inner.args.get("negate") else node
+
+    def trim(self, tree: Any) -> Node:
+        name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(tree.args.get("position") or "").upper(), "btrim")
+        chars = tree.args.get("expression")
+        args = self.nodes([tree.this] + ([chars] if chars is not None else []))
+        return trim(name, args, text_of(tree))
+
+    def position(self, tree: Any) -> Node:
+        return self.special(tree, "locate", "substr", "this", "position")
+
+    def extract(self, tree: Any) -> Node:
+        return extract(str(tree.this.name), self.node(tree.expression), text_of(tree))
+
+    def rounding(self, tree: Any) -> Node:
+        if tree.args.get("to") is not None:
+            raise Unsupported(f"{text_of(tree)} is not in the subset of SQL that the worker evaluates")
+        return self.special(tree, type(tree).__name__.lower(), "this", "decimals")
+
+
+_RULES: dict[str, Callable[[Binder, Any], Node]] = {
+    "Column": Binder.column,
+    "Dot": Binder.dot,
+    "Literal": Binder.number,
+    "Paren": lambda self, tree: self.node(tree.this),
+    "Boolean": lambda self, tree: literal(bool(tree.this), t.BOOLEAN),
+    "Null": lambda self, tree: literal(None, t.NULL, "NULL"),
+    "HexString": lambda self, tree: literal(bytes.fromhex(tree.this.zfill(-(-len(tree.this) // 2) * 2)), t.BINARY),
+    "Concat": lambda self, tree: literal("".join(part.this for part in tree.expressions), t.STRING),
+    "Neg": Binder.negation,
+    "BitwiseNot": lambda self, tree: self.function("~", [tree.this], text_of(tree)),
+    "Interval": Binder.interval,
+    "And": lambda self, tree: self.logic("and", tree),
+    "Or": lambda self, tree: self.logic("or", tree),
+    "Not": lambda self, tree: Node("not", t.BOOLEAN, (self.boolean(tree.this),)),
+    "NullSafeEQ": lambda self, tree: self.comparison(tree, "eq_null_safe"),
+    "NullSafeNEQ": lambda self, tree: Node("not", t.BOOLEAN, (self.comparison(tree, "eq_null_safe"),)),
+    "In": Binder.inside,
+    "Between": Binder.between,
+    "Is": Binder.is_,
+    "Case": Binder.case,
+    "If": Binder.if_,
+    "Cast": Binder.cast,
+    "TryCast": Binder.cast,
+    "Bracket": Binder.bracket,
+    "Anonymous": Binder.call,
+    "DPipe": lambda self, tree: self.special(tree, "concat", "this", "expression"),
+    "Like": Binder.like,
+    "ILike": Binder.like,
+    "Escape": Binder.like,
+    "RegexpLike": lambda self, tree: self.special(tree, "rlike", "this", "expression"),
+    "Trim": Binder.trim,
+    "Substring": lambda self, tree: self.special(tree, "substring", "this", "start", "length"),
+    "StrPosition": Binder.position,
+    "Extract": Binder.extract,
+    "Ceil": Binder.rounding,
+    "Floor": Binder.rounding,
+    "CurrentTimestamp": lambda self, tree: self.function("current_timestamp", [], "current_timestamp"),
+    "CurrentDate": lambda self, tree: self.function("current_date", [], "current_date"),
+}
+
+
+def text_of(tree: Any) -> str:
+    text: str = tree.sql(dialect="spark")
+    return text if len(text) <= 200 else text[:197] + "…"
+
+
+def type_named(to: Any) -> SqlType:
+    name = to.this.name if hasattr(to.this, "name") else str(to.this)
+    if name == "DECIMAL":
+        sizes = [int(part.this.this) for part in to.expressions]
+        return t.decimal(sizes[0] if sizes else 10, sizes[1] if len(sizes) > 1 else 0)
+    if name in ("ARRAY", "MAP") and to.expressions:
+        return SqlType(name, parts=tuple(type_named(part) for part in to.expressions))
+    if name == "STRUCT" and to.expressions:
+        fields = [(part.this.this, type_named(part.args["kind"])) for part in to.expressions]
+        return SqlType(name, parts=tuple(kind for _, kind in fields), names=tuple(field for field, _ in fields))
+    kind = _CAST_NAMES.get(name)
+    if kind is None:
+        raise Unsupported(f"the worker knows no type {to.sql(dialect='spark')}")
+    return kind

@@ -1,0 +1,1 @@
+"""The evaluator of bound expressions over polars, with Spark's results."""

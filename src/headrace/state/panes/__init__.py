@@ -1,0 +1,1 @@
+"""Tables of partial aggregates, by slice of time or by session fragment."""

@@ -1,0 +1,1 @@
+"""Tables of whole rows by key and time."""

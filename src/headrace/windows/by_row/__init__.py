@@ -1,0 +1,1 @@
+"""Windows row by row: any kind of window with any trigger, evictor and function."""

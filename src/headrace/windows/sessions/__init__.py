@@ -1,0 +1,1 @@
+"""Columnar session windows over fragments."""

@@ -1,0 +1,1 @@
+"""Columnar windows over slices of time."""

@@ -1,0 +1,132 @@
+"""Numbers at their limits: an aggregate gives the same whichever way a program asks for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.errors import FunctionFailed
+from headrace.testing import Harness
+
+LARGEST = 2**63 - 1
+
+
+class Reading(hr.Record):
+    place: str
+    at: hr.Timestamp
+    n: int = 0
+    real: float = 0.0
+    price: Decimal = Decimal(0)
+
+
+Ask = Callable[[Any, Any], Any]
+ROLLING: dict[str, Ask] = {
+    "rolling": lambda keyed, agg: keyed.aggregate(x=agg),
+    "per row": lambda keyed, agg: keyed.aggregate(x=agg, fire=hr.per_row()),
+    "unbounded": lambda keyed, agg: keyed.window(hr.unbounded(), fire=hr.per_row()).aggregate(x=agg),
+    "rows": lambda keyed, agg: keyed.window(hr.rows(100, every=1)).aggregate(x=agg),
+    "evicted": lambda keyed, agg: keyed.window(hr.unbounded(), fire=hr.per_row(), evict=hr.keep_rows(100)).aggregate(
+        x=agg
+    ),
+}
+WINDOWED: dict[str, Ask] = {
+    "tumbling": lambda keyed, agg: keyed.window(hr.tumbling("1h")).aggregate(x=agg),
+    "sliding": lambda keyed, agg: keyed.window(hr.sliding("2h", every="1h")).aggregate(x=agg),
+    "session": lambda keyed, agg: keyed.window(hr.session("1h")).aggregate(x=agg),
+    "window per row": lambda keyed, agg: keyed.window(hr.tumbling("1h"), fire=hr.per_row()).aggregate(x=agg),
+}
+WAYS = ROLLING | WINDOWED
+
+
+def last_result(way: str, agg: Any, *epochs: Sequence[Reading]) -> Any:
+    app = hr.App("numbers")
+    rows = app.read("rows", hr.source.items([]), Reading, time=Reading.at)
+    asked = WAYS[way](rows.key_by(Reading.place), agg).named("asked")
+    asked.queryable()
+    taken: list[Any] = []
+    with Harness(app, start="2024-01-01T12:00") as h:
+        for epoch in epochs:
+            h.push(rows, *(row.replace(at=h.at("12:00:01")) for row in epoch))
+            h.epoch(watermark="12:00:02")
+            taken += h.take(asked)
+        h.epoch(watermark="18:00:00")
+        taken += h.take(asked)
+    return taken[-1].x
+
+
+def reading(**values: Any) -> Reading:
+    return Reading("a", hr.Timestamp(0), **values)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sums_of_decimals_are_exact(way: str) -> None:
+    huge, small = Decimal("12345678901234567890.123456789012345678"), Decimal("0.000000000000000001")
+    total = last_result(way, hr.sum("price"), [reading(price=huge)], [reading(price=small), reading(price=small)])
+    assert total == Decimal("12345678901234567890.123456789012345680")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_mean_of_decimals_is_a_decimal_rounded_half_up(way: str) -> None:
+    mean = last_result(way, hr.avg("price"), [reading(price=Decimal(1))], [reading(price=Decimal(1)), reading()])
+    assert isinstance(mean, Decimal)
+    assert mean == Decimal("0.666666666666666667")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_mean_of_whole_numbers_beyond_floats_is_rounded(way: str) -> None:
+    assert last_result(way, hr.avg("n"), [reading(n=2**53 + 1)], [reading(n=2**53 + 1)]) == float(2**53)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cut", [1, 2, 4])
+def test_not_a_number_is_the_greatest_wherever_epochs_are_cut(way: str, cut: int) -> None:
+    rows = [reading(real=real) for real in (1.0, math.nan, 5.0, 3.0, 4.0)]
+    greatest = last_result(way, hr.top("real", 3), rows[:cut], rows[cut:])
+    assert math.isnan(greatest[0])
+    assert greatest[1:] == [5.0, 4.0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_not_a_number_is_left_out_of_quantiles(way: str) -> None:
+    rows = [reading(real=real) for real in (math.nan, 2.0, math.nan)]
+    assert last_result(way, hr.quantile("real", 0.5), rows[:1], rows[1:]) == pytest.approx(2.0, rel=0.01)
+    assert math.isnan(last_result(way, hr.quantile("real", 0.5), rows[:1]))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cut", [1, 2])
+def test_a_sum_that_leaves_64_bits_is_refused_with_its_step(way: str, cut: int) -> None:
+    rows = [reading(n=LARGEST), reading(n=1)]
+    with pytest.raises(FunctionFailed, match="the sum 'x' leaves 64 bits") as refused:
+        last_result(way, hr.sum("n"), rows[:cut], rows[cut:])
+    assert refused.value.where == "step asked"
+    assert str(LARGEST) in refused.value.expected
+    if way in ("rolling", "per row", "tumbling"):
+        assert refused.value.found == "key 'a'"
+
+
+@pytest.mark.parametrize("way", ["rolling", "per row"])
+def test_a_sum_over_a_horizon_that_leaves_64_bits_is_refused_with_step_and_key(way: str) -> None:
+    rows = [reading(n=LARGEST), reading(n=1)]
+    for cut in (1, 2):
+        with pytest.raises(FunctionFailed, match="the sum 'x' leaves 64 bits") as refused:
+            last_result(way, hr.sum("n", over="1h"), rows[:cut], rows[cut:])
+        assert (refused.value.where, refused.value.found) == ("step asked", "key 'a'")
+
+
+@pytest.mark.parametrize("way", ["tumbling", "sliding", "session"])
+def test_whoever_reads_an_open_window_is_refused_a_sum_that_leaves_64_bits(way: str) -> None:
+    app = hr.App("numbers")
+    rows = app.read("rows", hr.source.items([]), Reading, time=Reading.at)
+    asked = WAYS[way](rows.key_by(Reading.place), hr.sum("n")).named("asked").queryable()
+    with Harness(app, start="2024-01-01T12:00") as h:
+        for n in (LARGEST, 1):
+            h.push(rows, reading(n=n).replace(at=h.at("12:00:01")))
+            h.epoch(watermark="12:00:02")
+        with pytest.raises(FunctionFailed, match="the sum 'x' leaves 64 bits"):
+            h.state(asked, key="a")

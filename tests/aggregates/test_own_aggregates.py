@@ -1,0 +1,136 @@
+"""Aggregators of one's own where errors are read: a row that one of them refuses counts nowhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.aggregates import declare as agg
+from headrace.dataflow.aggregation import aggregate_codec
+from headrace.dataflow.site import call_site
+from headrace.errors import FunctionFailed
+from headrace.model.keyspec import KeySpec
+from headrace.model.rows import codec_of
+from headrace.operators.rolling import AggregateOperator, ReduceOperator
+from tests.operators.rig import Rig, Row, values
+
+
+class Sale(hr.Record):
+    shop: str
+    cents: int
+    at: hr.Timestamp
+
+
+SALES = codec_of(Sale)
+
+
+def sale(shop: str, cents: int, at: int = 0) -> Sale:
+    return Sale(shop, cents, hr.Timestamp(at))
+
+
+class Trail(hr.Aggregator[Sale, list[int], list[int]]):
+    """Changes its accumulator in place, and refuses one amount after it has done so."""
+
+    def __init__(self, refused: int) -> None:
+        self.refused = refused
+
+    def zero(self) -> list[int]:
+        return []
+
+    def add(self, acc: list[int], x: Sale) -> list[int]:
+        acc.append(x.cents)
+        if x.cents == self.refused:
+            raise ValueError(f"{x.cents} is refused")
+        return acc
+
+    def merge(self, a: list[int], b: list[int]) -> list[int]:
+        return a + b
+
+    def result(self, acc: list[int]) -> list[int]:
+        if len(acc) > 6:
+            raise ValueError("too many")
+        return list(acc)
+
+
+def rig(*, per_row: bool = False, errors: bool = True, **options: Any) -> Rig:
+    aggs: dict[str, hr.types.Agg[Any]] = {
+        "n": agg.count(),
+        "first": Trail(13),
+        "total": agg.sum("cents"),
+        "second": Trail(7),
+        "last": agg.last("cents"),
+    }
+    out = aggregate_codec(SALES, KeySpec(("shop",), None, str), None, aggs, call_site())
+    operator = AggregateOperator("step", aggs, SALES, out, key_fields=("shop",), key_type=str, per_row=per_row)
+    return Rig(operator, SALES, lambda row: row.shop, outlets=["errors"] if errors else [], **options)
+
+
+def told(row: Row) -> tuple[Any, ...]:
+    value = row.value
+    return value.shop, value.n, value.first, value.total, value.second, value.last, row.at
+
+
+@pytest.mark.parametrize("limit", [1, 1 << 40])
+def test_a_refused_row_counts_in_no_aggregate_and_moves_no_time(limit: int) -> None:
+    r = rig(overlay_limit_bytes=limit)
+    rows = [sale("a", 1, 1), sale("a", 13, 50), sale("a", 2, 2), sale("a", 7, 60), sale("b", 3, 3), sale("a", 4, 4)]
+    assert sorted(map(told, r.epoch(rows))) == [
+        ("a", 3, [1, 2, 4], 7, [1, 2, 4], 4, 4),
+        ("b", 1, [3], 3, [3], 3, 3),
+    ]
+    assert [(row.value.key, row.value.error, row.at) for row in r.out["errors"]] == [
+        ("a", "ValueError: 13 is refused", 50),
+        ("a", "ValueError: 7 is refused", 60),
+    ]
+    assert list(map(told, r.epoch([sale("a", 7, 70), sale("a", 5, 5)]))) == [
+        ("a", 4, [1, 2, 4, 5], 12, [1, 2, 4, 5], 5, 5)
+    ]
+
+
+def test_a_key_whose_rows_were_all_refused_has_not_changed() -> None:
+    r = rig()
+    assert r.epoch([sale("a", 13), sale("b", 7)]) == []
+    assert r.runs == []
+    assert len(r.out["errors"]) == 2
+
+
+def test_with_a_result_for_every_row_refused_rows_give_none() -> None:
+    r = rig(per_row=True)
+    rows = [sale("a", 1, 1), sale("a", 13, 50), sale("a", 2, 2), sale("a", 7, 60), sale("a", 4, 3)]
+    assert list(map(told, r.epoch(rows))) == [
+        ("a", 1, [1], 1, [1], 1, 1),
+        ("a", 2, [1, 2], 3, [1, 2], 2, 2),
+        ("a", 3, [1, 2, 4], 7, [1, 2, 4], 4, 3),
+    ]
+    assert len(r.out["errors"]) == 2
+    assert r.epoch([sale("a", 13)]) == []
+
+
+def test_without_readers_of_errors_a_refused_row_stops_the_task_and_tells_of_them() -> None:
+    for per_row in (False, True):
+        with pytest.raises(FunctionFailed, match=r"Trail\.add raised ValueError: 7 is refused") as caught:
+            rig(per_row=per_row, errors=False).epoch([sale("a", 1), sale("a", 7)])
+        assert ".errors" in caught.value.next_move
+        assert caught.value.failure.key == "a"
+
+
+def test_a_result_that_fails_stops_the_task_and_advises_nothing_that_would_not_help() -> None:
+    with pytest.raises(FunctionFailed, match=r"Trail\.result raised ValueError: too many") as caught:
+        rig().epoch([sale("a", n) for n in range(20, 30)])
+    assert ".errors" not in caught.value.next_move
+
+
+def test_reduce_takes_no_time_of_rows_that_failed() -> None:
+    def picky(a: Sale, b: Sale) -> Sale:
+        if b.cents == 13:
+            raise ValueError("thirteen")
+        return a.replace(cents=a.cents + b.cents)
+
+    operator = ReduceOperator("step", picky, SALES, key_type=str, per_row=False)
+    r = Rig(operator, SALES, lambda row: row.shop, outlets=["errors"])
+    assert r.epoch([sale("a", 1, 5), sale("a", 13, 90), sale("a", 2, 3)]) == [Row(sale("a", 3, 5), 5)]
+    assert r.epoch([sale("a", 13, 95)]) == []
+    assert values(r.epoch([sale("a", 4, 6)])) == [sale("a", 7, 5)]
+    assert [row.at for row in r.epoch([sale("a", 1, 1)])] == [6]

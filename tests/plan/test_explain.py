@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import headrace as hr
+from headrace.plan.explain import outline
+
+
+class Tx(hr.Record):
+    card: str
+    at: hr.Timestamp
+    cents: int = 0
+
+
+class Fraud(hr.Process[Tx, Tx, str]):
+    small: hr.ValueState[bool]
+    shops: hr.MapState[str, int] = hr.state(ttl=hr.ttl("7d", clock="event"), was="merchants")
+    quiet: hr.Timer
+    odd: hr.Side[Tx]
+
+    def on_event(self, event: Tx, ctx: hr.Context[str]) -> Iterator[Tx]:
+        yield event
+
+    def on_timer(self, timer: hr.Timer, ctx: hr.Context[str]) -> None: ...
+
+
+@pytest.fixture
+def app() -> hr.App:
+    app = hr.App("fraud")
+    tx = app.read("tx", hr.source.files("tx/"), Tx, time=Tx.at, out_of_order="5s", idle="1m")
+    tx.errors.write(hr.sink.files("dead/"))
+    good = tx.where("cents > 0").with_columns(Tx, cents="cents * 2")
+    alerts = good.key_by(Tx.card).process(Fraud())
+    alerts.side(Fraud.odd).write(hr.sink.files("odd/", format="parquet"))
+    alerts.where("cents > 5").union(alerts).write(hr.sink.console())
+    totals = good.key_by("card").aggregate(total=hr.sum(Tx.cents), n=hr.count()).named("totals").queryable()
+    totals.key_by("card").latest().named("newest", was="old").queryable()
+    good.key_by(lambda t: t.cents).reduce(lambda a, b: a).named("by_cents").queryable()
+    return app
+
+
+def plain(text: str) -> str:
+    """Without the places in this file, which change with every edit."""
+    return re.sub(r"  \(\S*test_explain\.py:\d+\)", "", text)
+
+
+def test_the_text_is_a_tree_of_steps_state_exchanges_and_guarantees(app: hr.App) -> None:
+    assert plain(app.explain()) == (
+        """app fraud
+
+tx: read files tx/ (json) → Tx
+│    event time at, out of order by 5s, idle after 1m
+├─ errors → Failed
+│  └─ tx_errors_files_dead: write files dead/ (json) [exactly once]
+└─ where cents > 0 [in the JVM]
+   └─ with_columns cents = cents * 2 → Tx [in the JVM]
+      ├─ ⇄ exchange 1 by card, shared by 2 steps
+      │  ├─ fraud: process Fraud → Tx
+      │  │  │    small: value of bool
+      │  │  │    shops: map of str → int, ttl 7d by event clock, was merchants
+      │  │  │    quiet: timer
+      │  │  │    odd: side of Tx
+      │  │  ├─ side odd → Tx
+      │  │  │  └─ fraud_odd_files_odd: write files odd/ (parquet) [exactly once]
+      │  │  ├─ where cents > 5 [in the worker]
+      │  │  │  └─ union of 2 → Tx
+      │  │  │     └─ fraud_console: write console (20 rows) [at least once]
+      │  │  └─ → union of 2 → Tx, shown above
+      │  └─ totals: aggregate total, n → Row [queryable]
+      │     │    keeps accumulators of total, n
+      │     └─ newest: latest → Row [queryable]
+      │             was old
+      │             no exchange: the rows already lie by card
+      │             keeps a Row per key
+      └─ ⇄ exchange 2 by <lambda>
+         └─ by_cents: reduce <lambda> → Tx [queryable]
+                 keeps a Tx per key
+"""
+    )
+
+
+def test_expressions_run_in_the_jvm_until_the_first_fork(app: hr.App) -> None:
+    where = {step.title: step.runs for step in outline(app).steps if step.verb in ("where", "with_columns")}
+    assert where == {
+        "where cents > 0": ["jvm"],
+        "with_columns cents = cents * 2": ["jvm"],
+        "where cents > 5": ["worker"],
+    }
+    forked = hr.App("forked")
+    tx = forked.read("tx", hr.source.items([]), Tx)
+    tx.where("cents > 0").write(hr.sink.collect())
+    tx.where("cents < 0").write(hr.sink.collect())
+    assert [step.runs for step in outline(forked).steps if step.verb == "where"] == [["worker"], ["worker"]]
+
+
+def test_every_step_tells_its_place(app: hr.App) -> None:
+    lines = [line for line in app.explain().splitlines() if "→" in line or "write" in line]
+    assert any(re.search(r"\(tests/plan/test_explain\.py:\d+\)$", line) for line in lines)
+
+
+def test_mermaid_names_every_step_and_edge(app: hr.App) -> None:
+    text = app.explain("mermaid")
+    lines = text.splitlines()
+    assert lines[0] == "flowchart LR"
+    nodes = {match[1] for line in lines if (match := re.match(r'    (n\d+)(\[\("|\["|\[\["|\(\["|\[/")', line))}
+    edges = [re.fullmatch(r'    (n\d+) (?:-->|==>\|"[^"]+"\|) (n\d+)', line) for line in lines[1 + len(nodes) :]]
+    assert all(edges)
+    assert {end for edge in edges if edge for end in edge.groups()} <= nodes
+    assert '    n4 ==>|"exchange 1 by card"| n5' in lines
+    assert "cents #gt; 0" in text
+    assert "ttl 7d by event clock" in text
+
+
+def test_the_outline_can_be_written_as_json(app: hr.App) -> None:
+    import msgspec
+
+    told = msgspec.json.decode(msgspec.json.encode(outline(app)))
+    assert told["app"] == "fraud"
+    assert told["exchanges"][0] == {"number": 1, "key": "card", "after": 4, "steps": [5, 11]}

@@ -1,0 +1,340 @@
+"""One state, one answer: random programs asked the same questions through every way there is to read a state.
+
+The ways: `hr.Store`, `Harness.state`, the Redis protocol, HTTP, and `hr.Client` over both. The questions: one key, many
+keys, windows, windows between two times, a walk over all keys, how many keys there are.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import tempfile
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import hypothesis.strategies as st
+import pytest
+import redis
+from hypothesis import given, settings
+
+import headrace as hr
+from headrace.testing import Harness
+from tests.effort import examples
+from tests.serve.served import Served
+from tests.serve.tweets import fetch
+
+pytestmark = pytest.mark.filterwarnings("ignore::headrace.HeadraceWarning")
+
+MINUTE_US = 60_000_000
+START = "2024-01-01T12:00"
+
+
+class Event(hr.Record):
+    text: str
+    number: int
+    raw: bytes
+    maybe: str | None
+    at: hr.Timestamp
+    n: int
+    page: str
+
+
+class Keeper(hr.Process[Event, Event, Any]):
+    """Keeps something of every kind."""
+
+    last: hr.ValueState[int]
+    brief: hr.ValueState[str] = hr.state(ttl="20m")
+    pages: hr.MapState[str, int]
+    by_number: hr.MapState[int, str]
+    recent: hr.ListState[int]
+    checks: hr.Timers
+
+    def on_event(self, event: Event, ctx: hr.Context[Any]) -> Iterator[Event]:
+        if event.n == 0:
+            self.last.clear()
+            self.pages.clear()
+        else:
+            self.last.set(event.n)
+            self.pages[event.page] = self.pages.get(event.page, 0) + event.n
+        self.brief.set(event.page)
+        self.by_number[event.n] = event.page
+        self.recent.append(event.n)
+        self.checks.add(event.at + hr.minutes(event.n))
+        yield from ()
+
+    def on_timer(self, timer: Any, ctx: hr.Context[Any]) -> Iterator[Event]:
+        yield from ()
+
+
+class Total(hr.Aggregator[Event, int, int]):
+    """An aggregate of one's own: its windows are kept one by one."""
+
+    def zero(self) -> int:
+        return 0
+
+    def add(self, acc: int, x: Event) -> int:
+        return acc + x.n
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+    def result(self, acc: int) -> int:
+        return acc
+
+
+KEYS: dict[str, tuple[Any, ...]] = {
+    "text": (Event.text,),
+    "number": (Event.number,),
+    "raw": (Event.raw,),
+    "maybe": (Event.maybe,),
+    "pair": (Event.text, Event.number),
+    "pair with null": (Event.maybe, Event.number),
+}
+WINDOWS = {
+    "tumbling": (hr.tumbling("10m"), {}),
+    "sliding": (hr.sliding("20m", every="10m"), {}),
+    "cumulating": (hr.cumulating("30m", every="10m"), {}),
+    "sessions": (hr.session("5m"), {"allow_late": "10m"}),
+    "late": (hr.tumbling("10m"), {"allow_late": "15m"}),
+}
+WINDOWED = (*WINDOWS, "own", "counted", "fired")
+STATES = (
+    *(f"keeper.{name}" for name in ("last", "brief", "pages", "by_number", "recent", "checks")),
+    "totals",
+    "newest",
+)
+
+
+def program(key: tuple[Any, ...], windowed: Collection[str], keep: str | None) -> tuple[hr.App, Any, dict[str, Any]]:
+    app = hr.App("app")
+    events = app.read("events", hr.source.items([]), Event, time=Event.at)
+    keyed = events.key_by(*key)
+    aggs: Any = {
+        "rows": hr.count(),
+        "total": hr.sum("n"),
+        "mean": hr.avg("n"),
+        "first_page": hr.first("page"),
+        "pages": hr.count_distinct("page"),
+        "largest": hr.top("n", 2),
+        "newest": hr.max("at"),
+    }
+    steps: dict[str, Any] = {
+        "keeper": keyed.process(Keeper()).named("keeper").queryable(),
+        "totals": keyed.aggregate(**aggs).named("totals").queryable(),
+        "newest": keyed.latest().named("newest").queryable(),
+    }
+    how: Any = {} if keep is None else {"keep": keep}
+    for name, (window, more) in WINDOWS.items():
+        if name not in windowed:
+            continue
+        kept: Any = how if name in ("tumbling", "sliding", "cumulating") else {}
+        mine = {each: agg for each, agg in aggs.items() if each not in ("pages", "largest")} if kept else aggs
+        steps[name] = keyed.window(window, **more).aggregate(**mine).named(name).queryable(**kept)
+    if "own" in windowed:
+        own = keyed.window(hr.tumbling("10m")).aggregate(own=Total(), rows=hr.count())
+        steps["own"] = own.named("own").queryable()
+    if "counted" in windowed:
+        counted = keyed.window(hr.rows(3)).aggregate(rows=hr.count(), total=hr.sum("n"))
+        steps["counted"] = counted.named("counted").queryable()
+    if "fired" in windowed:
+        fired = keyed.window(hr.tumbling("10m"), fire=hr.on_delta("n", 3)).aggregate(total=hr.sum("n"))
+        steps["fired"] = fired.named("fired").queryable()
+    return app, events, steps
+
+
+TEXTS = st.sampled_from(["a", "b", "ü:x y", "7", "null", '"null"', '""null""', '"a"', "[1]", ""])
+EVENTS = st.lists(
+    st.tuples(
+        TEXTS,
+        st.sampled_from([0, 7, -8, 2**40]),
+        st.sampled_from([b"", b"\x00\xff", b"a"]),
+        st.none() | TEXTS,
+        st.integers(0, 45),
+        st.integers(0, 3),
+        st.sampled_from(["/", "/a"]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+EPOCHS = st.lists(st.tuples(EVENTS, st.integers(0, 60)), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@settings(max_examples=examples(2), report_multiple_bugs=False)
+@given(
+    epochs=EPOCHS,
+    windowed=st.lists(st.sampled_from(WINDOWED), min_size=2, max_size=3, unique=True),
+    keep=st.sampled_from([None, "1h"]),
+)
+def test_every_way_to_read_a_state_gives_the_same_answers(
+    key: str, epochs: Any, windowed: list[str], keep: str | None
+) -> None:
+    app, events, steps = program(KEYS[key], windowed, keep)
+    with tempfile.TemporaryDirectory() as folder, Harness(app, start=START, store=Path(folder) / "store") as h:
+        start_us = h.at("12:00")
+        reached = 0
+        for rows, minute in epochs:
+            for *fields, at, n, page in rows:
+                h.push(events, Event(*fields, hr.Timestamp(start_us + at * MINUTE_US), n, page))
+            reached = max(reached, minute)
+            h.epoch(watermark=start_us + reached * MINUTE_US)
+        with Served(h.store) as served:
+            served.wait_for(len(epochs) - 1)
+            with redis.Redis(port=served.port, decode_responses=True) as client:
+                Asked(h, steps, served, client).compare_all()
+
+
+class Asked:
+    """One published epoch, asked in every way."""
+
+    def __init__(self, h: Harness, steps: dict[str, Any], served: Served, client: redis.Redis) -> None:
+        self.h = h
+        self.steps = steps
+        self.served = served
+        self.redis = client
+        self.store = hr.Store(h.store)
+
+    def compare_all(self) -> None:
+        with hr.Client(self.served.redis_url) as one, hr.Client(self.served.url) as other:
+            for address in (*STATES, *(name for name in WINDOWED if name in self.steps)):
+                view = self.store.state(address, empty_ok=True)
+                expected = {key: view[key] for key in view}
+                assert same(view, expected)
+                if not expected:
+                    # What has never held anything has no address yet, if no program declares it.
+                    continue
+                for client in (one, other):
+                    assert same_from_afar(client.state(address), expected)
+                self.compare_harness(address, expected)
+                self.compare_pages(address, expected)
+                for key, value in expected.items():
+                    self.compare_key(address, view.kind, key, value)
+                if address in WINDOWED:
+                    typed = [client.state(address) for client in (one, other)]
+                    self.compare_windows(address, view, typed, list(expected))
+                for key in ("nobody", 12345, b"nobody", None, ("nobody", 1)):
+                    if key not in expected:
+                        assert key not in view and view.get_many([key]) == [None]
+
+    def compare_harness(self, address: str, expected: dict[Any, Any]) -> None:
+        step, _, state = address.partition(".")
+        for key, value in expected.items():
+            answer = self.h.state(self.steps[step], *([getattr(Keeper, state)] if state else []), key=key)
+            assert plain(answer, value) == value
+
+    def compare_key(self, address: str, kind: str, key: Any, value: Any) -> None:
+        text = written(key)
+        name = f"{address}:{text}"
+        told = shown(value)
+        if kind == "map":
+            assert {entry: json.loads(raw) for entry, raw in self.redis.hgetall(name).items()} == told
+        elif kind in ("list", "timers"):
+            assert [json.loads(raw) for raw in self.redis.lrange(name, 0, -1)] == told
+        else:
+            assert json.loads(self.redis.get(name)) == json.loads(self.redis.mget([name])[0]) == told
+        assert self.redis.exists(name) == 1
+        assert self.http(f"{address}/{quote(text, safe='')}") == told
+
+    def compare_pages(self, address: str, expected: dict[Any, Any]) -> None:
+        names = sorted(f"{address}:{written(key)}" for key in expected)
+        assert sorted(self.redis.scan_iter(f"{address}:*", count=3)) == names
+        entries: list[Any] = []
+        after = "0"
+        while after is not None:
+            page = self.http(f"{address}?limit=3&after={after}")
+            entries += page["entries"]
+            after = page["next"]
+        told = [[in_json(key), shown(value)] for key, value in expected.items()]
+        assert in_order([entry["key"], entry["value"]] for entry in entries) == in_order(told)
+        assert self.http(f"{address}?count=true")["keys"] == len(expected)
+        asked = {"keys": [in_json(key) for key in expected]}
+        answer = fetch(self.served.url, f"/v1/jobs/app/state/{address}/get", "POST", asked).json
+        assert answer["values"] == [shown(value) for value in expected.values()]
+
+    def compare_windows(self, address: str, view: Any, clients: list[Any], keys: list[Any]) -> None:
+        for key in keys:
+            windows = view.windows(key)
+            assert list(windows.values())[-1] == view[key]
+            assert view.between(key) == windows
+            text = written(key)
+            fields = self.redis.hgetall(f"{address}:{text}")
+            assert [json.loads(raw) for raw in fields.values()] == [shown(each) for each in windows.values()]
+            told = self.http(f"{address}/{quote(text, safe='')}/windows")
+            assert [each["value"] for each in told] == [shown(each) for each in windows.values()]
+            if key == keys[0]:
+                assert [client.windows(key) for client in clients] == [windows] * 2
+            ends = sorted({window.end for window in windows})
+            for start, end in ((ends[0], None), (None, ends[0]), (ends[0] - 10 * MINUTE_US, ends[-1])):
+                some = view.between(key, start, end)
+                if key == keys[0] and end is not None:
+                    assert [client.between(key, start, end) for client in clients] == [some] * 2
+                assert some == {
+                    window: value
+                    for window, value in windows.items()
+                    if (start is None or window.start >= start) and (end is None or window.end <= end)
+                }
+        frame = view.to_polars()
+        assert len(frame) == sum(len(view.windows(key)) for key in keys)
+
+    def http(self, path: str) -> Any:
+        return fetch(self.served.url, f"/v1/jobs/app/state/{path}").json
+
+
+def same(view: Any, expected: dict[Any, Any]) -> bool:
+    """Whether a mapping gives these keys and values, by every question that a mapping can be asked."""
+    keys = list(expected)
+    assert view.get_many([*keys, *keys[:2]]) == [expected[key] for key in [*keys, *keys[:2]]]
+    assert [view[key] for key in keys] == list(expected.values())
+    assert all(key in view for key in keys)
+    assert sorted(view, key=repr) == sorted(keys, key=repr)
+    assert len(view) == len(expected)
+    assert in_order(view.scan()) == in_order(expected.items())
+    for prefix in ("a", "7", "[", '"', "n"):
+        assert in_order(view.scan(prefix)) == in_order(
+            (key, value) for key, value in expected.items() if written(key).startswith(prefix)
+        )
+    return True
+
+
+def same_from_afar(view: Any, expected: dict[Any, Any]) -> bool:
+    """The same in few requests, because each takes its time."""
+    assert view.get_many(list(expected)) == list(expected.values())
+    assert in_order(view.scan()) == in_order(expected.items())
+    assert len(view) == len(expected)
+    return True
+
+
+def in_order(pairs: Iterable[Any]) -> list[Any]:
+    return sorted(pairs, key=repr)
+
+
+def plain(answer: Any, like: Any) -> Any:
+    """What a harness gives, without its type."""
+    if not isinstance(answer, hr.Record):
+        return answer
+    return {name: getattr(answer, name) for name in like}
+
+
+def written(key: Any) -> str:
+    """A key as people write it."""
+    if not isinstance(key, str):
+        return json.dumps(in_json(key))
+    return f'"{key}"' if key.strip('"') == "null" and len(key) % 2 == 0 else key
+
+
+def in_json(key: Any) -> Any:
+    """A key in a document of JSON."""
+    if isinstance(key, tuple):
+        return [in_json(part) for part in key]
+    return base64.b64encode(key).decode() if isinstance(key, bytes) else key
+
+
+def shown(value: Any) -> Any:
+    """A value in JSON."""
+    if isinstance(value, dict):
+        return {name if isinstance(name, str) else json.dumps(name): shown(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [shown(each) for each in value]
+    return in_json(value)
