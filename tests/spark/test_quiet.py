@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import textwrap
 
-from headrace.spark.quiet import quiet_lines
+import pytest
+
+from headrace.spark.driver import StopRequested
+from headrace.spark.quiet import quiet_lines, quiet_the_bridge
 
 
 def shown(text: str) -> list[str]:
@@ -56,3 +60,14 @@ def test_lines_of_spark_that_mean_nothing_to_a_user_are_left_out() -> None:
         hello
         """
     assert shown(text) == ["hello\n"]
+
+
+def test_py4j_logs_no_trace_of_an_exception_that_only_stops_the_query(caplog: pytest.LogCaptureFixture) -> None:
+    quiet_the_bridge()
+    log = logging.getLogger("py4j.clientserver")
+    for raised in (StopRequested(), ValueError("a fault of another")):
+        try:
+            raise raised
+        except Exception:
+            log.exception("There was an exception while executing the Python Proxy on the Python Side.")
+    assert ["ValueError" in record.exc_text for record in caplog.records if record.exc_text] == [True]

@@ -21,7 +21,7 @@ from headrace.model.shapes import quoted, spark_type
 from headrace.model.watermarks import HISTORY
 from headrace.model.wire import BAD_ROW, EDGE, HASH, KEY, ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME, TIME, slot_name
 from headrace.spark import executor, python_source, ticker
-from headrace.spark.quiet import keep_arguments_out_of_logs
+from headrace.spark.quiet import quiet_the_bridge
 from headrace.state import layout
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def build_plan(
 ) -> DataFrame:
     """The whole job as one streaming DataFrame of reports. ``readers`` is given those of sources that Python reads."""
     readers = {} if readers is None else readers
-    keep_arguments_out_of_logs()
+    quiet_the_bridge()
     session.dataSource.register(ticker.TickerSource)
     session.dataSource.register(python_source.PythonSource)
     chains = [_chain(session, program, i, ship, readers) for i in range(len(program.sources))]

@@ -36,16 +36,23 @@ _LINK = re.compile(r"\s*$|During handling of the above exception|The above excep
 _PYTHONS_OWN = (os.path.dirname(os.__file__), "<frozen ")
 
 
-def keep_arguments_out_of_logs() -> None:
-    """Py4J writes every argument of every call into its log of debugging, passwords too. A program that logs everything
-    gets that only where it sets the level of Py4J's logger by name."""
+def quiet_the_bridge() -> None:
+    """Keep two things out of the log of Py4J, wherever a program sends that log.
+
+    It writes every argument of every call at the level of debugging, passwords too: those lines appear only where a
+    program sets the level of Py4J's logger by name. And it writes a trace of every exception that leaves a callback.
+    Exceptions of ours leave one to stop Spark's query; the run reports the reason itself.
+    """
     for name in ("py4j.clientserver", "py4j.java_gateway"):
-        logging.getLogger(name).addFilter(_above_debugging)
+        logging.getLogger(name).addFilter(_is_news)
 
 
-def _above_debugging(record: logging.LogRecord) -> bool:
-    asked = any(logging.getLogger(name).level == logging.DEBUG for name in ("py4j", record.name))
-    return record.levelno > logging.DEBUG or asked
+def _is_news(record: logging.LogRecord) -> bool:
+    raised = record.exc_info[0] if record.exc_info else None
+    if raised is not None and raised.__module__.partition(".")[0] == "headrace":
+        return False
+    debugging_wanted = any(logging.getLogger(name).level == logging.DEBUG for name in ("py4j", record.name))
+    return record.levelno > logging.DEBUG or debugging_wanted
 
 
 def quiet_lines(lines: Iterable[str]) -> Iterator[str]:
