@@ -29,6 +29,29 @@ class Same(hr.Process[Tx, Tx, str]):
         yield event
 
 
+class Both(hr.CoProcess[Tx, Tx, Tx, str]):
+    odd: hr.Side[Tx]
+
+    def on_left(self, event: Tx, ctx: hr.Context[str]) -> Iterator[Tx]:
+        yield event
+
+    def on_right(self, event: Tx, ctx: hr.Context[str]) -> Iterator[Tx]:
+        yield event
+
+
+class Ruled(hr.BroadcastProcess[Tx, Tx, Tx, str]):
+    def on_event(self, event: Tx, ctx: hr.Context[str]) -> Iterator[Tx]:
+        yield event
+
+    def on_broadcast(self, event: Tx, ctx: hr.BroadcastContext[str]) -> Iterator[Tx]:
+        yield event
+
+
+def other(rows: hr.Stream[Any]) -> hr.Stream[Tx]:
+    """A stream of the same program whose rows are no updates."""
+    return rows.app.read("other", hr.source.items([]), Tx, time=Tx.at)
+
+
 def bigger(a: Tx, b: Tx) -> Tx:
     return a if a.cents > b.cents else b
 
@@ -71,13 +94,24 @@ HANDING_ON: dict[str, Callable[[hr.Stream[Any]], hr.Stream[Any]]] = {
     "map_batches": lambda rows: rows.map_batches(lambda batch: batch, Tx),
     "process": lambda rows: rows.key_by("card").process(Same()),
     "side": lambda rows: rows.key_by("card").process(Same()).side(Same.odd),
+    "connect": lambda rows: rows.key_by("card").connect(other(rows).key_by("card")).process(Both()),
+    "connected": lambda rows: other(rows).key_by("card").connect(rows.key_by("card")).process(Both()),
+    "side of connect": lambda rows: (
+        other(rows).key_by("card").connect(rows.key_by("card")).process(Both()).side(Both.odd)
+    ),
+    "connect to rules": lambda rows: rows.key_by("card").connect(other(rows).broadcast()).process(Ruled()),
+    "broadcast": lambda rows: other(rows).key_by("card").connect(rows.broadcast()).process(Ruled()),
 }
 
 
 @pytest.mark.parametrize("verb", HANDING_ON)
 def test_what_hands_rows_on_hands_on_that_they_are_updates(tx: hr.Stream[Tx], verb: str) -> None:
     assert HANDING_ON[verb](rolling(tx, "latest")).node.updates
-    assert verb == "latest" or not HANDING_ON[verb](tx).node.updates
+
+
+@pytest.mark.parametrize("verb", [verb for verb in HANDING_ON if verb != "latest"])
+def test_what_hands_rows_on_makes_no_updates_of_its_own(tx: hr.Stream[Tx], verb: str) -> None:
+    assert not HANDING_ON[verb](tx).node.updates
 
 
 @pytest.mark.parametrize("verb", ["errors", "changes"])
@@ -98,7 +132,13 @@ COUNTING: dict[str, Callable[[hr.Stream[Any]], Any]] = {
 
 
 @pytest.mark.parametrize("counting", COUNTING)
-@pytest.mark.parametrize("between", ["where", "map", "flat_map", "map_batches", "process", "union"])
+@pytest.mark.parametrize(
+    "between",
+    [
+        "where", "map", "flat_map", "map_batches", "process", "union", "connect", "connected", "connect to rules",
+        "broadcast",
+    ],
+)  # fmt: skip
 def test_aggregates_and_windows_refuse_rows_that_replace_earlier_ones(
     tx: hr.Stream[Tx], between: str, counting: str
 ) -> None:

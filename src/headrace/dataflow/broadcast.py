@@ -125,6 +125,7 @@ class BroadcastConnected(Generic[T, U, K]):
             KeyedNode, at, codec_of(out, where=str(at)), inputs=(self._stream.node, self._rules.node), op="broadcast",
             key=self._key or ANYWHERE, other_keys=(None,), fn=fn, decls=decls,
             spec=BroadcastSpec(fn, keyed=self._key is not None),
+            updates=self._stream.node.updates or self._rules.node.updates,
         )  # fmt: skip
         return StepStream(self._stream.app, node)
 

@@ -134,5 +134,6 @@ class Connected(Generic[L, R, K]):
         node = self._left.app._add(
             KeyedNode, at, codec_of(out, where=str(at)), inputs=(left, right), op="connect", key=self._left.key,
             other_keys=(self._right.key,), fn=fn, decls=decls, spec=ConnectSpec(fn),
+            updates=left.updates or right.updates,
         )  # fmt: skip
         return ConnectedStream(self._left.app, node)

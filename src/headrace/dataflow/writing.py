@@ -85,8 +85,8 @@ def refuse_updates(node: Node, verb: str, at: Site) -> None:
 
 def _updating(node: Node) -> Node:
     """The step that makes updates of these rows."""
-    # A process function hands on what its rows are.
-    while not isinstance(node, KeyedNode) or node.op == "process":
+    # Functions of the user hand on what their rows are.
+    while not isinstance(node, KeyedNode) or node.op in ("process", "connect", "broadcast"):
         # Late rows are those that came into their step; all others come out of what is before.
         left = node.inputs[0] if isinstance(node, TapNode) else node
         before = [each for each in left.inputs if each.updates]
