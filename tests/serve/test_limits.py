@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import resource
 import socket
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 from headrace.net.access import Limits, Meter, add_user
+from headrace.serve.resp import session
 from tests.serve.made_store import MadeStore, lists, maps, values
 from tests.serve.served import Served
 from tests.serve.wired import connect, read_all
@@ -53,6 +56,30 @@ def test_who_has_not_named_themselves_sends_short_requests_only(store: str, tmp_
             assert read_all(stranger) == b"-ERR Protocol error: invalid bulk length\r\n"
         with connect(served, password=token) as client:
             assert client.echo(bytes(100_000)) == bytes(100_000)
+
+
+@pytest.mark.parametrize("allowed", [(), ("last",)], ids=["every state", "one state"])
+def test_a_refused_address_of_megabytes_costs_no_more_than_a_short_one(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, audited: list[str], allowed: tuple[str, ...]
+) -> None:
+    compared: list[int] = []
+
+    def near(name: str, *others: Any, **options: Any) -> list[str]:
+        compared.append(len(name))
+        return get_close_matches(name, *others, **options)
+
+    monkeypatch.setattr(session, "get_close_matches", near)
+    users = tmp_path / "users.toml"
+    token = add_user(users, "web", allowed)
+    address = "count.view" * 200_000
+    with Served(store, users=users) as served, connect(served, password=token) as client:
+        served.wait_for(0)
+        with pytest.raises(redis.ResponseError, match="may not read the state" if allowed else "no state") as refused:
+            client.get(f"{address}:a")
+    assert "count.viewcount.view" in str(refused.value)
+    assert len(str(refused.value)) < 300
+    assert compared == ([] if allowed else [201])
+    assert all(len(line) < 500 for line in audited)
 
 
 def test_a_transaction_counts_what_its_arguments_need_in_memory(store: str, audited: list[str]) -> None:

@@ -154,8 +154,8 @@ class Session:
             return
         name = address.decode("utf-8", "replace")
         if not self.user.may_read(name):
-            self.refused(f"read {name}", "the user may not read this state")
-            raise Refusal(f"NOPERM user {self.user.name} may not read the state {name}")
+            self.refused(f"read {shorten(name)}", "the user may not read this state")
+            raise Refusal(f"NOPERM user {self.user.name} may not read the state {shorten(name)}")
 
     def check_state(self, address: bytes) -> None:
         """Refuses a state that this user may not read, and one that the job does not keep."""
