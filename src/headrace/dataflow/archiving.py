@@ -12,7 +12,8 @@ from headrace.dataflow.naming import proposal
 from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
 from headrace.model.values import type_name
-from headrace.windows.spec import WINDOW_END, WINDOW_START, WindowSpec
+from headrace.windows.settings import WINDOW_END, WINDOW_START
+from headrace.windows.spec import WindowSpec
 
 _ARCHIVE: Final = "archive"
 

@@ -36,7 +36,8 @@ from headrace.operators.spec import StepInfo
 from headrace.windows.context import WindowContext
 from headrace.windows.evictors import Evictor
 from headrace.windows.kinds import Assigner
-from headrace.windows.spec import FINALS, PANE, WINDOW_END, WINDOW_START, WindowSpec
+from headrace.windows.settings import FINALS, PANE, WINDOW_END, WINDOW_START
+from headrace.windows.spec import WindowSpec
 from headrace.windows.triggers import Timeout, Trigger
 
 if TYPE_CHECKING:

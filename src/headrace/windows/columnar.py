@@ -18,15 +18,15 @@ from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.report import StepReport
 from headrace.operators.contract import Operator, TaskInfo
 from headrace.state.panes.table import first_live_pane
-from headrace.windows.spec import FINALS
+from headrace.windows.settings import FINALS
 from headrace.windows.triggers import Periodic
 
 if TYPE_CHECKING:
     from headrace.operators.spec import StepInfo
     from headrace.state.panes.column import PaneColumn
     from headrace.state.shard import ShardState
+    from headrace.windows.settings import WindowSettings
     from headrace.windows.sliced.plan import AggregatePlan
-    from headrace.windows.spec import WindowSpec
 
 PANES_TABLE: Final = "value"
 EMIT_ROWS: Final = 65_536
@@ -43,7 +43,7 @@ class ColumnarWindows(Operator):
     column: PaneColumn
     state: ShardState
 
-    def __init__(self, spec: WindowSpec, info: StepInfo, plan: AggregatePlan) -> None:
+    def __init__(self, spec: WindowSettings, info: StepInfo, plan: AggregatePlan) -> None:
         super().__init__(info.step)
         self.spec = spec
         self.plan = plan

@@ -36,7 +36,7 @@ from headrace.windows.sliced.plan import PanePlan
 if TYPE_CHECKING:
     from headrace.operators.spec import StepInfo
     from headrace.state.shard import ShardState
-    from headrace.windows.spec import WindowSpec
+    from headrace.windows.settings import WindowSettings
 
 SAMPLE_ROWS: Final = 16_384
 """Rows that a task looks at to find out whether combining is worth it …"""
@@ -70,7 +70,7 @@ def partial_codec(plan: PanePlan) -> PartialCodec:
     return PartialCodec([field for agg in plan.aggs for field in agg.fields])
 
 
-def combine_panes(spec: WindowSpec, info: StepInfo) -> Combined | None:
+def combine_panes(spec: WindowSettings, info: StepInfo) -> Combined | None:
     """How the rows of a step of sliced windows are combined; None where they have to travel as they are."""
     plan = PanePlan(spec, info)
     # Between windows a row is late by its own time, which a partial does not tell.
@@ -80,7 +80,7 @@ def combine_panes(spec: WindowSpec, info: StepInfo) -> Combined | None:
 class CombineOperator(Operator):
     """Stands before the exchange of a windowed step. Its keys have no hashes: whoever exchanges computes them."""
 
-    def __init__(self, spec: WindowSpec, info: StepInfo) -> None:
+    def __init__(self, spec: WindowSettings, info: StepInfo) -> None:
         super().__init__(f"combining before {info.step}")
         self._windowed = info.step
         self.plan = PanePlan(spec, info)

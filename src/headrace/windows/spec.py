@@ -1,86 +1,25 @@
-"""What a windowed step is: everything a user said in ``window(…)`` and the verb behind it, as frozen data."""
+"""The specification of a windowed step: which operator runs it, what it declares to readers, and what it tells."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from headrace.aggregates.accumulate import describe_results
-from headrace.aggregates.declare import Agg
-from headrace.model.archive import Archive
 from headrace.model.job import DeclaredState
+from headrace.model.time import format_span
 from headrace.operators.spec import Combined, OperatorChoice, StepInfo, StepSpec
-from headrace.windows.evictors import Evictor
-from headrace.windows.kinds import Assigner, Session
+from headrace.windows.settings import WindowSettings
 from headrace.windows.triggers import EveryRows, OnDelta, PerEpoch, Periodic, PerRow, Timeout, Trigger
 
 if TYPE_CHECKING:
-    from headrace.model.rows import RowCodec
     from headrace.operators.contract import Operator
-    from headrace.state.handles import StateDecl
-
-WINDOW_START: Final = "window_start"
-WINDOW_END: Final = "window_end"
-PANE: Final = "pane"
-"""Columns of a result that tell its window, and whether it came early, on time or late."""
-
-FINALS: Final = "finals"
-"""Outlet of the results of windows that are gone for good."""
 
 
 @dataclass(frozen=True)
-class WindowSpec(StepSpec):
-    """A windowed step. What a window comes to is one of
-
-    - ``aggs``: declared aggregates and own Aggregators, by the name of their column;
-    - ``reduce``: a function of two rows;
-    - ``function`` alone: a WindowProcess that is given all rows;
-    - ``function`` with ``aggs`` or ``reduce``: a WindowProcess that is given the one row these come to, of type ``of``.
-    """
-
-    assigner: Assigner
-    fire: Trigger | None = None
-    """None: at the window's end, and again in each epoch in which late rows changed it."""
-    discard: bool = False
-    """Whether a window is emptied when it fires."""
-    allow_late_us: int = 0
-    evict: Evictor | None = None
-    aggs: Mapping[str, Agg[Any]] = field(default_factory=dict)
-    reduce: Callable[[Any, Any], Any] | None = None
-    function: Any = None
-    of: RowCodec | None = None
-    trigger_decls: tuple[StateDecl, ...] = ()
-    """What the class of an own trigger declares."""
-    timed: bool = True
-    """Whether the rows that come in have event times."""
-    keep_us: int = 0
-    """How long a window can still be read when it is gone; only where it is merged from slices."""
-    archive: Archive | None = None
-    """Where windows go when they are gone for good, so that they can be read for ever."""
-
-    @property
-    def start_column(self) -> str:
-        return WINDOW_START
-
-    @property
-    def end_column(self) -> str:
-        return WINDOW_END
-
-    @property
-    def pane_column(self) -> str:
-        return PANE
-
-    @property
-    def keeps_rows(self) -> bool:
-        """Whether the rows themselves are kept until their window goes."""
-        alone = self.function is not None and not self.aggs and self.reduce is None
-        return alone or self.evict is not None or getattr(self.assigner, "slides", False)
-
-    @property
-    def repeats(self) -> bool:
-        """Whether a window may give more than one result."""
-        return self.fire is not None or self.allow_late_us > 0
+class WindowSpec(WindowSettings, StepSpec):
+    """A windowed step, as the planner sees it."""
 
     @property
     def uses_watermark(self) -> bool:
@@ -139,24 +78,13 @@ class WindowSpec(StepSpec):
         )  # fmt: skip
         return {"value": told}
 
-    @property
-    def windows(self) -> str:
-        """How windows are cut, in words."""
-        return _tell_assigner(self.assigner)
-
-    def tells_pane(self, info: StepInfo) -> bool:
-        """Whether results say if they come before, at or after the end of their window."""
-        aggregated = bool(self.aggs) and self.function is None
-        # Elsewhere a field of that name is one's own.
-        return aggregated and PANE in info.codec.names and PANE not in (*self.aggs, *info.key_fields)
-
     def tell(self) -> tuple[str, ...]:
-        notes = [_tell_assigner(self.assigner)]
+        notes = [self.windows]
         notes += _tell_fire(self.fire)
         if self.discard:
             notes.append("discards what it has given out")
         if self.allow_late_us:
-            notes.append(f"allows rows to be {_span(self.allow_late_us)} late")
+            notes.append(f"allows rows to be {format_span(self.allow_late_us)} late")
         if self.keeps_rows:
             notes.append("keeps every row until its window goes")
         return tuple(notes)
@@ -179,7 +107,7 @@ def _tell_fire(fire: Trigger | None) -> list[str]:
         case None:
             return []
         case Periodic():
-            return [f"fires every {_span(fire.every_us)} of {fire.clock} time where it changed, and at the end"]
+            return [f"fires every {format_span(fire.every_us)} of {fire.clock} time where it changed, and at the end"]
         case PerRow():
             return ["fires after every row"]
         case PerEpoch():
@@ -189,21 +117,5 @@ def _tell_fire(fire: Trigger | None) -> list[str]:
         case OnDelta():
             return [f"fires when rows differ by more than {fire.threshold:g}"]
         case Timeout():
-            return [*_tell_fire(fire.of), f"fires after waiting for {_span(fire.span_us)}"]
+            return [*_tell_fire(fire.of), f"fires after waiting for {format_span(fire.span_us)}"]
     return [f"fires by {type(fire).__name__}"]
-
-
-def _span(us: int) -> str:
-    from headrace.model.time import format_span
-
-    return format_span(us)
-
-
-def _tell_assigner(assigner: Assigner) -> str:
-    kind = type(assigner).__name__.lower()
-    if isinstance(assigner, Session) and assigner.gap_us is None:
-        return f"session windows, gap {assigner.gap_sql}, {assigner.clock} time"
-    spans = [_span(getattr(assigner, name)) for name in ("size_us", "every_us", "gap_us") if hasattr(assigner, name)]
-    moved = getattr(assigner, "offset_us", 0)
-    offset = f", offset {_span(moved)}" if moved else ""
-    return f"{kind} windows{' of ' if spans else ''}{' every '.join(spans)}{offset}, {assigner.clock} time"

@@ -19,7 +19,7 @@ from headrace.windows.by_row.schedule import Timetable
 from headrace.windows.by_row.window_state import OpenWindow, WindowName
 from headrace.windows.context import Pane
 from headrace.windows.kinds import RowCount
-from headrace.windows.spec import FINALS
+from headrace.windows.settings import FINALS
 
 if TYPE_CHECKING:
     from headrace.windows.by_row.operator import WindowOperator

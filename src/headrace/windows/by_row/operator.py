@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from headrace.model.report import StepReport
     from headrace.operators.spec import StepInfo
     from headrace.state.shard import ShardState
-    from headrace.windows.spec import WindowSpec
+    from headrace.windows.settings import WindowSettings
 
 
 class WindowOperator(KeyedOperator):
@@ -66,7 +66,7 @@ class WindowOperator(KeyedOperator):
     stands_alone: ClassVar[bool] = False
     """Whether windows that were cut in another way may not go on beside these."""
 
-    def __init__(self, spec: WindowSpec, info: StepInfo) -> None:
+    def __init__(self, spec: WindowSettings, info: StepInfo) -> None:
         super().__init__(info.step, info.key_type)
         self.said = spec
         self.spec = plain_spec(spec)
@@ -371,14 +371,14 @@ class WindowOperator(KeyedOperator):
         return self.report
 
 
-def _make_inner(spec: WindowSpec, info: StepInfo) -> Accumulated | Reduced | None:
+def _make_inner(spec: WindowSettings, info: StepInfo) -> Accumulated | Reduced | None:
     """What the rows of a window come to, beside the rows themselves."""
     if spec.aggs:
         return Accumulated(spec.aggs, info.taken[0], info.step)
     return None if spec.reduce is None else Reduced(spec.reduce, info.taken[0])
 
 
-def _make_contents(spec: WindowSpec, info: StepInfo, inner: Accumulated | Reduced | None) -> Contents:
+def _make_contents(spec: WindowSettings, info: StepInfo, inner: Accumulated | Reduced | None) -> Contents:
     by_rows = spec.keeps_rows or inner is None
     contents = RowContents(info.taken[0], spec.assigner, spec.evict, inner) if by_rows else inner
     assert contents is not None

@@ -21,7 +21,7 @@ from headrace.windows.by_row.contents import Accumulated
 from headrace.windows.by_row.functions import KeepFailed, WindowFunction
 from headrace.windows.by_row.window_state import WindowName
 from headrace.windows.context import Pane
-from headrace.windows.spec import FINALS, PANE, WINDOW_END, WINDOW_START
+from headrace.windows.settings import FINALS, PANE, WINDOW_END, WINDOW_START
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.operators.spec import StepInfo
     from headrace.state.shard import ShardState
     from headrace.windows.by_row.contents import Reduced
-    from headrace.windows.spec import WindowSpec
+    from headrace.windows.settings import WindowSettings
 
 
 EMIT_ROWS: Final = 65_536
@@ -222,7 +222,7 @@ class ResultColumns:
 
 def make_outcome(
     operator: KeyedOperator,
-    spec: WindowSpec,
+    spec: WindowSettings,
     info: StepInfo,
     inner: Accumulated | Reduced | None,
     function: WindowFunction | None,

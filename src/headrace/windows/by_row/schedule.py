@@ -26,7 +26,7 @@ from headrace.windows.triggers import EveryRows, PerEpoch, Periodic, Timeout, Tr
 if TYPE_CHECKING:
     from headrace.operators.contract import TaskInfo
     from headrace.state.shard import ShardState
-    from headrace.windows.spec import WindowSpec
+    from headrace.windows.settings import WindowSettings
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ EVENT_TABLE: Final = "!event_times"
 WALL_TABLE: Final = "!wall_times"
 
 
-def plain_spec(spec: WindowSpec) -> WindowSpec:
+def plain_spec(spec: WindowSettings) -> WindowSettings:
     """Windows of rows as what they are made of: an unbounded window, a trigger that counts, purging or an evictor."""
     assigner = spec.assigner
     if not isinstance(assigner, RowCount):

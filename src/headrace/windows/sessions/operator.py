@@ -37,13 +37,13 @@ from headrace.windows.sessions.firing import Closed, Closing, SessionCloser, is_
 from headrace.windows.sessions.gaps import Gaps
 from headrace.windows.sessions.plan import SessionPlan
 from headrace.windows.sessions.rows import WaitingRows
-from headrace.windows.spec import FINALS
+from headrace.windows.settings import FINALS
 from headrace.windows.triggers import PerEpoch
 
 if TYPE_CHECKING:
     from headrace.operators.spec import StepInfo
     from headrace.state.shard import ShardState
-    from headrace.windows.spec import WindowSpec
+    from headrace.windows.settings import WindowSettings
 
 
 class SessionPaneOperator(ColumnarWindows):
@@ -52,7 +52,7 @@ class SessionPaneOperator(ColumnarWindows):
     plan: SessionPlan
     waiting: WaitingRows
 
-    def __init__(self, spec: WindowSpec, info: StepInfo) -> None:
+    def __init__(self, spec: WindowSettings, info: StepInfo) -> None:
         super().__init__(spec, info, SessionPlan(spec, info))
         assert isinstance(spec.assigner, Session)
         self._gap_sql = spec.assigner.gap_sql

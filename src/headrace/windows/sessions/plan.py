@@ -26,7 +26,7 @@ from headrace.windows.sliced.plan import MARK, AggregatePlan
 
 if TYPE_CHECKING:
     from headrace.operators.spec import StepInfo
-    from headrace.windows.spec import WindowSpec
+    from headrace.windows.settings import WindowSettings
 
 _BY_TIME: Final = frozenset({"first", "last"})
 
@@ -34,7 +34,7 @@ _BY_TIME: Final = frozenset({"first", "last"})
 class SessionPlan(AggregatePlan):
     """The table of one step of sessions."""
 
-    def __init__(self, spec: WindowSpec, info: StepInfo) -> None:
+    def __init__(self, spec: WindowSettings, info: StepInfo) -> None:
         super().__init__(spec, info)
         assert isinstance(spec.assigner, Session)
         self.tells_late = spec.allow_late_us > 0

@@ -28,15 +28,15 @@ from headrace.operators.contract import LATE, TaskInfo
 from headrace.operators.spec import COMBINED_PORT
 from headrace.state.panes.table import first_live_pane
 from headrace.windows.columnar import EARLY, EMIT_ROWS, LATE_PANE, ON_TIME, ColumnarWindows, Mask
+from headrace.windows.settings import FINALS
 from headrace.windows.sliced.firing import Firing, Part, WindowMerger
 from headrace.windows.sliced.plan import PanePlan, Stamp
-from headrace.windows.spec import FINALS
 from headrace.windows.triggers import PerEpoch, Periodic
 
 if TYPE_CHECKING:
     from headrace.operators.spec import StepInfo
     from headrace.state.shard import ShardState
-    from headrace.windows.spec import WindowSpec
+    from headrace.windows.settings import WindowSettings
 
 
 class PaneOperator(ColumnarWindows):
@@ -44,7 +44,7 @@ class PaneOperator(ColumnarWindows):
 
     plan: PanePlan
 
-    def __init__(self, spec: WindowSpec, info: StepInfo) -> None:
+    def __init__(self, spec: WindowSettings, info: StepInfo) -> None:
         super().__init__(spec, info, PanePlan(spec, info))
         self.slices = self.plan.slices
         self._stamp = Stamp()

@@ -25,7 +25,7 @@ from headrace.windows.triggers import Periodic
 
 if TYPE_CHECKING:
     from headrace.operators.spec import StepInfo
-    from headrace.windows.spec import WindowSpec
+    from headrace.windows.settings import WindowSettings
 
 MARK: Final = "!mark.since"
 """Since which firing a row has waited; only where windows fire early at fixed times."""
@@ -40,7 +40,7 @@ class Stamp(NamedTuple):
     seen: int = MIN_TIME
 
 
-def columnar_aggregates(spec: WindowSpec, info: StepInfo) -> list[PaneAggregate]:
+def columnar_aggregates(spec: WindowSettings, info: StepInfo) -> list[PaneAggregate]:
     """The aggregates of a step as columns; `choose_windows` has seen that each has some."""
     several = not isinstance(spec.assigner, Tumbling)
     columns = [
@@ -56,7 +56,7 @@ class AggregatePlan(ABC):
     about: About
     schema: pa.Schema
 
-    def __init__(self, spec: WindowSpec, info: StepInfo) -> None:
+    def __init__(self, spec: WindowSettings, info: StepInfo) -> None:
         self.aggs = columnar_aggregates(spec, info)
         self.codec = info.codec
         self.spec = spec
@@ -120,7 +120,7 @@ class AggregatePlan(ABC):
 class PanePlan(AggregatePlan):
     """The table of one step whose windows are cut into slices."""
 
-    def __init__(self, spec: WindowSpec, info: StepInfo) -> None:
+    def __init__(self, spec: WindowSettings, info: StepInfo) -> None:
         super().__init__(spec, info)
         found = self.aggs
         assert isinstance(spec.assigner, Tumbling | Sliding | Cumulating)
@@ -171,7 +171,7 @@ class PanePlan(AggregatePlan):
         return late
 
 
-def _emptied(spec: WindowSpec) -> str:
+def _emptied(spec: WindowSettings) -> str:
     """When windows that give each row once do so before their end: marks of rows count that, and mean nothing else."""
     if not spec.discard or spec.fire is None:
         return ""
