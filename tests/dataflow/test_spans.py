@@ -122,3 +122,10 @@ def test_spans_that_a_program_makes_are_stored_and_given_out_as_ints() -> None:
         assert [row.span for row in h.take(given)] == [1_000_000, 5_000_000]
         assert h.state(given, Keep.every, "a") == {"x": Wait("x", hr.hours(1))}
         assert len(h.take(by_span)) == 2
+
+
+@pytest.mark.parametrize("span", ["400000d", hr.days(1) * 10**9])
+def test_a_span_that_no_time_could_be_moved_by_is_refused(span: Any) -> None:
+    with pytest.raises(hr.ProgramError) as raised:
+        hr.ttl(span)
+    assert raised.value.what.endswith("is too long") and raised.value.expected == "365000 days at the most"

@@ -52,6 +52,10 @@ def other(rows: hr.Stream[Any]) -> hr.Stream[Tx]:
     return rows.app.read("other", hr.source.items([]), Tx, time=Tx.at)
 
 
+async def answered(row: Tx) -> Tx:
+    return row
+
+
 def bigger(a: Tx, b: Tx) -> Tx:
     return a if a.cents > b.cents else b
 
@@ -100,6 +104,8 @@ HANDING_ON: dict[str, Callable[[hr.Stream[Any]], hr.Stream[Any]]] = {
         other(rows).key_by("card").connect(rows.key_by("card")).process(Both()).side(Both.odd)
     ),
     "connect to rules": lambda rows: rows.key_by("card").connect(other(rows).broadcast()).process(Ruled()),
+    "map_async": lambda rows: rows.map_async(answered).named("asked"),
+    "map_async, carried": lambda rows: rows.map_async(answered, wait="carry", ordered=False).named("asked"),
     "broadcast": lambda rows: other(rows).key_by("card").connect(rows.broadcast()).process(Ruled()),
 }
 

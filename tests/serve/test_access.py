@@ -151,7 +151,7 @@ def test_no_answer_tells_where_the_store_lies(store: str, tmp_path: Path) -> Non
 # --- HTTP on the wrong port
 
 
-@pytest.mark.parametrize("head", [b"POST / HTTP/1.1\r\n", b"PING\r\nHost: localhost\r\n"])
+@pytest.mark.parametrize("head", [b"POST / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\n", b"PING\r\nHost: localhost\r\n"])
 def test_http_on_the_port_of_redis_runs_no_command(store: str, head: bytes, audited: list[str]) -> None:
     with Served(store) as served:
         served.wait_for(0)

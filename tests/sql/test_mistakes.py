@@ -112,6 +112,8 @@ def test_select_and_times_are_checked_too() -> None:
         "size(filter(tags, t -> t = 'a')) > 0",
         "default.mine(n) > 0",
         "sha2(page, 256) > 'a'",
+        "page LIKE 5",
+        "page RLIKE 5",
     ],
 )
 def test_what_only_spark_knows_passes(text: str) -> None:

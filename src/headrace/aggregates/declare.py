@@ -244,8 +244,8 @@ def collect(x: object, *, where: Column | None = None, over: Span | None = None)
 
 def top(x: object, n: int, *, by: object = None, where: Column | None = None, over: Span | None = None) -> Agg[Any]:
     """The ``n`` greatest values, or the values in the rows where ``by`` is greatest; the greatest first."""
-    if n < 1:
-        raise ProgramError("top keeps one value at least", where="top", expected="n > 0", found=str(n))
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise ProgramError("top keeps one value at least", where="top", expected="a whole number n > 0", found=repr(n))
     return _declare("top", x, by=by, where=where, over=over, n=n)
 
 
@@ -254,8 +254,8 @@ def quantile(x: object, q: float, *, where: Column | None = None, over: Span | N
 
     Not-a-number is left out; where there is nothing else, the result is not-a-number.
     """
-    if not 0 <= q <= 1:
-        raise ProgramError("a quantile is a share", where="quantile", expected="0 ≤ q ≤ 1", found=str(q))
+    if not isinstance(q, int | float) or isinstance(q, bool) or not 0 <= q <= 1:
+        raise ProgramError("a quantile is a share", where="quantile", expected="a number 0 ≤ q ≤ 1", found=repr(q))
     return _declare("quantile", x, where=where, over=over, q=q)
 
 

@@ -73,7 +73,10 @@ class AwaitVerbs(Generic[T]):
         codec = codec_of(answer_type(fn, verb="map_async", given=output, at=at), where=str(at))
         if plan.wait == "carry":
             return Stream(self._app, add_carrying(self._app, self._node, plan, codec, at))
-        return Stream(self._app, self._app._add(AsyncNode, at, codec, inputs=(self._node,), plan=plan))
+        before = self._node
+        return Stream(
+            self._app, self._app._add(AsyncNode, at, codec, inputs=(before,), plan=plan, updates=before.updates)
+        )
 
     def lookup(
         self, fn: AsyncFunction[Any, R] | Callable[[Any], Awaitable[R | None]], /, *, by: object,

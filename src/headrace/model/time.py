@@ -140,6 +140,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*")
 _SPAN = re.compile(rf"\s*(?:{_PART.pattern})+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_LONGEST_SPAN_US = 365_000 * 86_400_000_000
 
 
 def milliseconds(n: float) -> Duration:
@@ -196,11 +197,11 @@ def span_us(span: Span, *, what: str = "a span of time", where: str = "") -> int
     (500000, 9000000000, 1000000, 1000000)
     """
     if isinstance(span, str):
-        return _parse_span(span, what, where)
+        return _bounded(_parse_span(span, what, where), span, what, where)
     if isinstance(span, timedelta):
-        return span // _MICROSECOND
+        return _bounded(span // _MICROSECOND, span, what, where)
     if isinstance(span, SpanInt):
-        return int(span)
+        return _bounded(int(span), span, what, where)
     if isinstance(span, int | float) and not isinstance(span, bool):
         raise ProgramError(
             f"{what} has no unit",
@@ -211,6 +212,13 @@ def span_us(span: Span, *, what: str = "a span of time", where: str = "") -> int
             f'"{span:g}m", "{span:g}h", "{span:g}d"; microseconds are hr.Duration({span!r})',
         )
     raise _bad_span(span, what, where)
+
+
+def _bounded(length_us: int, span: Span, what: str, where: str) -> int:
+    """Times and spans are added in 64 bits: a span of this length leaves room for every year that a time may have."""
+    if abs(length_us) > _LONGEST_SPAN_US:
+        raise ProgramError(f"{what} is too long", where=where, expected="365000 days at the most", found=repr(span))
+    return length_us
 
 
 def _parse_span(text: str, what: str, where: str) -> int:

@@ -50,8 +50,8 @@ def _test(op: str) -> Rule:
 def _like(lower: bool) -> Rule:
     def rule(args: list[Node], text: str) -> Node:
         count_args(args, 2, 3, text)
-        pattern = constant(args[1], text, "pattern")
-        escape = constant(args[2], text, "escape character") if len(args) > 2 else "\\"
+        pattern = _constant_text(args[1], text, "pattern")
+        escape = _constant_text(args[2], text, "escape character") if len(args) > 2 else "\\"
         subject = implicit(args[0], t.STRING, text)
         if lower:
             subject, pattern = Node("lower", t.STRING, (subject,)), pattern.lower()
@@ -59,6 +59,13 @@ def _like(lower: bool) -> Rule:
         return _plain_like(subject, pattern, escape) or Node("matches", t.BOOLEAN, (subject,), whole)
 
     return rule
+
+
+def _constant_text(node: Node, text: str, what: str) -> str:
+    value = constant(node, text, what)
+    if not isinstance(value, str):
+        raise Unsupported(f"{text} has the {what} {value!r}, which is not text")
+    return value
 
 
 def _plain_like(subject: Node, pattern: str, escape: str) -> Node | None:
@@ -73,13 +80,13 @@ def _plain_like(subject: Node, pattern: str, escape: str) -> Node | None:
 
 def _rlike(args: list[Node], text: str) -> Node:
     count_args(args, 2, 2, text)
-    pattern = java_pattern(constant(args[1], text, "pattern"))
+    pattern = java_pattern(_constant_text(args[1], text, "pattern"))
     return Node("matches", t.BOOLEAN, (implicit(args[0], t.STRING, text),), ("search", pattern))
 
 
 def _regexp_extract(args: list[Node], text: str) -> Node:
     count_args(args, 2, 3, text)
-    pattern = java_pattern(constant(args[1], text, "pattern"))
+    pattern = java_pattern(_constant_text(args[1], text, "pattern"))
     group = constant(args[2], text, "group") if len(args) > 2 else 1
     if not isinstance(group, int) or not 0 <= group <= pattern.groups:
         raise Unsupported(f"{text} asks for group {group} of a pattern with {pattern.groups}")
@@ -88,7 +95,7 @@ def _regexp_extract(args: list[Node], text: str) -> Node:
 
 def _regexp_replace(args: list[Node], text: str) -> Node:
     count_args(args, 3, 3, text)
-    pattern = java_pattern(constant(args[1], text, "pattern"))
+    pattern = java_pattern(_constant_text(args[1], text, "pattern"))
     replacement = java_replacement(constant(args[2], text, "replacement"), pattern.groups)
     return Node("regexp_replace", t.STRING, (implicit(args[0], t.STRING, text),), (pattern, replacement))
 

@@ -330,7 +330,10 @@ def _add_each(numbers: Numbers, found: PartnerRanges) -> Numbers:
     bounds = np.empty(2 * int(np.count_nonzero(some)), np.int64)
     bounds[0::2], bounds[1::2] = found.starts[some], found.ends[some]
     # A stretch may end where the numbers do, and there has to be a number at its bound.
-    sums: Numbers = np.add.reduceat(np.append(numbers, 0.0), bounds)[::2] if len(bounds) else np.empty(0)
+    if not len(bounds):
+        return np.empty(0)
+    with np.errstate(invalid="ignore"):  # the sum of both infinities is not-a-number, and no news
+        sums: Numbers = np.add.reduceat(np.append(numbers, 0.0), bounds)[::2]
     return sums
 
 

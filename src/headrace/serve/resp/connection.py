@@ -56,6 +56,8 @@ _LAST_ANSWER_S: Final = 5.0
 """So long a client is answered that sends nothing more: nobody can tell one that still reads from one that is gone."""
 _HTTP: Final = frozenset({b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS", b"CONNECT", b"HOST:"})
 """Words that begin a line of HTTP and are no commands of Redis. Redis itself looks for POST and Host: alone."""
+_HTTP_VERSION: Final = b"HTTP/1."
+"""The third word of HTTP's first line; no command with two arguments has such a last one."""
 _UNNAMED_BYTES: Final = 64 * 1024
 _UNNAMED_ARGUMENTS: Final = 1024
 """How much a request may hold before the client has named itself: enough for HELLO and AUTH, and whatever clients send
@@ -344,7 +346,7 @@ class Connection(asyncio.Protocol):
         if isinstance(request, BadRequest):
             self._closing = True
             return replies.error(str(request))
-        if request[0].upper() in _HTTP:
+        if request[0].upper() in _HTTP or (len(request) == 3 and request[2].startswith(_HTTP_VERSION)):
             return self._hang_up(request)
         found = find_command(request[0])
         try:
