@@ -100,14 +100,13 @@ def test_not_a_number_is_left_out_of_quantiles(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("cut", [1, 2])
-def test_a_sum_that_leaves_64_bits_is_refused_with_its_step(way: str, cut: int) -> None:
+def test_a_sum_that_leaves_64_bits_is_refused_with_its_step_and_key(way: str, cut: int) -> None:
     rows = [reading(n=LARGEST), reading(n=1)]
     with pytest.raises(FunctionFailed, match="the sum 'x' leaves 64 bits") as refused:
         last_result(way, hr.sum("n"), rows[:cut], rows[cut:])
     assert refused.value.where == "step asked"
     assert str(LARGEST) in refused.value.expected
-    if way in ("rolling", "per row", "tumbling"):
-        assert refused.value.found == "key 'a'"
+    assert refused.value.found == "key 'a'"
 
 
 @pytest.mark.parametrize("way", ["rolling", "per row"])

@@ -97,8 +97,7 @@ class Timers:
         """Fires at this time too; the same time twice fires once."""
         time_us = timer_time(at)
         self._column.put(self._slot, time_us, None)
-        if self._pending is not None:
-            heappush(self._pending, time_us)
+        self._await(time_us)
 
     def discard(self, at: Timestamp) -> None:
         """Does not fire at this time; nothing happens if it was not set."""
@@ -125,6 +124,11 @@ class Timers:
         self._pending = times_us
         if times_us is not None:
             heapify(times_us)
+
+    def _await(self, time_us: int) -> None:
+        """A time was set; while timers of the key fire, it is looked at too."""
+        if self._pending is not None:
+            heappush(self._pending, time_us)
 
     def _peek(self, upto_us: int) -> int | None:
         pending = self._pending

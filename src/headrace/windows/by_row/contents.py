@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headrace.aggregates.accumulate import Fold, make_fold
+from headrace.aggregates.accumulate import Fold, Partials, make_fold
 from headrace.aggregates.declare import Agg, Aggregator, Declared
 from headrace.aggregates.own import AddFailed, add_guarded, add_row
+from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s, Rows
 from headrace.windows.by_row.window_state import OpenWindow, WindowName
 
@@ -158,12 +159,12 @@ class Accumulated(Contents):
     def add(self, pairs: Pairs, helds: Sequence[OpenWindow], verdicts: Verdicts | None) -> list[Fired]:
         pieces = Pieces.of(pairs, verdicts, self.stamps)
         targets = [helds[stretch] for stretch in pieces.stretches]
-        partials = [None if fold is None else fold.partials(pairs.rows, pieces.starts) for fold in self.folds]
+        partials = [None if fold is None else _partials(fold, pairs, pieces) for fold in self.folds]
         if verdicts is None:
             for i, (fold, found) in enumerate(zip(self.folds, partials)):
                 if fold is not None and found is not None:
                     for piece, part in zip(found.groups, found.accs):
-                        _merge_part(targets[piece].accs, i, fold, part)
+                        _merge_part(targets[piece].accs, i, fold, part, pieces.stretches[piece])
             for piece, held in enumerate(targets):
                 self._count(pairs, pieces, piece, held)
             return []
@@ -172,7 +173,7 @@ class Accumulated(Contents):
         for piece, held in enumerate(targets):
             for i, (fold, parts) in enumerate(zip(self.folds, spread)):
                 if fold is not None and parts is not None and piece in parts:
-                    _merge_part(held.accs, i, fold, parts[piece])
+                    _merge_part(held.accs, i, fold, parts[piece], pieces.stretches[piece])
             self._count(pairs, pieces, piece, held)
             if pieces.verdicts[piece]:
                 fired.append(pieces.fired(pairs, piece, held, self.read(0, (0, 0), held)))
@@ -328,9 +329,22 @@ def join_counts(older: OpenWindow, newer: OpenWindow) -> None:
         older.newest = newer.newest
 
 
-def _merge_part(accs: list[Any], i: int, fold: Fold, part: Any) -> None:
+def _partials(fold: Fold, pairs: Pairs, pieces: Pieces) -> Partials:
+    """What each piece amounts to by itself; an error says which stretch it is about."""
+    try:
+        return fold.partials(pairs.rows, pieces.starts)
+    except FunctionFailed as error:
+        error.stretch = None if error.stretch is None else pieces.stretches[error.stretch]
+        raise
+
+
+def _merge_part(accs: list[Any], i: int, fold: Fold, part: Any, stretch: int) -> None:
     before = accs[i]
-    accs[i] = part if before is None else fold.merge(before, part)
+    try:
+        accs[i] = part if before is None else fold.merge(before, part)
+    except FunctionFailed as error:
+        error.stretch = stretch
+        raise
 
 
 def _kind(agg: Agg[Any], fold: Fold | None) -> Any:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from headrace.errors import HeadraceError, StoreError
+from headrace.errors import FunctionFailed, HeadraceError, StoreError
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.operators.contract import LATE, TaskInfo
@@ -110,7 +110,7 @@ class WindowOperator(KeyedOperator):
         self.windows = OpenWindows(self.state, self._stored, len(self.contents.kinds))
         self.schedule.begin(self.state, self.watermark, task)
         if isinstance(self.contents, RowContents):
-            self.contents.begin(self.state, self.windows, task.epoch, self._tell_failure)
+            self.contents.begin(self.state, self.windows, task.epoch, self._tell_failure, self.place)
         if self.own_trigger is not None:
             self.own_trigger.begin(task, self.state, self.watermark)
         if self.function is not None:
@@ -235,6 +235,8 @@ class WindowOperator(KeyedOperator):
             fired = self.contents.add(pairs, helds, verdicts)
         except StopAdding as stop:
             raise self._failure(stop.refusal, pairs) from stop.refusal.error
+        except FunctionFailed as error:
+            raise self.place(error, None if error.stretch is None else pairs.slots[error.stretch]) from None
         if fired:
             self._fire_rows(fired)
             self._forget_bare(pairs, helds)
@@ -324,6 +326,12 @@ class WindowOperator(KeyedOperator):
 
     def key_of(self, slot: int) -> Any:
         return decode_keys([self.state.name(slot)], self.key_type)[0]
+
+    def place(self, error: FunctionFailed, slot: int | None) -> FunctionFailed:
+        """An aggregate cannot be computed: says of which step, and of which key where that is known."""
+        error.where = f"step {self.step}"
+        error.found = "" if slot is None else f"key {self.key_of(slot)!r}"
+        return error
 
     def _failure(self, refusal: Refusal, pairs: Pairs) -> Exception:
         row, slot = self._culprit(refusal, pairs)

@@ -57,6 +57,8 @@ class Outcome(ABC):
     def __init__(self, operator: Operator, codec: RowCodec) -> None:
         self._operator = operator
         self.codec = codec
+        self._objects: list[Any] = []
+        """What was made: rows, or what rows are made of together."""
         self._main: list[bool] = []
         self._finals: list[bool] = []
         self._times: list[int | None] = []
@@ -91,7 +93,7 @@ class Outcome(ABC):
             outlet(rows if finals.all() else rows.take(np.flatnonzero(finals)))
 
     def _clear(self) -> None:
-        self._main, self._finals, self._times = [], [], []
+        self._objects, self._main, self._finals, self._times = [], [], [], []
 
     def _note(self, result: Result, rows: int = 1) -> None:
         self._main += [result.main] * rows
@@ -105,42 +107,29 @@ class AggregateOutcome(Outcome):
     def __init__(self, operator: Operator, info: StepInfo, accumulated: Accumulated) -> None:
         super().__init__(operator, info.codec)
         self._columns = ResultColumns(info, accumulated, info.codec)
-        self._results: list[Result] = []
 
     def _make(self, result: Result) -> bool:
-        self._results.append(result)
+        self._objects.append(result)
         self._note(result)
         return True
 
     def _rows(self, times: Any) -> Rows:
-        return Rows.of_columns(self.codec, self._columns.arrays(self.state, self._results), times)
-
-    def _clear(self) -> None:
-        super()._clear()
-        self._results = []
+        return Rows.of_columns(self.codec, self._columns.arrays(self.state, self._objects), times)
 
 
 class ReduceOutcome(Outcome):
     """The reduced row of each window, as the function made it."""
 
-    def __init__(self, operator: Operator, codec: RowCodec) -> None:
-        super().__init__(operator, codec)
-        self._made: list[Any] = []
-
     def _make(self, result: Result) -> bool:
-        self._made.append(result.content[0])
+        self._objects.append(result.content[0])
         self._note(result)
         return True
 
     def _rows(self, times: Any) -> Rows:
-        return Rows.of_objects(self.codec, self._made, times)
-
-    def _clear(self) -> None:
-        super()._clear()
-        self._made = []
+        return Rows.of_objects(self.codec, self._objects, times)
 
 
-class FunctionOutcome(Outcome):
+class FunctionOutcome(ReduceOutcome):
     """What a WindowProcess gives for each window; it is called at once, so that it sees its states in order."""
 
     def __init__(
@@ -150,7 +139,6 @@ class FunctionOutcome(Outcome):
         super().__init__(operator, codec)
         self._function = function
         self._rows_of = rows_of
-        self._made: list[Any] = []
         self.keep_failed: KeepFailed | None = None
 
     def _make(self, result: Result) -> bool:
@@ -159,16 +147,9 @@ class FunctionOutcome(Outcome):
         made = self._function.call(
             result.slot, result.name, result.home, result.pane, int(at_us), rows, self.keep_failed
         )
-        self._made += made
+        self._objects += made
         self._note(result, len(made))
         return bool(made)
-
-    def _rows(self, times: Any) -> Rows:
-        return Rows.of_objects(self.codec, self._made, times)
-
-    def _clear(self) -> None:
-        super()._clear()
-        self._made = []
 
 
 class ResultColumns:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from headrace.errors import FunctionFailed
 from headrace.model.batch import Rows
 from headrace.model.values import value_codec
 from headrace.state.subs import SubCodec, first_place
@@ -45,6 +46,9 @@ ROWS_TABLE: Final = "!rows"
 
 TellFailure = Callable[[Exception, Any, Any, int, WindowName], None]
 """Takes the error, the function, the row if it is one's fault, the key's slot and the window; may raise."""
+
+PlaceError = Callable[[FunctionFailed, int], FunctionFailed]
+"""Names the step and the key in the error of an aggregate."""
 
 
 class StoredRow(NamedTuple):
@@ -148,11 +152,14 @@ class RowContents(Contents):
         self._looked_at = -1
         self._strangers: list[WindowName] = []
 
-    def begin(self, state: ShardState, windows: OpenWindows, epoch: int, tell_failure: TellFailure) -> None:
+    def begin(
+        self, state: ShardState, windows: OpenWindows, epoch: int, tell_failure: TellFailure, place: PlaceError
+    ) -> None:
         """A task begins."""
         self.kept = StoredRows(state, self.taken, epoch)
         self._windows = windows
         self.tell_failure = tell_failure
+        self._place_error = place
         self._looked_at = -1
 
     def add(self, pairs: Pairs, helds: Sequence[OpenWindow], verdicts: Verdicts | None) -> list[Fired]:
@@ -256,6 +263,8 @@ class RowContents(Contents):
         objects = [row.row for row in seen]
         try:
             return inner.of_rows(Rows.of_objects(self.taken, objects, times))
+        except FunctionFailed as error:
+            raise self._place_error(error, slot) from None
         except StopAdding as stop:
             self.tell_failure(stop.refusal.error, stop.refusal.function, objects[stop.refusal.pair], slot, name)
             return None

@@ -10,7 +10,6 @@ wall clock of the epoch, which is due at once.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from headrace.model.ids import MIN_TIME
@@ -18,6 +17,7 @@ from headrace.model.values import value_codec
 from headrace.state.cells import ABSENT, EntriesColumn
 from headrace.state.shard import EVENT_DUE, WALL_DUE
 from headrace.state.subs import TIME_SUB
+from headrace.state.timer_handles import Timers
 from headrace.windows.by_row.window_state import OpenWindow, WindowName
 from headrace.windows.evictors import KeepRows
 from headrace.windows.kinds import Assigner, RowCount, Unbounded, aligned_us, last_instant
@@ -85,8 +85,8 @@ class Timetable:
     def __init__(self, state: ShardState, table: str, due_table: str) -> None:
         self.due_table = due_table
         self._column: EntriesColumn = state.entries(table, value_codec(list[tuple[int, int]]), TIME_SUB)
-        self._pending: list[int] | None = None
-        """While a key's windows fire: the times to look at, as a heap."""
+        self._timers = Timers(table, self._column)
+        """The same times as any set of timers; here each says which windows it is for."""
         state.index_timer(due_table, self._column)
 
     def add(self, slot: int, time_us: int, name: WindowName) -> None:
@@ -95,8 +95,7 @@ class Timetable:
         names: list[WindowName] = [] if found is ABSENT else found
         if name not in names:
             self._column.put(slot, time_us, [*names, name])
-        if self._pending is not None:
-            heappush(self._pending, time_us)
+        self._timers._await(time_us)
 
     def remove(self, slot: int, time_us: int | None, name: WindowName) -> None:
         """Takes `add` back, if it was said."""
@@ -121,20 +120,18 @@ class Timetable:
 
     def expect(self, times_us: list[int] | None) -> None:
         """Begins (or with None ends) firing for a key; the times are those the index knows of."""
-        self._pending = times_us
-        if times_us is not None:
-            heapify(times_us)
+        self._timers._expect(times_us)
 
     def take(self, slot: int, upto_us: int) -> tuple[int, list[WindowName]] | None:
         """The earliest time that is due and its windows, which are there no longer; None: nothing is due any more."""
-        pending = self._pending
-        while pending and pending[0] <= upto_us:
-            time_us = heappop(pending)
-            found = self._column.find(slot, time_us)
-            if found is not ABSENT:
-                self._column.remove(slot, time_us)
-                return time_us, sorted(found)
-        return None
+        timers = self._timers
+        timers._slot = slot
+        time_us = timers._peek(upto_us)
+        if time_us is None:
+            return None
+        names = self._column.find(slot, time_us)
+        timers._take(time_us)
+        return time_us, sorted(names)
 
 
 class Schedule:
