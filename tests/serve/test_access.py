@@ -12,8 +12,7 @@ import pytest
 import redis
 
 from headrace.errors import SettingsError
-from headrace.net.access import Access, Limits, add_user, check_binding, make_tls, read_users
-from headrace.net.auditing import Trail
+from headrace.net.access import Access, Limits, Trail, add_user, check_binding, make_tls, read_users
 from headrace.serve.serving import Options
 from tests.serve.certificates import make_certificate
 from tests.serve.made_store import START_US, MadeStore, values

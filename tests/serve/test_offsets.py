@@ -12,7 +12,7 @@ import headrace as hr
 from headrace.connectors.redis.positions import Position, read_id
 from headrace.errors import Unreachable
 from headrace.model.watermarks import WAITED
-from headrace.read.offsets import reaches
+from headrace.read.snapshot import reaches
 from tests.serve.made_store import MadeStore, values
 from tests.serve.served import Served
 from tests.serve.test_client import both, url_of

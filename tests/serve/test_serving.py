@@ -268,7 +268,7 @@ def test_a_server_loads_no_pyspark_and_no_program(store_path: Path) -> None:
     code = f"""
 import asyncio, socket, sys
 from headrace.serve.serving import Options, serve_alone
-from headrace.serve import worker
+from headrace.serve import processes
 
 async def main():
     stop, told = asyncio.Event(), []

@@ -11,8 +11,8 @@ import pytest
 import redis
 
 import headrace as hr
+from headrace.read.entries import HeldWindowsReader
 from headrace.read.follow import Follower
-from headrace.read.held_windows import HeldWindowsReader
 from headrace.read.store import Store
 from headrace.read.windows import SlicedReader, WindowReader
 from headrace.testing import Harness

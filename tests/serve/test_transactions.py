@@ -62,7 +62,7 @@ def test_others_have_their_turn_while_a_transaction_of_many_scans_is_answered(ma
 def test_a_transaction_that_is_answered_in_turns_is_of_one_epoch(
     made: MadeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.serve.resp.transactions._TURN_S", 0.0)
+    monkeypatch.setattr("headrace.serve.resp.talking._TURN_S", 0.0)
     done = threading.Event()
 
     def publish() -> None:
@@ -120,7 +120,7 @@ def test_a_transaction_ends_when_its_client_has_gone_away(made: MadeStore, monke
 def test_a_client_that_sends_nothing_more_is_answered(
     made: MadeStore, asked: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.serve.resp.transactions._TURN_S", 0.0)
+    monkeypatch.setattr("headrace.serve.resp.talking._TURN_S", 0.0)
     with Served(made.path) as served, socket.create_connection(("127.0.0.1", served.port)) as client:
         served.wait_for(1)
         client.sendall(asked)

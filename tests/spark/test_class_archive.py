@@ -10,8 +10,8 @@ import pyspark
 import pytest
 
 from headrace.errors import EnvironmentMissing
-from headrace.spark.class_archive import LAUNCH, archive_file, archive_options, class_archive
 from headrace.spark.java import find_java
+from headrace.spark.jvm import LAUNCH, archive_file, archive_options, class_archive
 
 
 @pytest.fixture

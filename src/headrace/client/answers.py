@@ -1,11 +1,15 @@
-"""What servers answer, whatever they speak: values as MessagePack, and the epoch they are of."""
+"""What servers answer, whatever they speak: values as MessagePack, and the epoch they are of.
+
+What no server would answer is an error here, in the words of the server that refused it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from headrace.client.steps import Line, Server, Steps
+from headrace.errors import Forbidden, HeadraceError, ProgramError, StoreError, Unreachable
 from headrace.model.window import Window
 from headrace.read.shape import Kind
 
@@ -48,29 +52,12 @@ class Heard(NamedTuple):
     at_s: float
 
 
-class Values(NamedTuple):
-    info: AnswerInfo
-    values: list[bytes | None]
-
-
-class Windows(NamedTuple):
-    info: AnswerInfo
-    windows: list[tuple[Window, bytes]]
-
-
-class RangeOfWindows(NamedTuple):
-    info: AnswerInfo
-    windows: list[tuple[Window, bytes]]
-    next: str | None
-    """Where the range goes on; None: it is over."""
-
-
-class Page(NamedTuple):
-    info: AnswerInfo
-    entries: list[tuple[bytes, bytes]]
-    """Keys as they are stored, values as MessagePack."""
-    next: str | None
-    """Where the walk goes on; None: it is over."""
+Windows = list[tuple[Window, bytes]]
+"""Windows of a key, values as MessagePack."""
+Next = str | None
+"""Where a walk goes on; None: it is over."""
+Page = tuple[list[tuple[bytes, bytes]], Next]
+"""Keys as they are stored, values as MessagePack."""
 
 
 class Wire(Protocol):
@@ -84,18 +71,22 @@ class Wire(Protocol):
     def hello(self, timeout_s: float) -> Steps[None]:
         """Says who asks; the first thing on a connection."""
 
-    def get(self, address: str, keys: list[bytes], seen: Version, timeout_s: float) -> Steps[Values]:
+    def get(
+        self, address: str, keys: list[bytes], seen: Version, timeout_s: float
+    ) -> Steps[tuple[AnswerInfo, list[bytes | None]]]:
         """The values of keys, all of one epoch, which is not older than ``seen``."""
 
-    def windows(self, address: str, key: bytes, seen: Version, timeout_s: float) -> Steps[Windows]:
+    def windows(self, address: str, key: bytes, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, Windows]]:
         """All windows of a key that are kept."""
 
     def range(
         self, address: str, key: bytes, ends: Ends, after: str, count: int, seen: Version, timeout_s: float
-    ) -> Steps[RangeOfWindows]:
+    ) -> Steps[tuple[AnswerInfo, tuple[Windows, Next]]]:
         """Some windows of a key that lie between two times, from state and archive."""
 
-    def page(self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float) -> Steps[Page]:
+    def page(
+        self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float
+    ) -> Steps[tuple[AnswerInfo, Page]]:
         """Some keys and values, from where the page before ended."""
 
     def count(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, int]]:
@@ -121,3 +112,39 @@ class Wire(Protocol):
 
     def watched(self, timeout_s: float) -> Steps[tuple[AnswerInfo, bytes | None] | None]:
         """The value of the watched key, now and after it changed; None where nothing came in time."""
+
+
+# --- what is no answer
+
+
+_BY_STATUS: Final[dict[int, type[HeadraceError]]] = {400: ProgramError, 401: Forbidden, 403: Forbidden}
+
+
+def refusal(server: Server, status: int, parts: Mapping[str, Any]) -> HeadraceError:
+    """What a server refused for good."""
+    told = {name: str(parts.get(name, "")) for name in ("expected", "found", "next_move")}
+    where = f"{server}, {parts['where']}" if parts.get("where") else str(server)
+    return _BY_STATUS.get(status, StoreError)(str(parts.get("what", "")), where=where, **told)
+
+
+def all_behind(servers: Sequence[Server], timeout_s: float, last: str) -> Unreachable:
+    """Servers answered, and what they said is older than what this client has read before."""
+    return Unreachable(
+        "no server has come as far as was asked for",
+        where=", ".join(map(str, servers)),
+        expected=f"within {timeout_s:g}s an answer that is not older than one before, and of what was waited for",
+        found=last,
+        next_move="look whether the job runs and the server follows its store (`headrace epochs STORE`); where the "
+        "store was put back to an earlier epoch on purpose, make a new hr.Client, which has seen nothing yet",
+    )
+
+
+def unreachable(servers: Sequence[Server], timeout_s: float, last: str) -> Unreachable:
+    """Nobody answered in time."""
+    return Unreachable(
+        "no server answered",
+        where=", ".join(map(str, servers)),
+        expected=f"an answer within {timeout_s:g}s",
+        found=last,
+        next_move="start one with `headrace serve STORE`, or `headrace run --serve`; look at host, port and TLS",
+    )

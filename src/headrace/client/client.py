@@ -6,7 +6,7 @@ import os
 import ssl
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Final, Self, overload
 from urllib.parse import unquote, urlsplit
@@ -14,11 +14,10 @@ from urllib.parse import unquote, urlsplit
 from typing_extensions import TypeVar
 
 from headrace.client import requests
-from headrace.client.awaiting import Awaiting
-from headrace.client.blocking import Blocking
+from headrace.client.answers import AnswerInfo
 from headrace.client.requests import Requests
 from headrace.client.sessions import MakeWire, Session
-from headrace.client.steps import Server
+from headrace.client.steps import Awaiting, Blocking, Server, Steps
 from headrace.client.views import AsyncServedView, ServedView
 from headrace.errors import ProgramError
 from headrace.model.packages import package
@@ -38,11 +37,12 @@ class _Asking:
 
     def __init__(
         self,
-        url: Url,
-        token: str | None,
-        job: str | None,
-        timeout: Span,
-        tls: ssl.SSLContext | str | os.PathLike[str] | None,
+        url: Url = DEFAULT_URL,
+        *,
+        token: str | None = None,
+        job: str | None = None,
+        timeout: Span = "10s",
+        tls: ssl.SSLContext | str | os.PathLike[str] | None = None,
     ) -> None:
         servers = parse_servers(url, token)
         self._tls = _tls_context(tls)
@@ -52,8 +52,18 @@ class _Asking:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(str, self._session.servers))!r})"
 
+    def close(self) -> None:
+        """Closes its connections."""
+        self._session.close()
+
     def _requests(self, name: str, value: Any, key: Any) -> Requests:
         return Requests(self._session, name, value, key)
+
+    def _wait(
+        self, epoch: int | None = None, offset: Mapping[str, Any] | None = None, timeout: Span | None = None
+    ) -> Steps[AnswerInfo]:
+        timeout_s = self._session.timeout_s if timeout is None else span_us(timeout, what="a timeout") / 1_000_000
+        return requests.wait_for(self._session, -1 if epoch is None else epoch, offset or {}, timeout_s)
 
 
 class Client(_Asking):
@@ -71,17 +81,9 @@ class Client(_Asking):
     May be used by several threads. Answers never go back in time, whatever server they come from.
     """
 
-    def __init__(
-        self,
-        url: Url = DEFAULT_URL,
-        *,
-        token: str | None = None,
-        job: str | None = None,
-        timeout: Span = "10s",
-        tls: ssl.SSLContext | str | os.PathLike[str] | None = None,
-    ) -> None:
-        super().__init__(url, token, job, timeout, tls)
-        self._io = Blocking(self._tls)
+    @cached_property
+    def _io(self) -> Blocking:
+        return Blocking(self._tls)
 
     def __enter__(self) -> Self:
         return self
@@ -90,10 +92,6 @@ class Client(_Asking):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Closes its connections."""
-        self._session.close()
 
     @overload
     def state(self, name: str, value: type[V], *, key: Any = None) -> ServedView[V]: ...
@@ -114,13 +112,12 @@ class Client(_Asking):
     @property
     def epoch(self) -> int:
         """The newest epoch that can be read; asks the server."""
-        return self._io.run(requests.wait_for(self._session, -1, {}, self._session.timeout_s)).epoch
+        return self._io.run(self._wait()).epoch
 
     @property
     def age(self) -> timedelta:
         """How long ago that epoch was published; asks the server. Grows while the job stands still."""
-        told = self._io.run(requests.wait_for(self._session, -1, {}, self._session.timeout_s))
-        return timedelta(seconds=told.age_s)
+        return timedelta(seconds=self._io.run(self._wait()).age_s)
 
     def wait_for(
         self, epoch: int | None = None, *, offset: Mapping[str, Any] | None = None, timeout: Span | None = None
@@ -134,9 +131,7 @@ class Client(_Asking):
         >>> client.wait_for(offset={"orders": entry.decode()})               # doctest: +SKIP
         41
         """
-        timeout_s = self._session.timeout_s if timeout is None else span_us(timeout, what="a timeout") / 1_000_000
-        wanted = -1 if epoch is None else epoch
-        return self._io.run(requests.wait_for(self._session, wanted, offset or {}, timeout_s)).epoch
+        return self._io.run(self._wait(epoch, offset, timeout)).epoch
 
 
 class AsyncClient(_Asking):
@@ -146,17 +141,9 @@ class AsyncClient(_Asking):
     ...     hourly = await client.state("hourly", Hourly).get("tweet-42")
     """
 
-    def __init__(
-        self,
-        url: Url = DEFAULT_URL,
-        *,
-        token: str | None = None,
-        job: str | None = None,
-        timeout: Span = "10s",
-        tls: ssl.SSLContext | str | os.PathLike[str] | None = None,
-    ) -> None:
-        super().__init__(url, token, job, timeout, tls)
-        self._io = Awaiting(self._tls)
+    @cached_property
+    def _io(self) -> Awaiting:
+        return Awaiting(self._tls)
 
     async def __aenter__(self) -> Self:
         return self
@@ -165,10 +152,6 @@ class AsyncClient(_Asking):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Closes its connections."""
-        self._session.close()
 
     @overload
     def state(self, name: str, value: type[V], *, key: Any = None) -> AsyncServedView[V]: ...
@@ -184,20 +167,17 @@ class AsyncClient(_Asking):
 
     async def epoch(self) -> int:
         """The newest epoch that can be read."""
-        return (await self._io.run(requests.wait_for(self._session, -1, {}, self._session.timeout_s))).epoch
+        return (await self._io.run(self._wait())).epoch
 
     async def age(self) -> timedelta:
         """How long ago that epoch was published."""
-        told = await self._io.run(requests.wait_for(self._session, -1, {}, self._session.timeout_s))
-        return timedelta(seconds=told.age_s)
+        return timedelta(seconds=(await self._io.run(self._wait())).age_s)
 
     async def wait_for(
         self, epoch: int | None = None, *, offset: Mapping[str, Any] | None = None, timeout: Span | None = None
     ) -> int:
         """Comes back when an epoch can be read, or when sources are read so far, as of `hr.Client`."""
-        timeout_s = self._session.timeout_s if timeout is None else span_us(timeout, what="a timeout") / 1_000_000
-        wanted = -1 if epoch is None else epoch
-        return (await self._io.run(requests.wait_for(self._session, wanted, offset or {}, timeout_s))).epoch
+        return (await self._io.run(self._wait(epoch, offset, timeout))).epoch
 
 
 # --- whom to ask

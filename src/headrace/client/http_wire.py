@@ -12,8 +12,7 @@ from urllib.parse import quote, urlencode
 import h11
 import msgspec
 
-from headrace.client.answers import AnswerInfo, Ends, Page, RangeOfWindows, Values, Version, Windows
-from headrace.client.refusals import refusal
+from headrace.client.answers import AnswerInfo, Ends, Next, Page, Version, Windows, refusal
 from headrace.client.steps import Behind, Line, Lost, Read, Server, Steps, Write
 from headrace.errors import HeadraceError, StoreError
 from headrace.model.keys import decode_key, key_text
@@ -68,14 +67,16 @@ class HttpWire:
 
     # --- state
 
-    def get(self, address: str, keys: list[bytes], seen: Version, timeout_s: float) -> Steps[Values]:
+    def get(
+        self, address: str, keys: list[bytes], seen: Version, timeout_s: float
+    ) -> Steps[tuple[AnswerInfo, list[bytes | None]]]:
         told, raws = yield from self._get(address, {"keys": keys}, seen, timeout_s)
-        return Values(told, [None if raw == NIL else raw for raw in map(bytes, raws)])
+        return told, [None if raw == NIL else raw for raw in map(bytes, raws)]
 
-    def windows(self, address: str, key: bytes, seen: Version, timeout_s: float) -> Steps[Windows]:
+    def windows(self, address: str, key: bytes, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, Windows]]:
         told, raws = yield from self._get(address, {"keys": [key], "windows": True}, seen, timeout_s)
         found = msgspec.msgpack.decode(raws[0], type=list[tuple[int, int, msgspec.Raw]])
-        return Windows(told, [(Window(start, end), bytes(raw)) for start, end, raw in found])  # type: ignore[arg-type]
+        return told, [(Window(start, end), bytes(raw)) for start, end, raw in found]  # type: ignore[arg-type]
 
     def _get(
         self, address: str, body: dict[str, Any], seen: Version, timeout_s: float
@@ -86,21 +87,23 @@ class HttpWire:
 
     def range(
         self, address: str, key: bytes, ends: Ends, after: str, count: int, seen: Version, timeout_s: float
-    ) -> Steps[RangeOfWindows]:
+    ) -> Steps[tuple[AnswerInfo, tuple[Windows, Next]]]:
         path = f"{self._state(address)}/{_part(key_text(decode_key(key)))}/windows"
         query = {"limit": str(count), **({"after": after} if after else {}), **_wait(seen, timeout_s)}
         query |= {name: str(end) for name, end in zip(("from", "to"), ends) if end is not None}
         answer = yield from self._ask("GET", path, query, None, timeout_s)
         body = msgspec.msgpack.decode(answer.body, type=_Range)
         windows = [(Window(start, end), bytes(raw)) for start, end, raw in body.windows]  # type: ignore[arg-type]
-        return RangeOfWindows(_answer_info(answer.headers), windows, body.next)
+        return _answer_info(answer.headers), (windows, body.next)
 
-    def page(self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float) -> Steps[Page]:
+    def page(
+        self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float
+    ) -> Steps[tuple[AnswerInfo, Page]]:
         query = {"limit": str(count), **({"prefix": prefix} if prefix else {}), **({"after": after} if after else {})}
         query |= _wait(seen, timeout_s)
         answer = yield from self._ask("GET", self._state(address), query, None, timeout_s)
         body = msgspec.msgpack.decode(answer.body, type=_Page)
-        return Page(_answer_info(answer.headers), [(key, bytes(raw)) for key, raw in body.entries], body.next)
+        return _answer_info(answer.headers), ([(key, bytes(raw)) for key, raw in body.entries], body.next)
 
     def count(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, int]]:
         query = {"count": "true", **_wait(seen, timeout_s)}

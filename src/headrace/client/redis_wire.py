@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.client.answers import AnswerInfo, Ends, Page, RangeOfWindows, Values, Version, Windows
-from headrace.client.refusals import refusal
+from headrace.client.answers import AnswerInfo, Ends, Next, Page, Version, Windows, refusal
 from headrace.client.steps import Behind, Line, Lost, Read, Server, Silent, Steps, Write
 from headrace.errors import HeadraceError
 from headrace.model.keys import decode_key, key_text
@@ -51,32 +50,35 @@ class RedisWire:
 
     # --- state
 
-    def get(self, address: str, keys: list[bytes], seen: Version, timeout_s: float) -> Steps[Values]:
+    def get(
+        self, address: str, keys: list[bytes], seen: Version, timeout_s: float
+    ) -> Steps[tuple[AnswerInfo, list[bytes | None]]]:
         if not keys:
             told, _ = yield from self._states(address, timeout_s)
-            return Values(told, [])
-        told, values = yield from self._ask_with_info(timeout_s, "HEADRACE.GET", address, *keys)
-        return Values(told, values)
+            return told, []
+        return (yield from self._ask_with_info(timeout_s, "HEADRACE.GET", address, *keys))
 
-    def windows(self, address: str, key: bytes, seen: Version, timeout_s: float) -> Steps[Windows]:
+    def windows(self, address: str, key: bytes, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, Windows]]:
         told, parts = yield from self._ask_with_info(timeout_s, "HEADRACE.WINDOWS", address, key)
         found = zip(parts[::3], parts[1::3], parts[2::3])
-        return Windows(told, [(Window(start, end), raw) for start, end, raw in found])
+        return told, [(Window(start, end), raw) for start, end, raw in found]
 
     def range(
         self, address: str, key: bytes, ends: Ends, after: str, count: int, seen: Version, timeout_s: float
-    ) -> Steps[RangeOfWindows]:
+    ) -> Steps[tuple[AnswerInfo, tuple[Windows, Next]]]:
         first, last = ("-" if ends[0] is None else str(ends[0])), ("+" if ends[1] is None else str(ends[1]))
         words = ("HEADRACE.RANGE", address, key, first, last, str(count), after)
         told, (following, *parts) = yield from self._ask_with_info(timeout_s, *words)
         found = zip(parts[::3], parts[1::3], parts[2::3])
         windows = [(Window(start, end), raw) for start, end, raw in found]
-        return RangeOfWindows(told, windows, following.decode() or None)
+        return told, (windows, following.decode() or None)
 
-    def page(self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float) -> Steps[Page]:
+    def page(
+        self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float
+    ) -> Steps[tuple[AnswerInfo, Page]]:
         words = ("HEADRACE.PAGE", address, prefix, after or "0", str(count))
         told, (following, *parts) = yield from self._ask_with_info(timeout_s, *words)
-        return Page(told, list(zip(parts[::2], parts[1::2])), None if following == b"-1" else following.decode())
+        return told, (list(zip(parts[::2], parts[1::2])), None if following == b"-1" else following.decode())
 
     def count(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, int]]:
         return (yield from self._ask_with_info(timeout_s, "HEADRACE.COUNT", address))

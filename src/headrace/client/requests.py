@@ -1,20 +1,27 @@
 """What a view asks for, as steps: the same for clients that wait and clients that are awaited.
 
 Every answer is noted in the session, which sees to it that none is older than one before.
+
+Values come as MessagePack and become the types that were asked for (`decoder`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import typing
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Final
 
+import msgspec
 from typing_extensions import TypeVar
 
-from headrace.client.answers import AnswerInfo, Ends, Page, RangeOfWindows, Wire
-from headrace.client.decoding import decoder
+from headrace.client.answers import AnswerInfo, Ends, Next, Version, Windows, Wire
 from headrace.client.sessions import Session
 from headrace.client.steps import Behind, Lost, Pause, Steps
-from headrace.model.keys import decode_key, encode_key
+from headrace.errors import StoreError
+from headrace.model.key_bytes import as_type, plain_type
+from headrace.model.keys import decode_key, encode_key, key_text
+from headrace.model.values import type_name, value_codec
 from headrace.model.window import Window
 from headrace.read.shape import Kind
 
@@ -58,26 +65,14 @@ class Requests:
         found: dict[bytes, Any] = {}
         for start in range(0, len(distinct) or 1, AT_ONCE):
             part = distinct[start : start + AT_ONCE]
-
-            def ask(wire: Wire, timeout_s: float, part: list[bytes] = part) -> Steps[list[bytes | None]]:
-                told, values = yield from wire.get(self.address, part, self.session.seen, timeout_s)
-                self.session.learn(told, self.address)
-                return values
-
-            raws = yield from self.session.call(ask)
+            raws = yield from self._get(part)
             found.update((key, None if raw is None else self.decode(key, raw)) for key, raw in zip(part, raws))
         return [found[key] for key in wanted]
 
     def windows(self, key: Any) -> Steps[dict[Window, Any]]:
         """Every window of a key that is kept, those that end earlier first."""
         encoded = encode_key(key)
-
-        def ask(wire: Wire, timeout_s: float) -> Steps[list[tuple[Window, bytes]]]:
-            told, windows = yield from wire.windows(self.address, encoded, self.session.seen, timeout_s)
-            self.session.learn(told, self.address)
-            return windows
-
-        windows = yield from self.session.call(ask)
+        windows = yield from self._ask(lambda wire, left_s: wire.windows(self.address, encoded, self._version, left_s))
         return {window: self.decode(encoded, raw) for window, raw in windows}
 
     def between(self, key: Any, ends: Ends) -> Steps[dict[Window, Any]]:
@@ -86,64 +81,55 @@ class Requests:
         found: dict[Window, Any] = {}
         after: str | None = ""
         while after is not None:
-
-            def ask(wire: Wire, timeout_s: float, after: str = after) -> Steps[RangeOfWindows]:
-                seen = self.session.seen
-                page = yield from wire.range(self.address, encoded, ends, after, AT_ONCE, seen, timeout_s)
-                self.session.learn(page.info, self.address)
-                return page
-
-            page = yield from self.session.call(ask)
-            found.update((window, self.decode(encoded, raw)) for window, raw in page.windows)
-            after = page.next
+            windows, after = yield from self._range(encoded, ends, after)
+            found.update((window, self.decode(encoded, raw)) for window, raw in windows)
         return found
 
     # --- all of it
 
     def page(self, prefix: str, after: str) -> Steps[tuple[list[tuple[Any, Any]], str | None]]:
         """Some keys and values, and where to go on."""
-
-        def ask(wire: Wire, timeout_s: float) -> Steps[Page]:
-            seen = self.session.seen
-            page = yield from wire.page(self.address, prefix, after, PAGE_KEYS, seen, timeout_s)
-            self.session.learn(page.info, self.address)
-            return page
-
-        page = yield from self.session.call(ask)
-        return [(self.key(key), self.decode(key, raw)) for key, raw in page.entries], page.next
+        entries, following = yield from self._ask(
+            lambda wire, left_s: wire.page(self.address, prefix, after, PAGE_KEYS, self._version, left_s)
+        )
+        return [(self.key(key), self.decode(key, raw)) for key, raw in entries], following
 
     def count(self) -> Steps[int]:
         """How many keys there are."""
-
-        def ask(wire: Wire, timeout_s: float) -> Steps[int]:
-            told, keys = yield from wire.count(self.address, self.session.seen, timeout_s)
-            self.session.learn(told, self.address)
-            return keys
-
-        return (yield from self.session.call(ask))
+        return self._ask(lambda wire, left_s: wire.count(self.address, self._version, left_s))
 
     def kind(self) -> Steps[Kind]:
         """What the state keeps per key."""
-
-        def ask(wire: Wire, timeout_s: float) -> Steps[Kind]:
-            told, kind = yield from wire.kind(self.address, self.session.seen, timeout_s)
-            self.session.learn(told, self.address)
-            return kind
-
-        return (yield from self.session.call(ask))
+        return self._ask(lambda wire, left_s: wire.kind(self.address, self._version, left_s))
 
     def arrow(self) -> Steps[bytes | None]:
         """The whole state as an Arrow stream, all of one epoch; None where the protocol has none."""
 
-        def ask(wire: Wire, timeout_s: float) -> Steps[bytes | None]:
-            found = yield from wire.arrow(self.address, self.session.seen, timeout_s)
-            if found is None:
+        def asked(wire: Wire, left_s: float) -> Steps[bytes | None]:
+            answer = yield from wire.arrow(self.address, self._version, left_s)
+            if answer is None:
                 return None
-            told, stream = found
-            self.session.learn(told, self.address)
-            return stream
+            self.session.learn(answer[0], self.address)
+            return answer[1]
 
-        return (yield from self.session.call(ask))
+        return self.session.call(asked)
+
+    # --- asking
+
+    @property
+    def _version(self) -> Version:
+        return self.session.seen
+
+    def _get(self, keys: list[bytes]) -> Steps[list[bytes | None]]:
+        return self._ask(lambda wire, left_s: wire.get(self.address, keys, self._version, left_s))
+
+    def _range(self, key: bytes, ends: Ends, after: str) -> Steps[tuple[Windows, Next]]:
+        return self._ask(
+            lambda wire, left_s: wire.range(self.address, key, ends, after, AT_ONCE, self._version, left_s)
+        )
+
+    def _ask(self, request: Callable[[Wire, float], Steps[tuple[AnswerInfo, T]]]) -> Steps[T]:
+        return ask(self.session, request, address=self.address)
 
 
 class Watching:
@@ -193,23 +179,76 @@ class Watching:
             self._wire = None
 
 
+def ask(
+    session: Session,
+    request: Callable[[Wire, float], Steps[tuple[AnswerInfo, T]]],
+    timeout_s: float | None = None,
+    *,
+    address: str = "",
+) -> Steps[T]:
+    """Asks until somebody answers; what the answer says of itself is noted before it is given to anybody."""
+
+    def asked(wire: Wire, left_s: float) -> Steps[T]:
+        told, answer = yield from request(wire, left_s)
+        session.learn(told, address)
+        return answer
+
+    return session.call(asked, timeout_s)
+
+
 def wait_for(session: Session, epoch: int, offsets: Mapping[str, Any], timeout_s: float) -> Steps[AnswerInfo]:
     """Comes back when an epoch can be read, and sources are read so far."""
 
-    def ask(wire: Wire, left_s: float) -> Steps[AnswerInfo]:
+    def waited(wire: Wire, left_s: float) -> Steps[tuple[AnswerInfo, AnswerInfo]]:
         told = yield from wire.wait(epoch, offsets, left_s)
-        session.learn(told)
-        return told
+        return told, told
 
-    return (yield from session.call(ask, timeout_s))
+    return ask(session, waited, timeout_s)
 
 
 def states(session: Session) -> Steps[list[str]]:
     """The states that may be read."""
+    return ask(session, lambda wire, left_s: wire.states(session.seen, left_s))
 
-    def ask(wire: Wire, left_s: float) -> Steps[list[str]]:
-        told, found = yield from wire.states(session.seen, left_s)
-        session.learn(told)
-        return found
 
-    return (yield from session.call(ask))
+# --- from MessagePack to the types that were asked for
+
+
+Decode = Callable[[bytes], Any]
+DecodeOf = Callable[[bytes, bytes], Any]
+"""From the stored bytes of a key and those of its value."""
+
+
+def decoder(annotation: Any, where: str) -> DecodeOf:
+    """How values of a state become what was asked for; without a type plain Python."""
+    if annotation is None or annotation is Any:
+        return lambda key, raw: msgspec.msgpack.decode(raw)
+    decode = _typed(annotation, where)
+
+    def checked(key: bytes, raw: bytes) -> Any:
+        try:
+            return decode(raw)
+        except msgspec.MsgspecError as error:
+            raise StoreError(
+                "a stored value does not fit the type it was asked for as",
+                where=f"{where}, key {key_text(decode_key(key))}",
+                expected=type_name(annotation),
+                found=str(error),
+                next_move="ask for the type the program declares, or for none to get plain Python",
+            ) from error
+
+    return checked
+
+
+def _typed(annotation: Any, where: str) -> Decode:
+    parts = typing.get_args(annotation)
+    if typing.get_origin(annotation) is dict and _is_time(parts[0]):
+        # Names of entries are keys, in which times are numbers.
+        decode = value_codec(dict[int, parts[1]], where=where).decode  # type: ignore[valid-type]
+        return lambda raw: {as_type(name, parts[0]): value for name, value in decode(raw).items()}
+    return value_codec(annotation, where=where).decode
+
+
+def _is_time(annotation: Any) -> bool:
+    kind = plain_type(annotation)
+    return isinstance(kind, type) and issubclass(kind, datetime | timedelta)

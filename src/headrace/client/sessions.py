@@ -22,8 +22,7 @@ from typing import Final
 
 from typing_extensions import TypeVar
 
-from headrace.client.answers import AnswerInfo, Heard, Version, Wire
-from headrace.client.refusals import all_behind, unreachable
+from headrace.client.answers import AnswerInfo, Heard, Version, Wire, all_behind, unreachable
 from headrace.client.steps import Behind, Line, Lost, Open, Pause, Server, Silent, Steps
 from headrace.errors import HeadraceError, ProgramError
 

@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 import pyarrow as pa
 from typing_extensions import TypeVar
 
-from headrace.client.awaiting import Awaiting
-from headrace.client.blocking import Blocking
 from headrace.client.requests import Requests, Watching
+from headrace.client.steps import Awaiting, Blocking
 from headrace.model.time import Timestamp
 from headrace.model.window import Window
 from headrace.read.finishing import WINDOW_END, WINDOW_START
 from headrace.read.ranges import Moment, moment_us
-from headrace.read.shape import Kind
-from headrace.read.tables import to_frame
+from headrace.read.shape import Kind, to_frame
 
 if TYPE_CHECKING:
     import polars as pl

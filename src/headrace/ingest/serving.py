@@ -20,8 +20,7 @@ from headrace.ingest.log import Log, LogOptions
 from headrace.ingest.streams import Streams
 from headrace.model.packages import package
 from headrace.net.access import Access, check_binding, is_loopback, tls_of
-from headrace.net.listening import affordable_connections, bind
-from headrace.net.loop import run_server, stop_on_signals
+from headrace.net.listening import affordable_connections, bind, run_server, stop_on_signals
 
 PORT: Final = 8400
 _TRAIL_S: Final = 1.0

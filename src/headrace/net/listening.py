@@ -16,13 +16,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import resource
+import signal
 import socket
 import ssl
 import struct
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from headrace.errors import SettingsError
@@ -217,3 +220,34 @@ def _host(address: Any) -> str:
 
 def _peer(address: Any) -> str:
     return f"{address[0]}:{address[1]}" if isinstance(address, tuple) and len(address) > 1 else _host(address)
+
+
+# --- the event loop of a server process
+
+
+_GC: Final = (50_000, 50, 50)
+"""Answers make no garbage that has to be looked for; looking often would only hold everybody up."""
+_SWITCH_S: Final = 0.001
+"""How long a thread beside the loop may keep it waiting."""
+
+
+def run_server(work: Coroutine[Any, Any, None]) -> None:
+    """Runs on uvloop where it is installed; the standard loop does the same, at half the speed."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC)
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """Sets ``stop`` on SIGINT and SIGTERM, where signals can be handled: in the main thread."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, stop.set)

@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -52,22 +52,9 @@ class File(NamedTuple):
     last: int
 
 
-class Reading(Protocol):
+class LocalReading:
     """A file system with the archive in it. Raises FileNotFoundError for what is not there."""
 
-    def read(self, path: str) -> bytes: ...
-
-    def files(self, folder: str) -> list[tuple[str, int]]:
-        """Names and sizes of the files right in a folder."""
-
-    def folders(self, folder: str) -> list[str]:
-        """Names of the folders right in a folder."""
-
-    def open(self, path: str, size_bytes: int) -> tuple[Any, int]:
-        """What Parquet reads from, and how much memory that holds."""
-
-
-class LocalReading:
     def __init__(self, root: str) -> None:
         self._root = Path(root)
 
@@ -75,6 +62,7 @@ class LocalReading:
         return (self._root / path).read_bytes()
 
     def files(self, folder: str) -> list[tuple[str, int]]:
+        """Names and sizes of the files right in a folder."""
         found = []
         with os.scandir(self._root / folder) as entries:
             for entry in entries:
@@ -86,15 +74,19 @@ class LocalReading:
         return found
 
     def folders(self, folder: str) -> list[str]:
+        """Names of the folders right in a folder."""
         with os.scandir(self._root / folder) as entries:
             return [entry.name for entry in entries if entry.is_dir()]
 
     def open(self, path: str, size_bytes: int) -> tuple[Any, int]:
+        """What Parquet reads from, and how much memory that holds."""
         # Mapped: a file that is taken away meanwhile can still be read.
         return pa.memory_map(str(self._root / path)), 0
 
 
 class RemoteReading:
+    """The same over a file system of fsspec."""
+
     def __init__(self, url: str) -> None:
         import fsspec
 
@@ -173,7 +165,7 @@ class ArchiveFolder:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._reading: Reading | None = None
+        self._reading: LocalReading | RemoteReading | None = None
         self._lock = threading.Lock()
         self._opened: OrderedDict[str, Opened] = OrderedDict()
         self._held_bytes = 0

@@ -1,29 +1,39 @@
-"""The reader of tables with entries under each key: maps, lists and timers."""
+"""Readers of tables with entries under each key: maps, lists and timers, and windows that are kept one by one.
+
+Windows that cannot be merged from parts (own triggers, own functions) lie as entries of a map, window → accumulators.
+A key's value is the result of the window that ends last.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from headrace.errors import ProgramError
+from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.key_text import key_text, parse_key_text
 from headrace.model.keys import decode_key, encode_key, hash_key
+from headrace.model.window import Window
+from headrace.read.finishing import PANE, WINDOW_END, WINDOW_START, Finisher
 from headrace.read.forms import unpack
 from headrace.read.reader import Reader, ReaderOptions, type_of_key
-from headrace.read.shape import Entry, derive_shape
-from headrace.read.tables import to_frame
+from headrace.read.shape import Entry, derive_shape, to_frame
+from headrace.read.windows import WindowReader
 from headrace.state.subs import TIME_SUB
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from headrace.model.job import DeclaredState
     from headrace.state.lookup import Layers
+
 
 _WHOLE_ENTRIES: Final = 1024
 """Maps up to this size are fetched together; larger ones are walked."""
@@ -132,3 +142,87 @@ class EntryReader(Reader):
 
     def frame(self) -> pl.DataFrame:
         return to_frame(self.kind, ((self.decoded(key), value) for key, value in self.items()), self.value_type)
+
+
+# --- windows that are kept one by one
+
+
+PIECE_ROWS: Final = 16_384
+ROWS: Final = "rows"
+"""How many rows a window holds, where they are kept themselves and only the program knows what they come to."""
+
+_Stored = dict[tuple[int, int], dict[str, Any]]
+"""Start and end of a window → what is stored of it."""
+
+
+class HeldWindowsReader(WindowReader):
+    """Windows that are kept one by one."""
+
+    def __init__(self, layers: Layers, table: str, options: ReaderOptions, declared: DeclaredState) -> None:
+        super().__init__(layers, table, options)
+        self._entries = EntryReader(layers, table, options._replace(value_type=None))
+        self._finisher = Finisher(declared.results, declared.key)
+        self.shows_pane = declared.pane or self.tells_pane
+        """Whether results say if they come before, at or after the end of their window."""
+
+    # --- by key
+
+    def value(self, key: bytes) -> Any:
+        return self._newest(key, self._entries.value(key) or {})
+
+    def values(self, keys: Sequence[bytes]) -> list[Any]:
+        return [self._newest(key, stored or {}) for key, stored in zip(keys, self._entries.values(keys))]
+
+    def windows(self, key: bytes) -> dict[Window, Any]:
+        return dict(self._results(key, self._entries.value(key) or {}))
+
+    def changes_us(self, key: bytes) -> int | None:
+        """They end when somebody writes it."""
+        return None
+
+    # --- all of it
+
+    def items(self, prefix: str = "") -> Iterator[tuple[bytes, Any]]:
+        for key, stored in self._entries.items(prefix):
+            result = self._newest(key, stored)
+            if result is not None:
+                yield key, result
+
+    def frame(self) -> pl.DataFrame:
+        """A row per key and window."""
+        import polars as pl
+
+        rows = [msgspec.to_builtins(row) for row in self._all_results()]
+        return pl.DataFrame(rows, strict=False, infer_schema_length=None)
+
+    def window_pieces(self, prefix: str = "") -> Iterator[dict[str, list[Any]]]:
+        rows = self._all_results(prefix)
+        while piece := [msgspec.to_builtins(row) for row in islice(rows, PIECE_ROWS)]:
+            names = dict.fromkeys(name for row in piece for name in row)
+            yield {name: [row.get(name) for row in piece] for name in names}
+
+    def _all_results(self, prefix: str = "") -> Iterator[Any]:
+        for key, stored in self._entries.items(prefix):
+            yield from (result for _, result in self._results(key, stored))
+
+    # --- from what is stored to results
+
+    def _newest(self, key: bytes, stored: _Stored) -> Any:
+        """The result of the window that ends last; None where all are empty."""
+        return next((result for _, result in reversed(list(self._results(key, stored)))), None)
+
+    def _results(self, key: bytes, stored: _Stored) -> Iterator[tuple[Window, Any]]:
+        for (start, end), window in sorted(stored.items(), key=lambda entry: (entry[0][1], entry[0][0])):
+            # An empty window remembers only what its trigger needs.
+            if window.get("!size"):
+                yield Window(start, end), self.typed(key, self._row(key, start, end, window))  # type: ignore[arg-type]
+
+    def _row(self, key: bytes, start: int, end: int, window: dict[str, Any]) -> dict[str, Any]:
+        row = self._finisher.key_columns(key, self.key_annotation)
+        if start > MIN_TIME and end < MAX_TIME:
+            row |= {WINDOW_START: start, WINDOW_END: end}
+        row |= self._finisher.finish(key, window, self.key_annotation)
+        if self.shows_pane and PANE not in row:
+            early = self.now_us is None or end - 1 > self.now_us
+            row[PANE] = "early" if early else "late" if window.get("!late") else "on_time"
+        return row if self._finisher.tells else {**row, ROWS: window["!size"]}

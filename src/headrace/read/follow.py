@@ -9,6 +9,10 @@ Invariants
 - `Follower.snapshot` is replaced whole, and only by one that could be opened to the last file.
 - Epochs only grow within a timeline; a new timeline (``--fresh``) replaces what was there, and so does another store in
   the same place: one that was removed and made anew, or restored from an older copy.
+
+A replica remembers that epoch in one file of its own folder, in which the fetched files lie already. What is read back
+was written whole, of the same store; anything else is as if nothing had been remembered. Nothing depends on it: a
+replica whose store can be reached never looks at it, and a failure to write is no trouble.
 """
 
 from __future__ import annotations
@@ -16,13 +20,16 @@ from __future__ import annotations
 import logging
 import os
 import time
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
+from headrace.durable import write_whole
 from headrace.errors import HeadraceError, MissingFile, StoreError
-from headrace.read.remembering import Memory
 from headrace.read.snapshot import Snapshot
 from headrace.read.store import Record, Store, bare_id, files_of, no_store, store_over
 from headrace.state import layout
@@ -32,7 +39,50 @@ from headrace.state.store import LocalStore
 if TYPE_CHECKING:
     from headrace.state.store import Store as Files
 
+
 log = logging.getLogger("headrace.serving")
+
+_NAME: Final = "newest-epoch"
+_CRC_BYTES: Final = 4
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """An epoch of a store, as its manifests told it."""
+
+    url: str
+    app: str
+    store_id: str
+    state: JobState
+
+
+class Memory:
+    """The one file of a folder in which a replica of one store remembers."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.url = url
+        self._path = folder / _NAME
+
+    def read(self) -> Remembered | None:
+        """What was remembered last; None where there is nothing that can be used."""
+        try:
+            data = self._path.read_bytes()
+            crc, packed = int.from_bytes(data[:_CRC_BYTES]), data[_CRC_BYTES:]
+            found = msgspec.msgpack.decode(packed, type=Remembered) if zlib.crc32(packed) == crc else None
+        except (OSError, msgspec.DecodeError):
+            return None
+        return found if found is not None and found.url == self.url else None
+
+    def write(self, app: str, store_id: str, state: JobState) -> None:
+        """Remembers an epoch instead of the one before. Several processes may do so at once: each file is whole."""
+        packed = msgspec.msgpack.encode(Remembered(self.url, app, store_id, state))
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Not durable: after a crash of the machine an older epoch, or none, costs a start its store at most.
+            pieces = [zlib.crc32(packed).to_bytes(_CRC_BYTES), packed]
+            write_whole(self._path, pieces, durable=False, unique=True)
+        except OSError as error:
+            log.warning("the newest epoch is not remembered for a start without the store: %s", error)
+
 
 __all__ = ["Follower", "Replica", "Snapshot", "open_replica"]
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headrace.model.ids import MIN_TIME
 from headrace.read.archive import open_archived
-from headrace.read.entries import EntryReader
-from headrace.read.held_windows import HeldWindowsReader
+from headrace.read.entries import EntryReader, HeldWindowsReader
 from headrace.read.reader import Reader, ReaderOptions
 from headrace.read.values import AggregateReader, ValueReader
 from headrace.read.windows import SlicedReader, WindowReader

@@ -18,8 +18,7 @@ from headrace.read.finding import Finder
 from headrace.read.finishing import Finisher
 from headrace.read.forms import JSON, PACKED, encode, json_of, unpack
 from headrace.read.reader import Reader, ReaderOptions
-from headrace.read.shape import value_decoder
-from headrace.read.tables import to_frame
+from headrace.read.shape import to_frame, value_decoder
 from headrace.state import lookup
 
 if TYPE_CHECKING:

@@ -1,8 +1,15 @@
-"""Servers in processes of their own: several on one port, or some beside a job; they end with whoever started them."""
+"""Servers in processes of their own: several on one port, or some beside a job; they end with whoever started them.
+
+A child is this module itself (``python -m``). Its options come as JSON in its first argument. What it has to say goes
+to standard output, an object per line. Standard input is the parent's hand: when it closes, for whatever reason, the
+child ends.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -16,8 +23,8 @@ from typing import IO, Any, Final
 import msgspec
 
 from headrace.errors import HeadraceError, SettingsError
-from headrace.net.listening import bind, port_error
-from headrace.serve.serving import Options, Tell
+from headrace.net.listening import bind, port_error, run_server
+from headrace.serve.serving import Options, Tell, serve_alone
 
 STOP_S: Final = 5.0
 _AGAIN_S: Final = 0.5
@@ -111,7 +118,7 @@ class Workers:
     def _spawn(self) -> subprocess.Popen[bytes]:
         said = msgspec.json.encode(self.options).decode()
         process = subprocess.Popen(
-            [sys.executable, "-m", "headrace.serve.worker", said],
+            [sys.executable, "-m", "headrace.serve.processes", said],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # Ctrl-C is for the parent, which decides what ends when.
@@ -190,3 +197,36 @@ def serve_together(options: Options, tell: Tell) -> None:
         workers.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+# --- one of them, as a child
+
+
+def main(said: str) -> None:
+    options = msgspec.json.decode(said, type=Options)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
+    run_server(_serve(options))
+
+
+async def _serve(options: Options) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hand_moved() -> None:
+        if not os.read(0, 1):
+            loop.remove_reader(0)
+            stop.set()
+
+    loop.add_reader(0, hand_moved)
+    await serve_alone(options, _tell, stop, shared=True)
+
+
+def _tell(told: dict[str, Any]) -> None:
+    # A parent that has gone cannot be told, and needs not.
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

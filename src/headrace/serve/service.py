@@ -22,7 +22,7 @@ from headrace.errors import HeadraceError, StoreError
 from headrace.model.time import format_time
 from headrace.net.access import Access, Limits
 from headrace.read.follow import Follower
-from headrace.read.offsets import reaches
+from headrace.read.snapshot import reaches
 
 if TYPE_CHECKING:
     from headrace.read.snapshot import Snapshot

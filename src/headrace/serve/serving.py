@@ -26,8 +26,7 @@ import msgspec
 from headrace.errors import SettingsError
 from headrace.model.packages import package
 from headrace.net.access import Access, Limits, check_binding, is_loopback, tls_of
-from headrace.net.listening import affordable_connections, bind
-from headrace.net.loop import run_server, stop_on_signals
+from headrace.net.listening import affordable_connections, bind, run_server, stop_on_signals
 from headrace.read.follow import open_replica
 from headrace.read.store import Store
 from headrace.serve.resp.server import RespServer

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from headrace.errors import EnvironmentMissing, SettingsError
-from headrace.spark.class_archive import class_archive
 from headrace.spark.connectors import check_connectors, with_connectors
 from headrace.spark.java import find_java
-from headrace.spark.jvm import deaf_to_sigterm, forget_dead_jvm
+from headrace.spark.jvm import class_archive, deaf_to_sigterm, forget_dead_jvm
 from headrace.spark.quiet import quiet_children
 
 if TYPE_CHECKING:

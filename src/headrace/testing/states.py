@@ -13,7 +13,7 @@ from headrace.model.keys import encode_key
 from headrace.model.keyspec import ANYWHERE
 from headrace.operators.rolling import VALUE_TABLE
 from headrace.plan.build import declared_states
-from headrace.read.held_windows import HeldWindowsReader
+from headrace.read.entries import HeldWindowsReader
 from headrace.read.store import Store, open_state, runs_of
 from headrace.read.values import AggregateReader
 

@@ -24,10 +24,10 @@ from headrace.net.access import ANYBODY
 from headrace.net.admission import Admission
 from headrace.net.http_server import ABORT
 from headrace.net.problems import JSON_TYPE, Problem, decode_path, shorten
-from headrace.serve.http import events, listing, metrics, openapi, reading
+from headrace.serve.http import events, listing, openapi, reading
 from headrace.serve.http.asking import Asked
+from headrace.serve.http.job import OWN_HEADERS
 from headrace.serve.http.jobs import Jobs
-from headrace.serve.http.shaping import OWN_HEADERS
 from headrace.serve.service import Service
 
 Handler = Callable[..., Awaitable[Any]]
@@ -46,7 +46,7 @@ async def _docs(jobs: Jobs, asked: Asked) -> Response:
 
 ROUTES: Final[Mapping[tuple[str, str], Handler]] = {
     ("GET", "/health"): listing.health,
-    ("GET", "/metrics"): metrics.read_metrics,
+    ("GET", "/metrics"): listing.read_metrics,
     ("GET", "/openapi.json"): _openapi,
     ("GET", "/docs"): _docs,
     ("GET", "/v1/jobs"): listing.list_jobs,

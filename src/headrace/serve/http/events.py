@@ -32,10 +32,8 @@ from headrace.read.forms import JSON, PACKED
 from headrace.read.reader import Reader
 from headrace.read.snapshot import Snapshot
 from headrace.serve.http.asking import Asked, parse_written_key
-from headrace.serve.http.downloads import Stream
-from headrace.serve.http.job import ServedJob, name_of
-from headrace.serve.http.jobs import Jobs
-from headrace.serve.http.shaping import headers_of, key_json, watermark_of
+from headrace.serve.http.job import ServedJob, headers_of, key_json, name_of, watermark_of
+from headrace.serve.http.jobs import Jobs, Stream
 
 ALIVE_S: Final = 10.0
 """Without changes a sign of life goes out this often, which also finds connections that are gone."""

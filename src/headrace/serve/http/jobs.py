@@ -2,15 +2,19 @@
 
 A request names its job and state by the path, and its epoch by parameters: none for the newest, ``wait_epoch`` for one
 that is not older, ``at`` for a past one that is still kept.
+
+While a whole state or a stream of events is on its way the snapshot it is made from stays open; so a stream that nobody
+takes from ends after `Limits.unread_s`, and only so many may be on their way at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import ParamSpec, TypeVar
 
 from headrace.net.access import Limits
@@ -18,8 +22,8 @@ from headrace.net.problems import Problem, shorten
 from headrace.read.reader import Reader
 from headrace.read.snapshot import Snapshot
 from headrace.serve.http.asking import Asked
-from headrace.serve.http.job import ServedJob, waiting
-from headrace.serve.http.shaping import headers_of, is_known, tag_of
+from headrace.serve.http.exporting import FORMATS
+from headrace.serve.http.job import ServedJob, headers_of, is_known, tag_of, waiting
 from headrace.serve.service import Service
 
 P = ParamSpec("P")
@@ -208,3 +212,59 @@ def _too_early(job: ServedJob, asked: Asked) -> Problem:
         next_move="wait longer with ?timeout=30s, or look whether the job runs",
         headers={"Retry-After": "1"},
     )
+
+
+# --- answers that take their time
+
+
+class Stream(StreamingResponse):
+    """A body that is made while it is sent."""
+
+    def __init__(
+        self,
+        parts: AsyncIterator[bytes],
+        headers: dict[str, str],
+        content_type: str,
+        *,
+        unread_s: float,
+        on_end: Callable[[], None],
+    ) -> None:
+        """``unread_s``: how long the client may leave a part of it unread."""
+        super().__init__(parts, 200, headers, content_type)
+        self._parts = parts
+        self._on_end = on_end
+        self._unread_s = unread_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def patient(message: Message) -> None:
+            async with asyncio.timeout(self._unread_s):
+                await send(message)
+
+        try:
+            await super().__call__(scope, receive, patient)
+        finally:
+            self._on_end()
+            close = getattr(self._parts, "aclose", None)
+            if close is not None:
+                await close()
+
+
+def download(jobs: Jobs, asked: Asked, found: RequestedState, format: str) -> Response:
+    """A whole state. What can go wrong with the request goes wrong before the first byte."""
+    form = FORMATS[format]
+    name = f"{found.snapshot.app}-{found.table.address}-{found.snapshot.epoch}.{form.suffix}"
+    safe = "".join(char if (char.isalnum() and char.isascii()) or char in "-_." else "_" for char in name)
+    headers = {**found.headers, "Content-Disposition": f'attachment; filename="{safe}"'}
+    if asked.method == "HEAD":
+        return Response(None, 200, headers, form.content_type)
+    jobs.begin_download()
+    parts = _in_threads(jobs, form.write(found.table, asked.text("prefix")))
+    return Stream(parts, headers, form.content_type, unread_s=jobs.limits.unread_s, on_end=jobs.end_download)
+
+
+async def _in_threads(jobs: Jobs, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while True:
+        part = await jobs.in_thread(next, parts, b"")
+        if not part:
+            return
+        yield part

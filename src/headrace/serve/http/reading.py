@@ -24,8 +24,8 @@ from headrace.read.ranges import MOST_WINDOWS, Range, RangePage, between, parse_
 from headrace.read.reader import Reader
 from headrace.read.windows import WindowReader
 from headrace.serve.http.asking import Asked, parse_key, parse_written_key
+from headrace.serve.http.job import TYPES, answer, key_json, many
 from headrace.serve.http.jobs import EPOCH_PARAMETERS, Jobs, RequestedState
-from headrace.serve.http.shaping import TYPES, answer, key_json, many
 
 FEW_KEYS: Final = 64
 """Up to this many are looked up in the loop."""

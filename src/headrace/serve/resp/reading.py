@@ -17,9 +17,8 @@ from headrace.read.forms import encode
 from headrace.read.reader import Reader
 from headrace.serve.resp import replies
 from headrace.serve.resp.commands import Refusal, Reply, Request, command, number
-from headrace.serve.resp.making import WRONG_TYPE
 from headrace.serve.resp.refusing import ReplyParts, check_keys, less_room, within_room
-from headrace.serve.resp.scopes import asked, key_asked
+from headrace.serve.resp.scopes import WRONG_TYPE, asked, key_asked
 from headrace.serve.resp.session import Session
 
 _NO_KEY: Final = -2

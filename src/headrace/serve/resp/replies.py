@@ -14,11 +14,9 @@ OK: Final = b"+OK\r\n"
 QUEUED: Final = b"+QUEUED\r\n"
 PONG: Final = b"+PONG\r\n"
 ZERO: Final = b":0\r\n"
-ONE: Final = b":1\r\n"
 EMPTY: Final = b"*0\r\n"
 NULL2: Final = b"$-1\r\n"
 NULL3: Final = b"_\r\n"
-NULL_ARRAY2: Final = b"*-1\r\n"
 
 _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_ERROR_CHARS: Final = 512

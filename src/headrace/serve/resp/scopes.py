@@ -17,21 +17,22 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
-from headrace.model.key_text import written_key
+from headrace.model.key_text import text_key, written_key
 from headrace.net.access import ANYBODY, User
-from headrace.read.forms import JSON
+from headrace.read.forms import JSON, json_of
 from headrace.read.reader import Reader
+from headrace.read.values import ValueReader
 from headrace.serve.resp import replies
-from headrace.serve.resp.making import WRONG_TYPE, Maker, maker_of
 from headrace.serve.resp.refusing import too_long
 
 if TYPE_CHECKING:
     from headrace.read.snapshot import Snapshot
     from headrace.serve.service import Service
+
 
 KEPT_REPLY_BYTES: Final = 4096
 """Longer replies are made anew each time."""
@@ -351,3 +352,59 @@ def find_changes(before: Snapshot, snapshot: Snapshot) -> Changes | None:
         # Only replies of states whose keys are text, or null, are kept from epoch to epoch.
         found.update(asked(head + text) for key in keys if (text := written_key(key)) is not None)
     return frozenset(found)
+
+
+# --- making the reply of GET: the shortest way that the state allows
+
+
+WRONG_TYPE: Final = replies.error("WRONGTYPE Operation against a key holding the wrong kind of value")
+
+Maker = Callable[[bytes], bytes]
+"""From the text of a key, without its address, to the reply of GET."""
+
+
+def maker_of(table: Reader, form: str, null: bytes) -> Maker:
+    """Who makes the replies of a state in a form; ``null``: what is said of a key that is not there."""
+    if isinstance(table, ValueReader) and table.plain_json and form == JSON:
+        return _plain_maker(table, null)
+    if table.kind in ("value", "windows"):
+        return _any_maker(table, form, null)
+    return _wrong_maker(table, null)
+
+
+def _plain_maker(table: ValueReader, null: bytes) -> Maker:
+    """Values of keys that are text, as JSON: what nearly everybody asks for."""
+    raw = table.finder.raw
+    ends = (b"l", b'"')
+
+    def make(text: bytes) -> bytes:
+        # The end decides for speed: only `null`, in quotes or without, is not written as it is.
+        found = raw(b"s" + text if text[-1:] not in ends else text_key(text))
+        if found is None:
+            return null
+        value = json_of(found)
+        return b"$%d\r\n%b\r\n" % (len(value), value)
+
+    return make
+
+
+def _any_maker(table: Reader, form: str, null: bytes) -> Maker:
+    def make(text: bytes) -> bytes:
+        try:
+            value = table.get(table.key_of(text), form)
+        except ValueError:
+            return null
+        return null if value is None else b"$%d\r\n%b\r\n" % (len(value), value)
+
+    return make
+
+
+def _wrong_maker(table: Reader, null: bytes) -> Maker:
+    def make(text: bytes) -> bytes:
+        try:
+            # A key that is not there is of no kind, so it cannot be of the wrong one.
+            return WRONG_TYPE if table.has(table.key_of(text)) else null
+        except ValueError:
+            return null
+
+    return make

@@ -14,7 +14,7 @@ from headrace.net.access import Meter, User
 from headrace.net.listening import Listener
 
 # Each of these puts its commands into the table.
-from headrace.serve.resp import about, channels, ranges, reading, scanning, stored, talking, transactions  # noqa: F401
+from headrace.serve.resp import about, channels, reading, scanning, stored, talking  # noqa: F401
 from headrace.serve.resp.channels import Channels
 from headrace.serve.resp.connection import Connection
 from headrace.serve.resp.scopes import Scopes

@@ -3,29 +3,39 @@
 Redis' own commands know keys as text and kinds as strings, hashes and lists; a typed client wants neither. Each answer
 is a list: timeline, epoch, age in milliseconds, watermark of the step in microseconds (or null), the id of the store,
 and what was asked for.
+
+Windows of a key over a range of time come from state and archive together. Redis keeps entries by time as streams, so
+windows are told as the entries of one: the id is the end of the window, ``<milliseconds>-<microseconds within>``, the
+fields are those of the result. Where an archive has to be looked into, a thread does it; others are answered meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from headrace.errors import ProgramError
+from headrace.errors import HeadraceError, ProgramError
+from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.keys import decode_key
 from headrace.read.forms import encode
 from headrace.read.paging import with_values
 from headrace.read.patterns import Pattern
+from headrace.read.ranges import MOST_WINDOWS, Place, Range, RangePage, parse_place, place_text
 from headrace.read.reader import Reader
 from headrace.read.windows import WindowReader
 from headrace.serve.resp import replies
-from headrace.serve.resp.commands import Refusal, Request, command, cursor, number
+from headrace.serve.resp.commands import Refusal, Reply, Request, command, cursor, number, spoken
 from headrace.serve.resp.refusing import ReplyParts, check_keys, less_room, too_long
+from headrace.serve.resp.scopes import WRONG_TYPE
 from headrace.serve.resp.session import Session
 
 if TYPE_CHECKING:
     from headrace.read.snapshot import Snapshot
+
 
 _MOST_KEYS: Final = 10_000
 _PAGE_BYTES: Final = 16 * 2**20
@@ -117,3 +127,133 @@ def headrace_page(session: Session, request: Request) -> bytes:
 async def headrace_count(session: Session, request: Request) -> bytes:
     table, snapshot = find_table(session, request[1]), session.snapshot
     return with_facts(session, table, replies.integer(await asyncio.to_thread(table.count)), snapshot)
+
+
+# --- windows over a range of time
+
+
+_ID: Final = re.compile(rb"(-?\d{1,16})(?:-(\d{1,20}))?")
+_LAST_OF_MS: Final = 999
+
+
+def entry_id(end_us: int) -> str:
+    """The id of the window that ends there.
+
+    >>> entry_id(1_704_110_400_000_000), entry_id(1_704_110_400_000_007)
+    ('1704110400000-0', '1704110400000-7')
+    """
+    ms, us = divmod(end_us, 1000)
+    return f"{ms}-{us}"
+
+
+def _end_us(word: bytes, *, last: bool) -> int:
+    """The end of windows that an id names; without its second part it is the first or the last of its millisecond."""
+    found = _ID.fullmatch(word)
+    if found is None:
+        raise Refusal("ERR Invalid stream ID specified as stream command argument")
+    ms, part = int(found[1]), found[2]
+    us = (_LAST_OF_MS if last else 0) if part is None else min(int(part), _LAST_OF_MS)
+    return ms * 1000 + us
+
+
+def _first(word: bytes) -> int:
+    if word == b"-":
+        return MIN_TIME
+    return _end_us(word[1:], last=False) + 1 if word[:1] == b"(" else _end_us(word, last=False)
+
+
+def _last(word: bytes) -> int:
+    if word == b"+":
+        return MAX_TIME
+    return _end_us(word[1:], last=True) - 1 if word[:1] == b"(" else _end_us(word, last=True)
+
+
+def _count(words: Request) -> int | None:
+    if not words:
+        return None
+    if len(words) != 2 or words[0].upper() != b"COUNT":
+        raise Refusal("ERR syntax error")
+    return max(0, number(words[1]))
+
+
+@command("XRANGE", -4, "readonly", "data", keys=(1, 1, 1), group="stream", summary="Windows of a key, by their ends.")
+def xrange(session: Session, request: Request) -> Reply:
+    return _stream(session, request[1], Range(_first(request[2]), _last(request[3])), _count(request[4:]))
+
+
+@command("XREVRANGE", -4, "readonly", "data", keys=(1, 1, 1), group="stream", summary="The same, the latest first.")
+def xrevrange(session: Session, request: Request) -> Reply:
+    wanted = Range(_first(request[3]), _last(request[2]), reverse=True)
+    return _stream(session, request[1], wanted, _count(request[4:]))
+
+
+def _stream(session: Session, word: bytes, wanted: Range, count: int | None) -> Reply:
+    found = session.find(word)
+    if found is None or count == 0:
+        return replies.EMPTY
+    table, key = found
+    if not isinstance(table, WindowReader):
+        return WRONG_TYPE if table.has(key) else replies.EMPTY
+    if count is not None and count > MOST_WINDOWS:
+        raise Refusal(f"ERR limit: a request may ask for {MOST_WINDOWS} windows; go on behind the last id with '('")
+    form = session.form
+
+    def entry(value: dict[str, Any]) -> bytes:
+        pairs = ((replies.text(name), replies.bulk(encode(each, form))) for name, each in value.items())
+        return replies.array(part for pair in pairs for part in pair)
+
+    def tell(page: RangePage) -> bytes:
+        made = page.encoded(entry)
+        if (page.more and count is None) or len(made.windows) < len(page.windows):
+            raise Refusal("ERR limit: these are too many windows for one answer; ask for fewer at a time with COUNT")
+        return replies.array(
+            replies.array([replies.text(entry_id(int(window.end))), fields]) for window, fields in made.windows
+        )
+
+    return _answer(table, key, wanted, count or MOST_WINDOWS, tell)
+
+
+@command(
+    "HEADRACE.RANGE", 7, "readonly", "data", group="headrace", summary="RANGE state key from to count behind: windows."
+)
+def headrace_range(session: Session, request: Request) -> Reply:
+    """Where the next page begins (empty: nowhere), then start, end and value of windows by turns."""
+    table, key = find_table(session, request[1]), checked_key(request[2])
+    if not isinstance(table, WindowReader):
+        raise Refusal(f"WRONGTYPE {table.address} keeps a {table.kind} per key and no windows")
+    first = MIN_TIME if request[3] == b"-" else number(request[3])
+    last = MAX_TIME if request[4] == b"+" else number(request[4])
+    count = number(request[5])
+    if not 0 < count <= MOST_WINDOWS:
+        raise Refusal(f"ERR a page has 1 to {MOST_WINDOWS} windows")
+    snapshot: Snapshot = session.snapshot
+    form = session.form
+
+    def tell(page: RangePage) -> bytes:
+        made = page.encoded(lambda value: replies.bulk(encode(value, form)))
+        parts = [replies.text("" if made.next is None else place_text(made.next))]
+        for window, value in made.windows:
+            parts += [replies.integer(int(window.start)), replies.integer(int(window.end)), value]
+        return with_facts(session, table, replies.array(parts), snapshot)
+
+    return _answer(table, key, Range(first, last, first, behind=_place(request[6])), count, tell)
+
+
+def _place(word: bytes) -> Place | None:
+    try:
+        return parse_place(word.decode()) if word else None
+    except ValueError:
+        raise Refusal(f"ERR {spoken(word)} is not where a page ended") from None
+
+
+def _answer(table: WindowReader, key: bytes, wanted: Range, count: int, tell: Callable[[RangePage], bytes]) -> Reply:
+    """At once where everything is in state."""
+
+    def read() -> bytes:
+        try:
+            return tell(table.range(key, wanted, count))
+        except HeadraceError as error:
+            # Only the archive can fail here: what is in state is open already. Half an answer would look like a whole.
+            raise Refusal(f"NOARCHIVE {error.what}: {error.where}: {error.found}") from None
+
+    return asyncio.to_thread(read) if table.reads_archive(wanted) else read()
