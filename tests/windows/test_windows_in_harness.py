@@ -1,7 +1,8 @@
-"""Windows in programs, by the harness: early results in the first epoch, gaps of sessions in SQL."""
+"""Windows in programs, by the harness: early results in the first epoch, gaps in SQL, what stays in the store."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,3 +69,44 @@ def test_the_gap_of_a_session_may_be_sql_over_the_row() -> None:
             h.push(views, Patient("a", h.at(f"12:00:{second:02}"), patience))
         h.epoch(watermark="13:00")
         assert [row.n for row in h.take(visits)] == [2, 1]
+
+
+@pytest.mark.parametrize("allow_late", ["0s", "10m"])
+@pytest.mark.parametrize(
+    "windows",
+    [
+        hr.sliding("20m", every="10m"),
+        hr.sliding("25m", every="10m"),
+        hr.sliding("5m", every="10m"),
+        hr.cumulating("30m", every="10m"),
+    ],
+    ids=str,
+)
+def test_a_window_that_is_closed_stays_in_the_store_as_it_fired(windows: Any, allow_late: str, tmp_path: Path) -> None:
+    """Rows that come late for some windows of their slice count for the others alone, whoever reads them, and when."""
+    app = hr.App("pages")
+    views = app.read("views", hr.source.items([]), View, time=View.at)
+    counts = views.key_by(View.page).window(windows, allow_late=allow_late).aggregate(n=hr.count()).named("counts")
+    counts.queryable(keep="1d")
+    rows_and_watermarks = [
+        (["12:01", "12:05", "12:12"], "12:04"),
+        ([], "12:11"),
+        (["12:02", "12:06", "12:06"], "12:12"),
+        ([], "12:22"),
+        (["12:04", "12:13", "12:18"], "12:23"),
+        (["12:21", "12:02", "12:09"], "12:26"),
+        ([], "13:30"),
+        (["13:31"], "14:40"),
+    ]
+    fired: dict[tuple[int, int], int] = {}
+    with Harness(app, start="2024-01-01T12:00", store=tmp_path / "store") as h:
+        for times, watermark in rows_and_watermarks:
+            h.push(views, *(View("a", h.at(time)) for time in times))
+            h.epoch(watermark=watermark)
+            fired |= {(row.window_start, row.window_end): row.n for row in h.take(counts)}
+            state = hr.Store(h.store).state("counts")
+            for read in (state.windows("a"), state.between("a")):
+                stored = {(window.start, window.end): value["n"] for window, value in read.items()}
+                done = {window for window in stored if window[1] <= h.at(watermark)}
+                assert {window: stored[window] for window in done} == {window: fired[window] for window in done}
+    assert len(fired) >= 4

@@ -85,10 +85,13 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True):
         return end_us - self.size_us
 
     def windows_of(self, pane_us: int) -> Iterator[tuple[int, int]]:
-        """Start and end of every window that holds a slice."""
+        """Start and end of every window that holds a slice, without those that were closed when its rows came."""
         if self.windows == SLIDING:
             start = _aligned(pane_us, self.every_us, self.offset_us)
-            while start + self.size_us > pane_us:
+            within_us, rest_us = pane_us - start, self.size_us % self.every_us
+            left_out = within_us - rest_us if within_us >= rest_us else within_us
+            first = _aligned(pane_us - self.size_us, self.every_us, self.offset_us) + self.every_us
+            while start >= first + left_out * self.every_us:
                 yield start, start + self.size_us
                 start -= self.every_us
             return
@@ -96,7 +99,8 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.windows == TUMBLING:
             yield base, base + self.size_us
             return
-        first = _aligned(pane_us, self.every_us, base) + self.every_us
+        slice_us = _aligned(pane_us, self.every_us, base)
+        first = slice_us + self.every_us * (1 + pane_us - slice_us)
         for end in range(first, base + self.size_us + 1, self.every_us):
             yield base, end
 

@@ -4,7 +4,9 @@ Partial aggregates are kept per slice, once, however many windows overlap; a win
 tumbling window is one slice. Sliding windows begin every so often and end a fixed time later, so time is cut at both:
 one slice per step where the size is a multiple of the step, two otherwise. A cumulating window is cut at its steps.
 
-A slice is named by its start, a window by its end, which says it all: no two windows of a kind end together.
+A slice is named by its start, a window by its end, which says it all: no two windows of a kind end together. Rows that
+come when the first windows of their slice are closed for good count for the others alone: their slice is named by its
+start and a microsecond for each window that they leave out. Readers do so; what fires is never closed.
 """
 
 from __future__ import annotations
@@ -72,6 +74,17 @@ class Slices:
             starts = np.where(times - starts >= self._rest_us, starts + self._rest_us, starts)
         there = has_window(times)
         return starts if bool(there.all()) else np.where(there, starts, MIN_TIME)
+
+    def leave_out(self, slices: Int64s, closed_us: int) -> Int64s:
+        """The slices without those of their windows whose last instant is ``closed_us`` or earlier.
+
+        A slice of fewer microseconds than it has windows leaves out as many as it can name.
+        """
+        closed = (closed_us + 1 - self.first_ends(slices)) // self._step_us + 1
+        if int(closed.max(initial=0)) <= 0:
+            return slices
+        shortest_us = min(self._rest_us, self._step_us - self._rest_us) or self._step_us
+        return slices + np.clip(closed, 0, shortest_us - 1)
 
     def in_window(self, slices: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Which slices some window holds."""

@@ -14,7 +14,7 @@ are done by `headrace.windows.by_row.operator`, row by row, with the same result
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,7 +82,7 @@ class PaneOperator(ColumnarWindows):
         if kept is not None:
             rows, keys, panes = rows.take(kept), keys.take(kept), panes[kept]
         if len(rows):
-            self.column.add(self.plan.table(panes, keys, self.plan.lift(rows), self._stamp))
+            self._add(panes, keys, self.plan.lift(rows))
 
     def _add_partials(self, rows: Rows, keys: Keys) -> None:
         """Rows that were combined before the exchange: the slice is in the place of their time."""
@@ -96,7 +96,13 @@ class PaneOperator(ColumnarWindows):
         if kept is not None:
             rows, keys, panes = rows.take(kept), keys.take(kept), panes[kept]
         if len(rows):
-            self.column.add(self.plan.table(panes, keys, rows.columns[1:], self._stamp))
+            self._add(panes, keys, rows.columns[1:])
+
+    def _add(self, panes: Int64s, keys: Keys, accs: Sequence[pa.Array]) -> None:
+        """Rows that come when a window of their slice is closed for good do not change what it has come to."""
+        if self.before_us > MIN_TIME and not self._by_wall and not self.slices.one_window:
+            panes = self.slices.leave_out(panes, self.before_us - self.late_us)
+        self.column.add(self.plan.table(panes, keys, accs, self._stamp))
 
     def _panes_of(self, rows: Rows) -> Int64s:
         if not self._by_wall:

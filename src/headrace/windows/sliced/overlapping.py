@@ -153,7 +153,7 @@ def _slide(slices: Slices, rows: pa.RecordBatch, ends: Ends) -> pa.RecordBatch:
         covers *= 2
     if size_us % step_us:
         # Of the last step the window holds only the slice with which it begins.
-        heads = _filtered(_labelled(rows, begins), panes == begins)
+        heads = _filtered(_labelled(rows, begins), panes - begins < size_us % step_us)
         made = _joined(made, _moved(heads, whole * step_us, earliest))
     assert made is not None
     return _firing(_labelled(made, made.column(0).to_numpy() + size_us), ends)
