@@ -190,6 +190,17 @@ def test_a_column_that_older_rows_do_not_have_says_nothing() -> None:
 def test_times_in_lists_are_microseconds_and_decimals_are_short() -> None:
     assert plain_values(pa.array([[1, 2], []], list_of(TIMESTAMP))) == [[1, 2], []]
     assert list(map(str, plain_values(pa.array([Decimal("1.50"), Decimal(100)], DECIMAL)))) == ["1.5", "100"]
+    inner = pa.struct([("at", TIMESTAMP), ("prices", pa.list_(DECIMAL)), ("by", pa.map_(pa.string(), DECIMAL))])
+    row = {"at": 1, "prices": [Decimal("2.50"), None], "by": {"a": Decimal("3.00")}}
+    nested = pa.array([[row, None], None, [], [dict.fromkeys(row)]], pa.list_(inner))
+    plain = [
+        [{"at": 1, "prices": [Decimal("2.5"), None], "by": {"a": Decimal(3)}}, None],
+        None,
+        [],
+        [dict.fromkeys(row)],
+    ]
+    assert repr(plain_values(nested)) == repr(plain)
+    assert repr(plain_values(nested.slice(1))) == repr(plain[1:])
 
 
 WIDE = Context(prec=60)

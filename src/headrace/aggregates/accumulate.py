@@ -40,7 +40,7 @@ from headrace.aggregates.list_rules import (
     values_of,
 )
 from headrace.aggregates.numbers import adder, summing
-from headrace.aggregates.results import finish_of
+from headrace.aggregates.results import EXACT, finish_of
 from headrace.aggregates.rules import GREATEST, LEAST, Choice, greater, lesser, merge_columns
 from headrace.aggregates.sketch import buckets_of
 from headrace.errors import FunctionFailed
@@ -56,6 +56,8 @@ TIME_NOTE: Final = "!time"
 _FEW_ROWS: Final = 48
 """Up to so many rows the scalar rules are done before Arrow has begun."""
 _LIST_RULES: Final = {"count_distinct": SET, "collect": LIST, "top": TOP, "quantile": SKETCH}
+_EXACT: Final = frozenset({"min", "max", "first", "last", "top", "collect"})
+"""Kinds of aggregates whose results are values of their column."""
 _CHOICES: Final = {"min": LEAST, "max": GREATEST}
 
 
@@ -299,12 +301,11 @@ def describe_results(aggs: Mapping[str, Agg[Any]], taken: RowCodec) -> dict[str,
 def _describe(agg: Agg[Any], taken: RowCodec) -> list[Any]:
     if not isinstance(agg, Declared):
         return [agg.kind]
+    value = column_annotation(taken, agg.column or "")[0] if agg.kind == "sum" or agg.kind in _EXACT else None
     if agg.kind == "sum":
-        kind, _ = column_annotation(taken, agg.column or "")
-        # What a sum of nothing is: a Decimal is stored as text.
-        return ["sum", "0" if kind is Decimal else 0.0 if kind is float else 0]
-    if agg.kind in ("min", "max") and agg.by is not None:
-        return [agg.kind, "by"]
+        # What a sum of nothing is; text, where decimals are stored as text.
+        return ["sum", "0" if value is Decimal else 0.0 if value is float else 0]
     if agg.kind == "quantile":
         return ["quantile", agg.q]
-    return [agg.kind]
+    by = ["by"] if agg.kind in ("min", "max") and agg.by is not None else []
+    return [agg.kind, *by, *([EXACT] if value is Decimal else [])]

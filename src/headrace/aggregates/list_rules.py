@@ -32,8 +32,8 @@ What this module deliberately does not do: bound the size of a cell. A set has a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -366,16 +366,39 @@ def compare(older: Any, newer: Any) -> int:
 
 
 def plain_values(column: pa.Array) -> list[Any]:
-    """Values as plain Python; times are microseconds, as everywhere, and decimals have no zeros behind them."""
+    """Values as plain Python, also inside of lists, maps and structs.
+
+    Times are microseconds, as everywhere, and decimals have no zeros behind them.
+    """
     kind = column.type
     if pa.types.is_timestamp(kind):
         return as_int64(column).to_pylist()  # type: ignore[no-any-return]
     if pa.types.is_decimal(kind):
         return decimal_column().decode(column)
-    if pa.types.is_list(kind) and not column.null_count:
-        flat, ends = plain_values(column.flatten()), np.cumsum(column.value_lengths().to_numpy()).tolist()
-        return [flat[start:end] for start, end in zip([0, *ends], ends)]
-    return column.to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_nested(kind) and not _is_plain(kind):
+        if pa.types.is_struct(kind):
+            names = [field.name for field in kind]
+            rows: Iterable[Any] = (dict(zip(names, row)) for row in zip(*map(plain_values, column.flatten())))
+        else:
+            rows = _plain_cells(column)
+        return [row if valid else None for row, valid in zip(rows, column.is_valid().to_pylist())]
+    return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
+
+
+def _plain_cells(column: pa.ListArray | pa.MapArray) -> Iterator[Any]:
+    """The cells of lists as lists, of maps as dicts; null as empty."""
+    flat, ends = column.flatten(), np.cumsum(values_of(column).counts).tolist()
+    is_map = pa.types.is_map(column.type)
+    values: Any = list(zip(*map(plain_values, flat.flatten()))) if is_map else plain_values(flat)
+    cells = (values[start:end] for start, end in pairwise([0, *ends]))
+    return map(dict, cells) if is_map else cells
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether there are no times and no decimals inside of a nested type."""
+    if pa.types.is_nested(kind):
+        return all(_is_plain(kind.field(i).type) for i in range(kind.num_fields))
+    return not (pa.types.is_timestamp(kind) or pa.types.is_decimal(kind))
 
 
 def _order_of(row: tuple[Any, ...]) -> tuple[bool, Any]:

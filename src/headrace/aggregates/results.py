@@ -36,6 +36,8 @@ COUNT_DISTINCT: Final = "count_distinct"
 QUANTILE: Final = "quantile"
 COLLECT: Final = "collect"
 TOP: Final = "top"
+EXACT: Final = "exact"
+"""What a description of results says last where values are decimals, because those are stored as text."""
 LISTED: Final = frozenset({COUNT_DISTINCT, QUANTILE, COLLECT, TOP})
 """Kinds of aggregates whose column has lists for cells."""
 _QUOTIENT: Final = Context(prec=77, rounding=ROUND_HALF_UP)
@@ -175,7 +177,7 @@ def mean(total: Any, rows: int) -> Any:
     if isinstance(total, Decimal):
         return shortest_decimal(_QUOTIENT.divide(total, Decimal(rows)).quantize(_SCALE, context=_QUOTIENT))
     # A Decimal is stored as text.
-    return str(mean(Decimal(total), rows)) if isinstance(total, str) else total / rows
+    return mean(Decimal(total), rows) if isinstance(total, str) else total / rows
 
 
 def _beside(chosen_by: pa.Array, values: pa.Array) -> pa.Array:
@@ -228,7 +230,7 @@ def finish_of(kind: str, *more: Any) -> Callable[[Any], Any]:
     kind, and more        accumulator                              result
     ====================  =======================================  =================================================
     ``count``             a number                                 it, or 0
-    ``sum``, zero         a number; a Decimal is stored as text    it, or the zero that is given
+    ``sum``, zero         a number                                 it, or the zero that is given
     ``avg``               (sum, rows)                              their quotient
     ``min``, ``max``      a value                                  it
     ``min``, ``"by"``     (what rows are compared by, value)       the value; ``max``, ``"by"`` likewise
@@ -239,11 +241,19 @@ def finish_of(kind: str, *more: Any) -> Callable[[Any], Any]:
     ``quantile``, q       bucket → how many                        the number at that rank
     anything else         of the user's own                        as it is
     ====================  =======================================  =================================================
+
+    A Decimal is stored as text. So where ``"exact"`` stands last, and where the zero of a sum is text, values that are
+    text are decimals.
     """
+    if more[-1:] == (EXACT,):
+        finish = finish_of(kind, *more[:-1])
+        return lambda acc: _as_decimals(finish(acc))
     if kind == "count":
         return lambda acc: acc or 0
     if kind == "sum":
         zero = more[0] if more else 0
+        if isinstance(zero, str):
+            return lambda acc: _as_decimals(zero if acc is None else acc)
         return lambda acc: zero if acc is None else shortest_decimal(acc) if isinstance(acc, Decimal) else acc
     if kind == AVG:
         return lambda acc: None if acc is None else mean(*acc)
@@ -259,6 +269,13 @@ def finish_of(kind: str, *more: Any) -> Callable[[Any], Any]:
         q = float(more[0]) if more else 0.5
         return lambda acc: None if acc is None else quantile_of(acc, q)
     return lambda acc: acc
+
+
+def _as_decimals(value: Any) -> Any:
+    """A result whose decimals are text, with decimals."""
+    if isinstance(value, list):
+        return [_as_decimals(each) for each in value]
+    return shortest_decimal(Decimal(value)) if isinstance(value, str) else value
 
 
 def _aligned(time_us: int, size_us: int, offset_us: int) -> int:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 
+from headrace.aggregates.list_rules import plain_values
 from headrace.errors import MissingFile, StoreError
 from headrace.model.archive import DAY_US, EPOCH, KINDS, Archive, first_us_of, signed
 from headrace.model.keys import NULL_KEY, encode_columns, hash_key
@@ -157,7 +158,7 @@ class ArchivedWindows:
     def _results(self, table: pa.Table, key: bytes) -> Iterator[tuple[int, Window, dict[str, Any]]]:
         """Epoch, window and result of the rows that are of this key and not of one with the same hash."""
         archive = self._archive
-        batch = table.combine_chunks()
+        [batch] = table.combine_chunks().to_batches()
         if archive.key:
             keys = encode_columns([batch.column(name) for name in archive.key]).to_pylist()
         else:
@@ -182,22 +183,3 @@ def open_archived(files: Files, manifest: Manifest, step: str, table: str) -> Ar
     if declared is None or declared.archive is None:
         return None
     return ArchivedWindows(files, manifest, declared.archive, tells_pane=declared.pane)
-
-
-def plain_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """Values as plain Python; times are microseconds, as everywhere, also inside of lists and records."""
-    kind = _plain_type(column.type)
-    cast = column if kind == column.type else column.cast(kind)
-    return cast.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.int64()
-    if pa.types.is_list(kind):
-        return pa.list_(_plain_type(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _plain_type(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _plain_type(field.type), field.nullable) for field in kind])
-    return kind
