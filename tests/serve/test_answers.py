@@ -281,6 +281,6 @@ def test_windows_are_fields_by_their_ends_and_the_value_is_the_newest(store_path
         ]
         assert [value["n"] for value in fields.values()] == [3, 4]
         assert table.value(key)["n"] == 4
-        [piece] = table.window_pieces()
+        [piece] = table.pieces()
         assert sorted(piece) == ["n", "pane", "tweet", "window_end", "window_start"]
         assert table.fields(table.key("none")) is None

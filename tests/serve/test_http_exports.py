@@ -8,6 +8,7 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,8 +18,7 @@ import pytest
 import headrace as hr
 from headrace.net import http_server as server
 from headrace.net.access import Limits
-from headrace.serve.http import exporting
-from headrace.serve.http.exporting import derive_schema, to_batch
+from headrace.read.columns import PIECE_ROWS, Piece, derive_schema, to_batch
 from headrace.serve.http.jobs import DOWNLOADS
 from tests.serve.made_store import MadeStore, lists, maps, timers, values
 from tests.serve.served import Served
@@ -65,7 +65,7 @@ def arrow(served: Served, address: str, query: str = "") -> pa.Table:
 
 
 def test_a_state_of_many_pieces_is_read_back_whole(served: Served) -> None:
-    assert exporting.PIECE_ROWS < MANY
+    assert PIECE_ROWS < MANY
     table = arrow(served, "many")
     assert dict(zip(table["key"].to_pylist(), table["value"].to_pylist())) == {f"key-{i}": i for i in range(MANY)}
     parquet = pq.read_table(io.BytesIO(fetch(served.url, f"{STATE}/many?format=parquet").body))
@@ -93,7 +93,7 @@ def test_entries_elements_and_timers_are_rows_of_their_own(served: Served) -> No
         {"key": "k", "entry": f"e{i}", "value": i} for i in range(3)
     ]
     assert arrow(served, "parts.elements")["value"].to_pylist() == [0.0, 1.5, 3.0]
-    assert arrow(served, "parts.due").to_pylist() == [{"key": "k", "at": 1_000_000}]
+    assert arrow(served, "parts.due").to_pylist() == [{"key": "k", "at": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)}]
 
 
 def test_a_state_without_keys_is_a_table_without_rows(served: Served) -> None:
@@ -208,7 +208,7 @@ def test_a_server_that_stops_cuts_off_who_does_not_read(
         ([{"v": [{str(i): i for i in range(1000)}]}], pa.string()),
     ],
 )
-def test_one_type_is_found_for_what_pieces_hold(pieces: list[exporting.Piece], expected: pa.DataType) -> None:
+def test_one_type_is_found_for_what_pieces_hold(pieces: list[Piece], expected: pa.DataType) -> None:
     schema = derive_schema(pieces, "value")
     assert schema.field("v").type == expected
     assert sum(to_batch(piece, schema).num_rows for piece in pieces) == len(pieces)

@@ -16,6 +16,8 @@ from typing import Any
 from urllib.parse import quote
 
 import hypothesis.strategies as st
+import polars as pl
+import pyarrow as pa
 import pytest
 import redis
 from hypothesis import given, settings
@@ -252,6 +254,7 @@ class Asked:
                     continue
                 for client in (one, other):
                     assert same_from_afar(client.state(address), from_afar(expected))
+                self.compare_frames(address, view, one, other)
                 self.compare_harness(address, expected)
                 self.compare_pages(address, expected)
                 for key, value in expected.items():
@@ -269,6 +272,20 @@ class Asked:
             answer = self.h.state(self.steps[step], *([getattr(Keeper, state)] if state else []), key=key)
             # The rows of `latest` are stored as they are, so nobody tells which text in them is a decimal.
             assert from_afar(plain(answer, value)) == from_afar(value), address
+
+    def compare_frames(self, address: str, view: Any, by_redis: hr.Client, by_http: hr.Client) -> None:
+        frame = view.to_polars()
+        answer = fetch(self.served.url, f"/v1/jobs/app/state/{address}?format=arrow")
+        with pa.ipc.open_stream(answer.body) as stream:
+            exported: Any = pl.from_arrow(stream.read_all())
+        for other in (exported, by_http.state(address).to_polars()):
+            assert other.schema == frame.schema and other.equals(frame), address
+        # Decimals are text on the other way; times are times on all.
+        plain_frame = by_redis.state(address).to_polars()
+        assert (plain_frame.columns, plain_frame.shape) == (frame.columns, frame.shape)
+        for name, dtype in frame.schema.items():
+            if name in ("at", "window_start", "window_end"):
+                assert dtype == plain_frame.schema[name] == pl.Datetime("us", "UTC"), address
 
     def compare_key(self, address: str, kind: str, key: Any, value: Any) -> None:
         text = written(key)

@@ -19,9 +19,9 @@ from headrace.client.requests import Requests, Watching
 from headrace.client.steps import Awaiting, Blocking
 from headrace.model.time import Timestamp
 from headrace.model.window import Window
-from headrace.read.finishing import WINDOW_END, WINDOW_START
+from headrace.read.columns import frame_of, pieces_of, polars_frame, row_pieces
 from headrace.read.ranges import Moment, moment_us
-from headrace.read.shape import Kind, to_frame
+from headrace.read.shape import Kind
 
 if TYPE_CHECKING:
     import polars as pl
@@ -145,11 +145,11 @@ class ServedView(_Answered, Mapping[Any, V], Generic[V]):
         if kind == "windows" or not typed:
             arrow = self._io.run(self._requests.arrow())
             if arrow is not None:
-                return frame_of(arrow)
+                return arrow_frame(arrow)
         if kind == "windows":
             plain: ServedView[Any] = ServedView(self._io, self._requests.untyped())
-            return rows_frame(value for key in plain for value in plain.windows(key).values())
-        return to_frame(kind, self.scan(), self._requests.value_type)
+            return frame_of(row_pieces(row for key in plain for row in plain.windows(key).values()), kind)
+        return frame_of(pieces_of(kind, self.scan(), self._requests.value_type), kind)
 
 
 class AsyncServedView(_Answered, Generic[V]):
@@ -213,28 +213,16 @@ class AsyncServedView(_Answered, Generic[V]):
         if kind == "windows" or not typed:
             arrow = await self._io.run(self._requests.arrow())
             if arrow is not None:
-                return frame_of(arrow)
+                return arrow_frame(arrow)
         if kind == "windows":
             plain: AsyncServedView[Any] = AsyncServedView(self._io, self._requests.untyped())
             found = [await plain.windows(key) async for key, _ in plain.scan()]
-            return rows_frame(value for windows in found for value in windows.values())
-        return to_frame(kind, [pair async for pair in self.scan()], self._requests.value_type)
+            return frame_of(row_pieces(row for windows in found for row in windows.values()), kind)
+        pairs = [pair async for pair in self.scan()]
+        return frame_of(pieces_of(kind, pairs, self._requests.value_type), kind)
 
 
-def frame_of(arrow: bytes) -> pl.DataFrame:
+def arrow_frame(arrow: bytes) -> pl.DataFrame:
     """A stream of Arrow as a DataFrame."""
-    import polars as pl
-
     with pa.ipc.open_stream(arrow) as stream:
-        frame = pl.from_arrow(stream.read_all())
-    assert isinstance(frame, pl.DataFrame)
-    return frame
-
-
-def rows_frame(rows: Iterable[Any]) -> pl.DataFrame:
-    """Rows of windows, as plain Python, as a DataFrame; times as times."""
-    import polars as pl
-
-    frame = pl.DataFrame(list(rows), strict=False, infer_schema_length=None)
-    times = [name for name in (WINDOW_START, WINDOW_END) if name in frame.columns]
-    return frame.with_columns(pl.col(name).cast(pl.Datetime("us", "UTC")) for name in times)
+        return polars_frame(stream.read_all())

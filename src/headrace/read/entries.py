@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -21,16 +20,15 @@ from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.key_text import key_text, parse_key_text
 from headrace.model.keys import decode_key, encode_key, hash_key
 from headrace.model.window import Window
+from headrace.read.columns import Piece, row_pieces
 from headrace.read.finishing import PANE, WINDOW_END, WINDOW_START, Finisher
 from headrace.read.forms import unpack
 from headrace.read.reader import Reader, ReaderOptions, type_of_key
-from headrace.read.shape import Entry, derive_shape, to_frame
+from headrace.read.shape import Entry, derive_shape
 from headrace.read.windows import WindowReader
 from headrace.state.subs import TIME_SUB
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from headrace.model.job import DeclaredState
     from headrace.state.lookup import Layers
 
@@ -140,14 +138,10 @@ class EntryReader(Reader):
         for batch in self.layers.scan(self.table, self.now_us):
             yield from zip(*(batch.column(name).to_pylist() for name in ("key", "sub", "value")))
 
-    def frame(self) -> pl.DataFrame:
-        return to_frame(self.kind, ((self.decoded(key), value) for key, value in self.items()), self.value_type)
-
 
 # --- windows that are kept one by one
 
 
-PIECE_ROWS: Final = 16_384
 ROWS: Final = "rows"
 """How many rows a window holds, where they are kept themselves and only the program knows what they come to."""
 
@@ -188,22 +182,10 @@ class HeldWindowsReader(WindowReader):
             if result is not None:
                 yield key, result
 
-    def frame(self) -> pl.DataFrame:
-        """A row per key and window."""
-        import polars as pl
-
-        rows = [msgspec.to_builtins(row) for row in self._all_results()]
-        return pl.DataFrame(rows, strict=False, infer_schema_length=None)
-
-    def window_pieces(self, prefix: str = "") -> Iterator[dict[str, list[Any]]]:
-        rows = self._all_results(prefix)
-        while piece := [msgspec.to_builtins(row) for row in islice(rows, PIECE_ROWS)]:
-            names = dict.fromkeys(name for row in piece for name in row)
-            yield {name: [row.get(name) for row in piece] for name in names}
-
-    def _all_results(self, prefix: str = "") -> Iterator[Any]:
-        for key, stored in self._entries.items(prefix):
-            yield from (result for _, result in self._results(key, stored))
+    def pieces(self, prefix: str = "") -> Iterator[Piece]:
+        return row_pieces(
+            row for key, stored in self._entries.items(prefix) for _, row in self._plain_results(key, stored)
+        )
 
     # --- from what is stored to results
 
@@ -212,10 +194,13 @@ class HeldWindowsReader(WindowReader):
         return next((result for _, result in reversed(list(self._results(key, stored)))), None)
 
     def _results(self, key: bytes, stored: _Stored) -> Iterator[tuple[Window, Any]]:
+        return ((window, self.typed(key, row)) for window, row in self._plain_results(key, stored))
+
+    def _plain_results(self, key: bytes, stored: _Stored) -> Iterator[tuple[Window, dict[str, Any]]]:
         for (start, end), window in sorted(stored.items(), key=lambda entry: (entry[0][1], entry[0][0])):
             # An empty window remembers only what its trigger needs.
             if window.get("!size"):
-                yield Window(start, end), self.typed(key, self._row(key, start, end, window))  # type: ignore[arg-type]
+                yield Window(start, end), self._row(key, start, end, window)  # type: ignore[arg-type]
 
     def _row(self, key: bytes, start: int, end: int, window: dict[str, Any]) -> dict[str, Any]:
         row = self._finisher.key_columns(key, self.key_annotation)

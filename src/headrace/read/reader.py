@@ -30,6 +30,7 @@ from headrace.model.key_bytes import NULL_KEY
 from headrace.model.key_text import key_text, parse_key_text, text_key, written_key
 from headrace.model.keys import decode_key, encode_key
 from headrace.model.values import type_name
+from headrace.read.columns import Piece, frame_of, pieces_of
 from headrace.read.forms import JSON, encode
 from headrace.read.paging import Page, Walk
 from headrace.read.shape import Kind
@@ -262,17 +263,18 @@ class Reader:
         """(key, value) of every key whose text starts so."""
         raise NotImplementedError
 
+    def pieces(self, prefix: str = "") -> Iterator[Piece]:
+        """The whole state as columns, in pieces of bounded size, in the order of the keys' hashes."""
+        pairs = ((self.decoded(key), value) for key, value in self.items(prefix))
+        return pieces_of(self.kind, pairs, self.value_type)
+
     def frame(self) -> pl.DataFrame:
-        """The whole state as a DataFrame."""
-        raise NotImplementedError
+        """The whole state as a DataFrame; of windows a row per key and window."""
+        return frame_of(self.pieces(), self.kind)
 
     def matches(self, key: bytes, prefix: str) -> bool:
         """Whether a key, as people write it, starts so."""
         return not prefix or key_text(self.decoded(key), self.key_annotation).startswith(prefix)
-
-    def window_pieces(self, prefix: str = "") -> Iterator[dict[str, Any]]:
-        """A windowed state in pieces of bounded size, each a column of values by name: keys, windows, results."""
-        raise TypeError(f"{self.address} has no windows")
 
 
 def _has_null(kind: Any) -> bool:

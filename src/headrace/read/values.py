@@ -18,12 +18,10 @@ from headrace.read.finding import Finder
 from headrace.read.finishing import Finisher
 from headrace.read.forms import JSON, PACKED, encode, json_of, unpack
 from headrace.read.reader import Reader, ReaderOptions
-from headrace.read.shape import to_frame, value_decoder
+from headrace.read.shape import value_decoder
 from headrace.state import lookup
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from headrace.model.job import DeclaredState
     from headrace.state.lookup import Layers
 
@@ -123,9 +121,6 @@ class ValueReader(Reader):
             for key, raw in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist()):
                 if self.matches(key, prefix):
                     yield key, self.decode(key, raw)
-
-    def frame(self) -> pl.DataFrame:
-        return to_frame("value", ((self.decoded(key), value) for key, value in self.items()), self.value_type)
 
 
 class AggregateReader(ValueReader):

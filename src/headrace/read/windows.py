@@ -26,6 +26,7 @@ from headrace.model.key_bytes import as_type, plain_type
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.time import format_time
 from headrace.model.window import Window
+from headrace.read.columns import Piece, times_of
 from headrace.read.finishing import PANE, SEEN, WINDOW_END, WINDOW_START
 from headrace.read.paging import Walk
 from headrace.read.pane_reading import PaneReader, SessionReader
@@ -36,8 +37,6 @@ from headrace.state.panes.lookup import PaneRange, find_pieces
 from headrace.state.panes.table import clock_of, concat_rows, first_live_pane, merge_rows, pane_schema, read_about
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from headrace.read.archive import ArchivedWindows
     from headrace.state.lookup import Layers
 
@@ -178,18 +177,7 @@ class SlicedReader(WindowReader):
                 if self.matches(key, prefix):
                     yield key, value
 
-    def frame(self) -> pl.DataFrame:
-        """A row per key and window: the key, the window, the results."""
-        import polars as pl
-
-        merged = [self._columns(batch) for batch in self._batches()]
-        if not merged:
-            return pl.DataFrame()
-        frame = pl.from_arrow(pa.Table.from_batches(merged))
-        assert isinstance(frame, pl.DataFrame)
-        return frame
-
-    def window_pieces(self, prefix: str = "") -> Iterator[dict[str, pa.Array]]:
+    def pieces(self, prefix: str = "") -> Iterator[Piece]:
         for batch in self._batches():
             if prefix:
                 wanted = [self.matches(key, prefix) for key in batch.column("key").to_pylist()]
@@ -238,7 +226,7 @@ class SlicedReader(WindowReader):
         parts = [keys] if len(names) == 1 else [list(part) for part in zip(*keys)] if keys else [[] for _ in names]
         starts, ends = self._bounds(merged)
         made: dict[str, pa.Array] = {name: pa.array(part) for name, part in zip(names, parts)}
-        made |= {WINDOW_START: _times(starts), WINDOW_END: _times(ends)}
+        made |= {WINDOW_START: times_of(starts), WINDOW_END: times_of(ends)}
         made |= read_results(merged, self.about.results)
         if self.tells_pane and PANE not in made:
             made[PANE] = self._panes(merged)
@@ -273,10 +261,6 @@ class SlicedReader(WindowReader):
         names, plain = columns.schema.names, [plain_values(column) for column in columns.columns]
         rows = dict(zip(merged.column("key").to_pylist(), zip(*plain)))
         return {key: self.typed(key, dict(zip(names, row))) for key, row in rows.items()}
-
-
-def _times(values: list[int]) -> pa.Array:
-    return pa.array(values, pa.int64()).cast(pa.timestamp("us", "UTC"))
 
 
 def _has_times(annotation: Any) -> bool:

@@ -1,0 +1,225 @@
+"""A state as columns, piece by piece: what DataFrames, exports over HTTP and clients give.
+
+The columns are ``key`` and ``value``; of a map also ``entry``, of a list ``index``; of timers ``key`` and ``at``; of
+windows the key's own columns, the window and the results. Timers and the ends of windows are times, Records keep the
+types of their columns, and decimals are as wide as everywhere.
+
+Nobody tells the other types: a store is read without its program. So a schema is derived from all pieces. A column
+whose values have no common type, or one that Arrow cannot hold, becomes JSON text and says so in its metadata.
+
+What this module deliberately does not do: files and their formats (`headrace.serve.http.exporting`).
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from headrace.model.columns import DECIMAL
+from headrace.model.record import Record
+from headrace.model.rows import codec_of
+from headrace.model.time import Timestamp
+from headrace.read.finishing import WINDOW_END, WINDOW_START
+from headrace.read.forms import JSON, encode
+from headrace.read.shape import Kind
+
+if TYPE_CHECKING:
+    import polars as pl
+
+PIECE_ROWS: Final = 16_384
+MAX_FIELDS: Final = 256
+"""A dictionary with more names than this is data, not a row type."""
+IS_JSON: Final = {b"headrace": b"json"}
+_TIME: Final = pa.timestamp("us", "UTC")
+
+Piece = dict[str, Sequence[Any] | pa.Array]
+"""Name of a column → its values, all of the same length."""
+
+_NAMES: Final[dict[str, tuple[str, ...]]] = {
+    "value": ("key", "value"),
+    "map": ("key", "entry", "value"),
+    "list": ("key", "index", "value"),
+    "timers": ("key", "at"),
+}
+
+
+def pieces_of(kind: Kind, pairs: Iterable[tuple[Any, Any]], annotation: Any = None) -> Iterator[Piece]:
+    """Keys and values as columns; entries, elements and times as rows of their own."""
+    names, rows = _NAMES[kind], _rows_of_pairs(kind, pairs)
+    part = annotation if kind == "value" else (typing.get_args(annotation) or (None,))[-1]
+    last = Timestamp if kind == "timers" else part
+    while held := list(islice(rows, PIECE_ROWS)):
+        columns: list[Any] = [list(column) for column in zip(*held)]
+        yield dict(zip(names, [*columns[:-1], _typed(columns[-1], last)]))
+
+
+def _rows_of_pairs(kind: Kind, pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, ...]]:
+    for key, value in pairs:
+        match kind:
+            case "map":
+                yield from ((key, name, each) for name, each in value.items())
+            case "list":
+                yield from ((key, place, each) for place, each in enumerate(value))
+            case "timers":
+                yield from ((key, at) for at in value)
+            case _:
+                yield key, value
+
+
+def _typed(values: list[Any], annotation: Any) -> Sequence[Any] | pa.Array:
+    if annotation is Timestamp:
+        return times_of(values)
+    if isinstance(annotation, type) and issubclass(annotation, Record):
+        codec = codec_of(annotation)
+        return pa.StructArray.from_arrays(codec.to_arrays(values), fields=list(codec.schema))
+    return values
+
+
+def times_of(values: Sequence[Any]) -> pa.Array:
+    """Microseconds as times."""
+    return pa.array(values, pa.int64()).cast(_TIME)
+
+
+def row_pieces(rows: Iterable[dict[str, Any]]) -> Iterator[Piece]:
+    """Results of windows as columns."""
+    rows = iter(rows)
+    while held := list(islice(rows, PIECE_ROWS)):
+        names = dict.fromkeys(name for row in held for name in row)
+        piece: Piece = {name: [row.get(name) for row in held] for name in names}
+        yield piece | {name: times_of(piece[name]) for name in (WINDOW_START, WINDOW_END) if name in piece}
+
+
+def frame_of(pieces: Iterable[Piece], kind: str) -> pl.DataFrame:
+    """All pieces as a DataFrame."""
+    pieces = list(pieces)
+    schema = derive_schema(pieces, kind)
+    return polars_frame(pa.Table.from_batches([to_batch(piece, schema) for piece in pieces], schema))
+
+
+def polars_frame(table: pa.Table) -> pl.DataFrame:
+    """A table of Arrow as a DataFrame."""
+    import polars as pl
+
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+# --- one schema
+
+
+def derive_schema(pieces: Iterable[Piece], kind: str) -> pa.Schema:
+    """The schema that all pieces fit into; JSON text where there is no common type."""
+    types: dict[str, pa.DataType | None] = {}
+    for piece in pieces:
+        for name, values in piece.items():
+            mine = type_of(values)
+            types[name] = merge_types(types[name], mine) if name in types else mine
+    names = types or dict.fromkeys(_NAMES.get(kind, ("key",)), pa.null())
+    return pa.schema([_field(name, types.get(name, pa.null())) for name in names])
+
+
+def type_of(values: Sequence[Any] | pa.Array) -> pa.DataType | None:
+    """The Arrow type of plain values; None where they have none."""
+    if isinstance(values, pa.Array):
+        return values.type
+    try:
+        plain = _plain(values)
+        found = pa.array(plain).type
+        wide = _widened(found)
+        return wide if wide.equals(found) else pa.array(plain, wide).type
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _widened(kind: pa.DataType) -> pa.DataType:
+    """The same type with decimals as they are everywhere, however many digits these ones happen to have."""
+    if pa.types.is_list(kind):
+        return pa.list_(_widened(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_widened(field.type)) for field in kind])
+    return DECIMAL if pa.types.is_decimal(kind) else kind
+
+
+def merge_types(first: pa.DataType | None, second: pa.DataType | None) -> pa.DataType | None:
+    """The type that holds what both hold; None: only JSON does."""
+    if first is None or second is None:
+        return None
+    if first.equals(second) or pa.types.is_null(second):
+        return first
+    if pa.types.is_null(first):
+        return second
+    if {first, second} == {pa.int64(), pa.float64()}:
+        return pa.float64()
+    if pa.types.is_struct(first) and pa.types.is_struct(second):
+        return _merge_structs(first, second)
+    if pa.types.is_list(first) and pa.types.is_list(second):
+        inner = merge_types(first.value_type, second.value_type)
+        return None if inner is None else pa.list_(inner)
+    return None
+
+
+def _merge_structs(first: pa.StructType, second: pa.StructType) -> pa.DataType | None:
+    merged: dict[str, pa.DataType] = {field.name: field.type for field in first}
+    for field in second:
+        inner = merge_types(merged.get(field.name, field.type), field.type)
+        if inner is None:
+            return None
+        merged[field.name] = inner
+    return pa.struct(list(merged.items())) if len(merged) <= MAX_FIELDS else None
+
+
+def _field(name: str, type: pa.DataType | None) -> pa.Field:
+    if type is None or not _is_writable(type):
+        return pa.field(name, pa.string(), metadata=IS_JSON)
+    return pa.field(name, type)
+
+
+def _is_writable(type: pa.DataType) -> bool:
+    """Parquet knows no struct without fields."""
+    if pa.types.is_struct(type):
+        return 0 < type.num_fields <= MAX_FIELDS and all(_is_writable(field.type) for field in type)
+    return not pa.types.is_list(type) or _is_writable(type.value_type)
+
+
+# --- pieces under the schema
+
+
+def to_batch(piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
+    """A piece under the schema that all pieces share."""
+    rows = max((len(values) for values in piece.values()), default=0)
+    arrays = [_column(piece.get(field.name, [None] * rows), field) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _column(values: Sequence[Any] | pa.Array, field: pa.Field) -> pa.Array:
+    if isinstance(values, pa.Array):
+        if values.type.equals(field.type):
+            return values
+        values = values.to_pylist()
+    if field.metadata == IS_JSON:
+        return pa.array([None if value is None else json_text(value) for value in values], pa.string())
+    return pa.array(_plain(values), field.type)
+
+
+def json_text(value: Any) -> str:
+    return encode(value, JSON).decode()
+
+
+def _plain(values: Sequence[Any]) -> Sequence[Any]:
+    """Composite keys are structs: their parts differ in type, which a list could not hold."""
+    if any(isinstance(value, tuple | msgspec.Struct) for value in values):
+        return [_plain_value(value) for value in values]
+    return values
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return {f"part_{i}": part for i, part in enumerate(value)}
+    return msgspec.to_builtins(value, builtin_types=(bytes, Decimal)) if isinstance(value, msgspec.Struct) else value
