@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.connectors.text import csv_lines, iso_text, json_lines
+from headrace.connectors.kafka.rows import encode_key
+from headrace.connectors.redis.rows import plain_texts
+from headrace.connectors.text import csv_lines, iso_text, json_lines, value_bytes, value_texts
 from headrace.model.record import Record
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Timestamp, format_time, timestamp
@@ -131,3 +133,11 @@ def test_csv_writes_bytes_as_base64_and_decimals_as_they_are() -> None:
     codec = codec_of(Odd)
     rows = [Odd(b"\x00\xff", Decimal("1.50")), Odd(b"", Decimal("100"))]
     assert csv_lines(table_of(codec, rows)).decode() == 'blob,price\nAP8=,1.5\n"",100\n'
+
+
+def test_the_text_of_a_value_is_the_same_for_keys_of_kafka_and_of_redis() -> None:
+    numbers = pa.array([1.0, 2.5, None, 1e300, float("nan")])
+    assert value_texts(numbers).to_pylist() == ["1.0", "2.5", None, "1e+300", "nan"]
+    assert value_bytes(pa.array([b"\xff", None])).to_pylist() == [b"\xff", None]
+    for column in (numbers, pa.array([True, None]), pa.array([7]), pa.array(["ä"])):
+        assert encode_key([column]).to_pylist() == plain_texts(pa.chunked_array([column]))

@@ -30,6 +30,7 @@ _LAST_US: Final = 253_402_300_799_999_999
 _WIDTH: Final = 27
 """Characters of ``2024-01-01T12:00:00.000000Z``."""
 _POINT: Final = 19
+_NEWLINE: Final = 10
 _DIGIT_0: Final = ord("0")
 
 
@@ -96,6 +97,24 @@ def _without_trailing_zeros(chars: npt.NDArray[np.uint8]) -> pa.Array:
     return pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(chars.T[kept.T]))
 
 
+def value_texts(column: pa.Array) -> pa.Array:
+    """The text of each value without parts: times in ISO form, numbers as Python writes them; no bytes."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return iso_text(column)
+    if pa.types.is_decimal(kind):
+        return pa.array([None if v is None else f"{v.normalize():f}" for v in column.to_pylist()], pa.string())
+    if pa.types.is_floating(kind):
+        # Whole numbers keep their point, so that they are read back as what they were.
+        return pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())
+    return column.cast(pa.string())
+
+
+def value_bytes(column: pa.Array) -> pa.Array:
+    """The same in UTF-8; bytes as they are."""
+    return column if pa.types.is_binary(column.type) else value_texts(column).cast(pa.binary())
+
+
 def is_flat(schema: pa.Schema) -> bool:
     """Whether every column is one that polars writes as JSON or CSV just as the codec would."""
     return all(_is_plain(field.type) for field in schema)
@@ -115,6 +134,27 @@ def json_lines(table: pa.Table, codec: RowCodec, without: tuple[str, ...] = ()) 
     out = io.BytesIO()
     _frame(table, without, codec.encoded_names).write_ndjson(out)
     return out.getvalue()
+
+
+def json_documents(batch: pa.RecordBatch, codec: RowCodec) -> pa.Array:
+    """One document per row, as the codec writes it."""
+    if not _is_plain_record(codec):
+        return pa.array(list(codec.to_json(codec.to_objects(batch.columns))), pa.binary())
+    lines = json_lines(pa.Table.from_batches([batch]), codec)
+    # Inside a document a newline is written as two characters, so each byte 10 ends one.
+    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == _NEWLINE)
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends - np.arange(len(ends))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(lines.replace(b"\n", b""))]
+    return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
+
+
+def _is_plain_record(codec: RowCodec) -> bool:
+    """Whether a document of a row is its columns by name, and nothing else: then no object need be made."""
+    if not is_record_class(codec.type) or not is_flat(codec.schema):
+        return False
+    config = getattr(codec.type, "__struct_config__", None)
+    return config is None or not (config.tag is not None or config.array_like or config.omit_defaults)
 
 
 def _json_lines_of_objects(table: pa.Table, codec: RowCodec, without: tuple[str, ...]) -> bytes:
@@ -152,14 +192,11 @@ def _frame(table: pa.Table, without: tuple[str, ...], renamed: dict[str, str]) -
 
 
 def _as_text_where_needed(column: pa.ChunkedArray, kind: pa.DataType) -> Any:
-    if pa.types.is_timestamp(kind):
-        return pa.chunked_array([iso_text(chunk) for chunk in column.chunks], pa.string())
-    if pa.types.is_date(kind):
-        return column.cast(pa.string())
-    if pa.types.is_binary(kind):
+    kinds = pa.types
+    if kinds.is_timestamp(kind) or kinds.is_date(kind) or kinds.is_decimal(kind):
+        return pa.chunked_array(map(value_texts, column.chunks), pa.string())
+    if kinds.is_binary(kind):
         import base64
 
         return pa.array([None if v is None else base64.b64encode(v).decode() for v in column.to_pylist()], pa.string())
-    if pa.types.is_decimal(kind):
-        return pa.array([None if v is None else f"{v.normalize():f}" for v in column.to_pylist()], pa.string())
     return column

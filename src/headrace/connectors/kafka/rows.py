@@ -22,10 +22,9 @@ import pyarrow.compute as pc
 
 from headrace.connectors.sink_contract import StageTask, StageWriter
 from headrace.connectors.staged import PartWriter, encode_arrow
-from headrace.connectors.text import is_flat, iso_text, json_lines
+from headrace.connectors.text import json_documents, value_bytes, value_texts
 from headrace.errors import SinkFailed
 from headrace.model.report import StagedPart
-from headrace.model.shapes import is_record_class
 
 if TYPE_CHECKING:
     from headrace.model.batch import Rows
@@ -38,7 +37,6 @@ MESSAGES: Final = "messages"
 
 _SLICE_ROWS: Final = 50_000
 """Rows encoded at once: a column of bytes holds at most 2 GiB."""
-_NEWLINE: Final = 10
 _TOPIC_CHARS: Final = 249
 _TOPIC: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{_TOPIC_CHARS}}}")
 _LAST_PARTITION: Final = 2**31 - 1
@@ -102,52 +100,17 @@ def encode_messages(batch: pa.RecordBatch, codec: RowCodec, form: MessageForm) -
 
 def _values(batch: pa.RecordBatch, codec: RowCodec, form: MessageForm) -> pa.Array:
     if form.format == "json":
-        return _json_values(batch, codec)
+        return json_documents(batch, codec)
     assert form.value is not None
     return batch.column(form.value).cast(pa.binary())
-
-
-def _json_values(batch: pa.RecordBatch, codec: RowCodec) -> pa.Array:
-    """One document per row, as the codec writes it."""
-    if not _is_plain_record(codec):
-        return pa.array(list(codec.to_json(codec.to_objects(batch.columns))), pa.binary())
-    lines = json_lines(pa.Table.from_batches([batch]), codec)
-    # Inside a document a newline is written as two characters, so each byte 10 ends one.
-    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == _NEWLINE)
-    offsets = np.zeros(len(ends) + 1, np.int32)
-    offsets[1:] = ends - np.arange(len(ends))
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(lines.replace(b"\n", b""))]
-    return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
-
-
-def _is_plain_record(codec: RowCodec) -> bool:
-    """Whether a document of a row is its columns by name, and nothing else: then no object need be made."""
-    if not is_record_class(codec.type) or not is_flat(codec.schema):
-        return False
-    config = getattr(codec.type, "__struct_config__", None)
-    return config is None or not (config.tag is not None or config.array_like or config.omit_defaults)
 
 
 def encode_key(columns: Sequence[pa.Array]) -> pa.Array:
     """Keys as bytes; a key of one field that is null is no key."""
     if len(columns) == 1:
-        return as_bytes(columns[0])
+        return value_bytes(columns[0])
     parts = [_json_parts(column) for column in columns]
     return pa.array([msgspec.json.encode(key) for key in zip(*parts, strict=True)], pa.binary())
-
-
-def as_bytes(column: pa.Array) -> pa.Array:
-    """The text of each value in UTF-8; bytes as they are."""
-    return column if pa.types.is_binary(column.type) else _texts(column).cast(pa.binary())
-
-
-def _texts(column: pa.Array) -> pa.Array:
-    kinds = pa.types
-    if kinds.is_timestamp(column.type):
-        return iso_text(column)
-    if kinds.is_decimal(column.type):
-        return pa.array([None if v is None else f"{v.normalize():f}" for v in column.to_pylist()], pa.string())
-    return column.cast(pa.string())
 
 
 def _json_parts(column: pa.Array) -> list[Any]:
@@ -155,13 +118,13 @@ def _json_parts(column: pa.Array) -> list[Any]:
     plain = kinds.is_integer(column.type) or kinds.is_boolean(column.type) or kinds.is_floating(column.type)
     if plain or kinds.is_binary(column.type):
         return list(column.to_pylist())
-    return list(_texts(column).to_pylist())
+    return list(value_texts(column).to_pylist())
 
 
 def _headers(batch: pa.RecordBatch, headers: tuple[tuple[str, str], ...]) -> pa.Array:
     """A map per row: its pairs are what the producer takes."""
     count, width = batch.num_rows, len(headers)
-    values = pa.concat_arrays([as_bytes(batch.column(column)) for _, column in headers])
+    values = pa.concat_arrays([value_bytes(batch.column(column)) for _, column in headers])
     # All values of the first header lie before those of the second; a map wants them row by row.
     by_row = np.arange(count * width).reshape(width, count).T.ravel()
     names = pa.array([name for name, _ in headers], pa.string())

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.connectors.staged import encode_arrow
-from headrace.connectors.text import iso_text, json_lines
+from headrace.connectors.text import json_lines, value_bytes
 from headrace.errors import BadRow, ProgramError
 from headrace.model.values import type_name
 
@@ -204,16 +204,4 @@ def field_texts(table: pa.Table, codec: RowCodec) -> dict[str, Texts]:
 
 def plain_texts(column: pa.ChunkedArray) -> Texts:
     """Values of a column without parts, as text: times in ISO form, bytes as they are."""
-    kind = column.type
-    if pa.types.is_binary(kind):
-        return column.to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_timestamp(kind):
-        column = pa.chunked_array([iso_text(chunk) for chunk in column.chunks], pa.string())
-    elif pa.types.is_decimal(kind):
-        return [None if value is None else f"{value.normalize():f}".encode() for value in column.to_pylist()]
-    elif pa.types.is_floating(kind):
-        # As Python writes them: whole numbers keep their point, so that they are read back as what they were.
-        return [None if value is None else repr(value).encode() for value in column.to_pylist()]
-    elif not pa.types.is_string(kind):
-        column = column.cast(pa.string())
-    return column.cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
+    return [text for chunk in column.chunks for text in value_bytes(chunk).to_pylist()]
