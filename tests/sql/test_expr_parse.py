@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.sql.functions_text import java_pattern, java_replacement, like_pattern
 from headrace.sql.nodes import Unsupported, number
 from headrace.sql.parse import parse_tree, quote_text, unescape
-from headrace.sql.regex import java_pattern, java_replacement, like_pattern
 from headrace.sql.types import BIGINT, DOUBLE, INT, SqlType, decimal
 
 

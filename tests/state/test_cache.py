@@ -16,8 +16,7 @@ import pytest
 from headrace.errors import CorruptFile, MissingFile, SettingsError, StoreError
 from headrace.state import layout
 from headrace.state.cache import PARTIAL_MAX_AGE_S, FileCache, LruCache
-from headrace.state.cache_folder import CACHE_BYTES, cache_folder, cache_limit_bytes
-from headrace.state.remote import RemoteStore
+from headrace.state.remote import CACHE_BYTES, RemoteStore, cache_folder, cache_limit_bytes
 from headrace.state.run import clear_open_runs, describe_run, encode_run, open_ref
 
 RUN = layout.run("step", 1, 0, "1xab")

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Self, TypeVar, overload
 
+import pyarrow as pa
 import typing_extensions
 
 from headrace.aggregates.declare import Agg
 from headrace.dataflow.aggregation import aggregate_codec, key_columns
-from headrace.dataflow.archiving import absolute_path, archive_output, check_archived
 from headrace.dataflow.clocks import check_expiry, has_event_time, refuse_horizons
 from headrace.dataflow.function_checks import check_instance, check_key, check_methods, check_output, check_taken
 from headrace.dataflow.functions import StatefulFunction, declarations, declare_class, function_types
 from headrace.dataflow.graph import KeyedNode
 from headrace.dataflow.keyed import StepStream
+from headrace.dataflow.naming import proposal
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.window_checks import (
@@ -32,6 +33,7 @@ from headrace.model.keyspec import KeySpec
 from headrace.model.record import Row
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Span, Timestamp, span_us
+from headrace.model.values import type_name
 from headrace.operators.spec import StepInfo
 from headrace.windows.context import WindowContext
 from headrace.windows.evictors import Evictor
@@ -322,3 +324,61 @@ def _trigger_decls(fire: Trigger | None, assigner: Assigner, at: Site) -> tuple[
     decls = declarations(type(trigger), at)
     check_own_trigger(trigger, decls, assigner, at)
     return decls
+
+
+# --- what ``queryable(archive=…)`` settles: whether closed windows can be found again, and what their output is called
+
+
+_ARCHIVE: Final = "archive"
+
+
+def archive_output(path: str) -> str:
+    """The output that writes an archive, named by its folder: renaming the step does not change it.
+
+    >>> archive_output("archive/hourly/"), archive_output("s3://bucket/Archive")
+    ('hourly_archive', 'archive')
+    """
+    stem = proposal(path.rstrip("/").rpartition("/")[2])
+    return stem if _ARCHIVE in stem else f"{stem}_{_ARCHIVE}".lstrip("_")
+
+
+def absolute_path(path: str) -> str:
+    """Where a server has to look: it runs in another folder than the job."""
+    plain = path.removeprefix("file://")
+    return plain if "://" in plain else os.path.abspath(plain)
+
+
+def check_archived(node: KeyedNode, spec: WindowSpec, keys: tuple[str, ...], at: Site) -> None:
+    """Refuses windows whose results do not say of which key and window they are."""
+    if spec.archive is not None:
+        raise ProgramError("these windows have an archive already", where=str(at), found=spec.archive.path)
+    if not spec.aggs or spec.function is not None:
+        raise ProgramError(
+            "only windows of aggregates can be archived",
+            where=str(at),
+            expected="window(…).aggregate(…): one result for each key and window",
+            found=node.label,
+            next_move="write the rows themselves: .finals().write(hr.sink.files(…))",
+        )
+    codec = node.codec
+    missing = [name for name in (*keys, WINDOW_START, WINDOW_END) if name not in codec.names]
+    if missing:
+        raise ProgramError(
+            "results that do not say their key and window cannot be found in an archive",
+            where=str(at),
+            expected=f"{type_name(codec.type)} to have the fields {', '.join((*keys, WINDOW_START, WINDOW_END))}",
+            found=f"no {' and no '.join(missing)}",
+            next_move="add them to the type (times are hr.Timestamp), or let aggregate make one: .aggregate(total=…)",
+        )
+    taken = node.input.codec.schema
+    for name in keys:
+        kind = codec.schema.field(name).type
+        told = taken.field(name).type if node.key.columns is not None else kind
+        if pa.types.is_nested(kind) or kind != told:
+            raise ProgramError(
+                "this key cannot be found in an archive",
+                where=str(at),
+                expected=f"a plain key, with the type in results that it has in rows: {told}",
+                found=f"{name} as {kind}",
+                next_move="key by columns: key_by(Tx.shop, Tx.card)",
+            )

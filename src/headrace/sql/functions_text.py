@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
+
 from headrace.sql import types as t
 from headrace.sql.calls import Rule, all_of, constant, count_args, fixed, implicit
 from headrace.sql.nodes import Node, Unsupported, literal
-from headrace.sql.regex import java_pattern, java_replacement, like_pattern
 
 
 def _length(args: list[Node], text: str) -> Node:
@@ -134,3 +136,141 @@ TEXT_FUNCTIONS: dict[str, Rule] = {
     "repeat": fixed("repeat", t.STRING, t.STRING, t.INT),
     "reverse": fixed("reverse", t.STRING, t.STRING),
 }
+
+
+# --- patterns as Spark understands them (LIKE, and Java's regular expressions), rewritten for Python's ``re``
+# Java's classes are ASCII, its dot stops at more line ends, and its groups are named differently; the rest of the
+# common language is the same. What has no certain counterpart raises `Unsupported` while the program is built.
+
+
+_LINE_ENDS = "\\n\\r\\u0085\\u2028\\u2029"
+# Escapes that mean the same in both (classes by the ASCII flag), outside of and inside of brackets.
+_SAME = frozenset("dDwWsSbBtnrfav")
+_SAME_IN_CLASS = frozenset("dDwWsStnrfav")
+_POSIX = {
+    "Lower": "a-z", "Upper": "A-Z", "Alpha": "a-zA-Z", "Digit": "0-9", "Alnum": "a-zA-Z0-9", "XDigit": "0-9a-fA-F",
+    "Punct": re.escape("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"), "Space": " \\t\\n\\x0b\\f\\r", "ASCII": "\\x00-\\x7f",
+}  # fmt: skip
+_ESCAPE = re.compile(
+    r"\\(?:(?P<posix>p\{(?P<class>[A-Za-z]+)\})|(?P<hex>x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})|(?P<ref>[1-9])|(?P<one>.))",
+    re.DOTALL,
+)
+
+
+@lru_cache(maxsize=512)
+def java_pattern(pattern: str) -> re.Pattern[str]:
+    """The compiled Python form of a Java pattern."""
+    try:
+        return re.compile(_translate(pattern), re.ASCII)
+    except re.error as error:
+        raise Unsupported(f"the pattern {pattern!r} is not one the worker can match ({error})") from None
+
+
+def _translate(pattern: str) -> str:
+    out: list[str] = []
+    at, depth = 0, 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "\\":
+            escape = _ESCAPE.match(pattern, at)
+            if escape is None:
+                raise Unsupported(f"the pattern {pattern!r} ends in a backslash")
+            out.append(_escape(escape, depth > 0, pattern))
+            at = escape.end()
+            continue
+        if char == "[":
+            depth += 1
+            if depth > 1:
+                raise Unsupported(f"the pattern {pattern!r} has a class inside a class")
+            # A bracket right after the opening one is text in Python and an error or a nested class in Java.
+            if pattern[at + 1 : at + 2] == "]" or pattern[at + 1 : at + 3] == "^]":
+                raise Unsupported(f"the pattern {pattern!r} has an empty class")
+        elif char == "]":
+            depth = max(depth - 1, 0)
+        elif depth and pattern.startswith("&&", at):
+            raise Unsupported(f"the pattern {pattern!r} intersects classes")
+        out.append(_plain(char, pattern, at, depth > 0))
+        at += 1
+    return "".join(out)
+
+
+def _plain(char: str, pattern: str, at: int, in_class: bool) -> str:
+    if in_class:
+        return char
+    if char == ".":
+        return f"[^{_LINE_ENDS}]"
+    if char == "$":
+        return rf"(?=(?:\r\n|[{_LINE_ENDS}])?\Z)"
+    if char == "(" and pattern.startswith("(?", at):
+        rest = pattern[at + 2 : at + 4]
+        if rest[:1] == "<" and rest[1:2] not in ("=", "!"):
+            raise Unsupported(f"the pattern {pattern!r} names a group; groups are taken by number")
+        if rest[:1] not in (":", "=", "!", "<", ">"):
+            raise Unsupported(f"the pattern {pattern!r} sets flags")
+    return char
+
+
+def _escape(escape: re.Match[str], in_class: bool, pattern: str) -> str:
+    if escape["posix"]:
+        members = _POSIX.get(escape["class"])
+        if members is None:
+            raise Unsupported(f"the pattern {pattern!r} uses {escape.group()}")
+        return members if in_class else f"[{members}]"
+    if escape["hex"]:
+        return re.escape(chr(int(escape["hex"][1:], 16)))
+    if escape["ref"] and not in_class:
+        return escape.group()
+    char = escape["one"] or escape["ref"]
+    if not char.isalnum():
+        return re.escape(char)
+    if char == "z" and not in_class:
+        return r"\Z"
+    if char in (_SAME_IN_CLASS if in_class else _SAME):
+        return {"a": r"\x07", "v": r"\n\x0b\f\r\x85\u2028\u2029" if in_class else r"[\n\x0b\f\r\x85\u2028\u2029]"}.get(
+            char, "\\" + char
+        )
+    raise Unsupported(f"the pattern {pattern!r} uses {escape.group()}")
+
+
+@lru_cache(maxsize=512)
+def like_pattern(pattern: str, escape: str = "\\", ignore_case: bool = False) -> re.Pattern[str]:
+    """A LIKE pattern: % is any text, _ any one character; the escape character makes them plain."""
+    out: list[str] = []
+    chars = iter(pattern)
+    for char in chars:
+        if char == escape:
+            following = next(chars, None)
+            if following is None or following not in ("%", "_", escape):
+                raise Unsupported(f"in the LIKE pattern {pattern!r} the escape character stands before something else")
+            out.append(re.escape(following))
+        else:
+            out.append({"%": ".*", "_": "."}.get(char) or re.escape(char))
+    return re.compile("".join(out), re.DOTALL | (re.IGNORECASE if ignore_case else 0))
+
+
+def java_replacement(text: str, groups: int) -> str:
+    """A Java replacement (``$1``, ``\\$``) as Python's ``re.sub`` wants it."""
+    out: list[str] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char == "\\" and at + 1 < len(text):
+            at += 1
+            out.append(text[at].replace("\\", "\\\\"))
+        elif char == "$":
+            digits = re.match(r"\d", text[at + 1 :])
+            if digits is None or int(digits.group()) > groups:
+                raise Unsupported(f"the replacement {text!r} has a $ that names no group")
+            number = digits.group()
+            while (more := text[at + 1 : at + 2 + len(number)]).isdigit() and len(more) > len(number):
+                if int(more) > groups:
+                    break
+                number = more
+            out.append(f"\\g<{number}>")
+            at += len(number)
+        elif char == "\\":
+            raise Unsupported(f"the replacement {text!r} ends in a backslash")
+        else:
+            out.append(char)
+        at += 1
+    return "".join(out)

@@ -13,10 +13,11 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from headrace.model.keys import encode_key, hash_key
 from headrace.operators.contract import Operator
 from headrace.testing.rig import Key, OperatorRig, everywhere
-from headrace.testing.row_text import row_text
 from headrace.testing.ways import KEYED_WAYS, REFERENCE, WAYS, Batches, EpochInput, Way
 
 ORDERED_KEYS: Final = 2
@@ -195,3 +196,24 @@ def _compare_rows(wanted: list[str], got: list[str], where: str, ordered: bool) 
             f"{where}: the same rows as {REFERENCE.name}, in another order\n"
             f"  row {at} was {wanted[at]}\n  and now is {got[at]}"
         )
+
+
+# --- rows as text, to be compared and shown
+
+
+FLOAT_DIGITS: Final = 12
+"""Sums of floats depend on the order of their parts in the last digits, which no batching can promise."""
+
+
+def row_text(value: Any) -> str:
+    """A row as text that is equal for equal rows; floats without the digits that depend on the order of adding."""
+    if isinstance(value, float):
+        return f"{value:.{FLOAT_DIGITS}g}"
+    if isinstance(value, msgspec.Struct):
+        fields = ", ".join(f"{name}={row_text(getattr(value, name))}" for name in value.__struct_fields__)
+        return f"{type(value).__name__}({fields})"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(row_text, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{row_text(name)}: {row_text(held)}" for name, held in value.items()) + "}"
+    return repr(value)

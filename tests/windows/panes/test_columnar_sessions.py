@@ -20,7 +20,7 @@ from headrace.testing.rig import OperatorRig, row_time
 from headrace.windows.by_row.operator import WindowOperator
 from headrace.windows.kinds import Session, Tumbling
 from headrace.windows.sessions import firing as session_firing
-from headrace.windows.sessions import rows as session_rows
+from headrace.windows.sessions import operator as session_rows
 from headrace.windows.sessions.operator import SessionPaneOperator
 from headrace.windows.triggers import PerEpoch, Periodic
 from tests.windows.panes.steps import AGGS, TRIED, Sale, builtin_sum, info_of, naive, results, spec_of, told

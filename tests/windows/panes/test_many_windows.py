@@ -24,9 +24,9 @@ from headrace.testing.rig import OperatorRig
 from headrace.windows.by_row.operator import WindowOperator
 from headrace.windows.kinds import Cumulating, Sliding, Tumbling
 from headrace.windows.sliced import firing as pane_firing
-from headrace.windows.sliced import overlapping as pane_windows
+from headrace.windows.sliced import firing as pane_windows
+from headrace.windows.sliced.firing import Ends, Survey, double_up, write_out
 from headrace.windows.sliced.operator import PaneOperator
-from headrace.windows.sliced.overlapping import Ends, Survey, double_up, write_out
 from headrace.windows.sliced.plan import PanePlan, Stamp
 from headrace.windows.triggers import PerEpoch, Periodic
 from tests.windows.panes.steps import AGGS, Sale, info_of, results, spec_of, text, told
