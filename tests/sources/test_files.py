@@ -13,7 +13,7 @@ import sqlglot
 
 import headrace as hr
 from headrace import source
-from headrace.connectors.files.errors import explain_bad_row, local_file, locate_line
+from headrace.connectors.files.errors import explain_bad_row, find_line, local_file
 from headrace.connectors.reading import literal
 from headrace.errors import ProgramError
 from headrace.model.record import Record
@@ -128,6 +128,11 @@ def test_the_header_of_the_first_file_gives_the_order_of_cells(tmp_path: Path) -
 )
 def test_defaults_are_literals_of_the_fields_type(value: Any, kind: pa.DataType, sql: str) -> None:
     assert literal(value, kind) == sql
+
+
+def locate_line(path: Path, text: str, fields: tuple[str, ...] = ()) -> int | None:
+    line = find_line(path, text, fields)
+    return None if line is None else line[0]
 
 
 def test_a_line_is_located_by_its_text(tmp_path: Path) -> None:

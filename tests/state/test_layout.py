@@ -24,7 +24,6 @@ def test_paths_of_any_name_are_one_safe_segment_and_can_be_read_back(
     staged = layout.staged(epoch, name, shard, uid, "jsonl.gz")
     check_path(staged)
     assert layout.parse_staged(staged) == (epoch, name, shard, uid, "jsonl.gz")
-    assert layout.parse_savepoint(layout.savepoint(name)) == name
     assert layout.uid_fence(uid) == fence
 
 

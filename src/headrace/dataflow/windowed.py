@@ -34,11 +34,12 @@ from headrace.model.record import Row
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Span, Timestamp, span_us
 from headrace.model.values import type_name
+from headrace.model.window import PANE, WINDOW_END, WINDOW_START
 from headrace.operators.spec import StepInfo
 from headrace.windows.context import WindowContext
 from headrace.windows.evictors import Evictor
 from headrace.windows.kinds import Assigner
-from headrace.windows.settings import FINALS, PANE, WINDOW_END, WINDOW_START
+from headrace.windows.settings import FINALS
 from headrace.windows.spec import WindowSpec
 from headrace.windows.triggers import Timeout, Trigger
 

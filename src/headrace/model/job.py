@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from headrace.model.archive import Archive
 from headrace.model.watermarks import TimedSource
+
+VALUE_TABLE: Final = "value"
+"""The table of a step that keeps one thing, whose address is that of the step."""
 
 
 class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,6 +20,7 @@ from headrace.aggregates.declare import Agg, Aggregator
 from headrace.aggregates.own import AddFailed, add_guarded, add_row
 from headrace.errors import FunctionFailed, StoreError
 from headrace.model.batch import Int64s, Rows
+from headrace.model.job import VALUE_TABLE
 from headrace.model.values import ValueCodec, value_codec
 from headrace.operators.contract import TaskInfo
 from headrace.operators.failures import READ_ERRORS, function_failed
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
     from headrace.state.shard import ShardState
 
-VALUE_TABLE: Final = "value"
 TIME_TABLE: Final = TIME_NOTE
 """Time of the newest row, beside rows that do not tell it themselves."""
 _EMIT_ROWS: Final = 65_536

@@ -21,13 +21,13 @@ from headrace.dataflow.graph import (
     upstream,
 )
 from headrace.errors import ProgramError
-from headrace.model.job import DeclaredState
+from headrace.model.job import VALUE_TABLE, DeclaredState
 from headrace.model.pairs import PairCodec
 from headrace.operators.asynchronous import AsyncOperator
 from headrace.operators.lookups import LookupOperator
 from headrace.operators.ordered import OrderedProcessOperator
 from headrace.operators.process import ProcessOperator
-from headrace.operators.rolling import VALUE_TABLE, AggregateOperator, LatestOperator, ReduceOperator
+from headrace.operators.rolling import AggregateOperator, LatestOperator, ReduceOperator
 from headrace.operators.spec import OperatorChoice, StepInfo
 from headrace.operators.stateless import BatchOperator, call_operator, expression_operator
 

@@ -24,9 +24,8 @@ from headrace.aggregates.list_rules import plain_values
 from headrace.errors import MissingFile, StoreError
 from headrace.model.archive import DAY_US, EPOCH, KINDS, Archive, first_us_of, signed
 from headrace.model.keys import NULL_KEY, encode_columns, hash_key
-from headrace.model.window import Window
+from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
 from headrace.read.archive_folder import ArchiveFolder, File, Opened, folder_of
-from headrace.read.finishing import PANE, WINDOW_END, WINDOW_START
 from headrace.state import layout
 from headrace.state.staged_parts import open_part
 

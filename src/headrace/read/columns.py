@@ -25,7 +25,7 @@ from headrace.model.columns import DECIMAL
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
-from headrace.read.finishing import WINDOW_END, WINDOW_START
+from headrace.model.window import WINDOW_END, WINDOW_START
 from headrace.read.forms import JSON, encode
 from headrace.read.shape import Kind
 

@@ -19,9 +19,9 @@ from headrace.errors import ProgramError
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.key_text import key_text, parse_key_text
 from headrace.model.keys import decode_key, encode_key, hash_key
-from headrace.model.window import Window
+from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
 from headrace.read.columns import Piece, row_pieces
-from headrace.read.finishing import PANE, WINDOW_END, WINDOW_START, Finisher
+from headrace.read.finishing import Finisher
 from headrace.read.forms import unpack
 from headrace.read.reader import Reader, ReaderOptions, type_of_key
 from headrace.read.shape import Entry, derive_shape

@@ -18,13 +18,6 @@ Accumulators = dict[str, Any]
 ROW: Final = "row"
 KEY: Final = "key"
 
-WINDOW_START: Final = "window_start"
-WINDOW_END: Final = "window_end"
-PANE: Final = "pane"
-"""Columns of a result that say its window, and whether it comes before, at or after the end of it."""
-SEEN: Final = "!seen.max"
-"""How far time had come when the newest row came: what a windowed step notes where rows may be late."""
-
 
 class Finisher:
     """Makes the row of results that a step gives out, from the key and what is stored under it."""

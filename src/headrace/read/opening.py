@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headrace.model.ids import MIN_TIME
+from headrace.model.job import VALUE_TABLE
 from headrace.read.archive import open_archived
 from headrace.read.entries import EntryReader, HeldWindowsReader
 from headrace.read.reader import Reader, ReaderOptions
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 Clock = Literal["event", "wall"]
 _CLOCKS: Final[dict[str, Clock]] = {"event": "event", "wall": "wall"}
 
-ROLLING_TABLE: Final = "value"
 _READABLE: Final = frozenset({VALUE, ENTRIES, PANES})
 AGGREGATE: Final = "aggregate"
 WINDOWS: Final = "windows"
@@ -40,9 +40,9 @@ def named_tables(layers: Layers) -> list[str]:
 
 def is_nameless(table: str, tables: Sequence[str], declared: Mapping[str, DeclaredState]) -> bool:
     """Whether a table goes by its step's name alone: the one of a rolling or windowed step, which nobody named."""
-    if table != ROLLING_TABLE:
+    if table != VALUE_TABLE:
         return False
-    return list(tables) == [ROLLING_TABLE] or (table in declared and declared[table].kind in (AGGREGATE, WINDOWS))
+    return list(tables) == [VALUE_TABLE] or (table in declared and declared[table].kind in (AGGREGATE, WINDOWS))
 
 
 def open_reader(

@@ -25,11 +25,10 @@ from headrace.aggregates.results import RowFinish
 from headrace.aggregates.rules import RowMerge, rule_of
 from headrace.model.batch import Int64s
 from headrace.model.keys import decode_key, hash_key
-from headrace.model.window import Window
-from headrace.read.finishing import PANE, SEEN, WINDOW_END, WINDOW_START
+from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
 from headrace.state.block import Block
 from headrace.state.panes.fragments import START, WAS_LATE
-from headrace.state.panes.table import sort_hashes
+from headrace.state.panes.table import SEEN, sort_hashes
 from headrace.state.run import RunTable
 from headrace.state.view import TableView
 

@@ -25,16 +25,15 @@ from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.key_bytes import as_type, plain_type
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.time import format_time
-from headrace.model.window import Window
+from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
 from headrace.read.columns import Piece, times_of
-from headrace.read.finishing import PANE, SEEN, WINDOW_END, WINDOW_START
 from headrace.read.paging import Walk
 from headrace.read.pane_reading import PaneReader, SessionReader
 from headrace.read.ranges import EVERYTHING, Moment, Range, RangePage, between, moment_us, read_range
 from headrace.read.reader import Reader, ReaderOptions
 from headrace.state.panes.fragments import START, WAS_LATE, join_fragments
 from headrace.state.panes.lookup import PaneRange, find_pieces
-from headrace.state.panes.table import clock_of, concat_rows, first_live_pane, merge_rows, pane_schema, read_about
+from headrace.state.panes.table import SEEN, clock_of, concat_rows, first_live_pane, merge_rows, pane_schema, read_about
 
 if TYPE_CHECKING:
     from headrace.read.archive import ArchivedWindows

@@ -1,7 +1,7 @@
-"""From a syntax tree and a schema to typed nodes (`expr_nodes`), by the class of each part of the tree.
+"""From a syntax tree and a schema to typed nodes (`nodes`), by the class of each part of the tree.
 
-Here is what SQL's grammar has words and signs for; functions by name are in `expr_functions`, the types of arithmetic
-in `expr_arithmetic`. What is not in the documented subset raises `Unsupported`.
+Here is what SQL's grammar has words and signs for; functions by name are in `functions`, the types of arithmetic
+in `arithmetic`. What is not in the documented subset raises `Unsupported`.
 """
 
 from __future__ import annotations

@@ -219,11 +219,6 @@ def savepoint(name: str) -> str:
     return f"{SAVEPOINTS}/{segment(name)}.json"
 
 
-def parse_savepoint(path: str) -> str | None:
-    found = re.match(rf"^{SAVEPOINTS}/([^/]+)\.json$", path)
-    return unquote(found.group(1)) if found else None
-
-
 def probe(uid: str) -> str:
     return f"{PROBES}/{_plain(uid)}"
 

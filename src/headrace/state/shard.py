@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from headrace.errors import EpochFailed, StoreError
 from headrace.model.batch import Int64s, UInt64s
+from headrace.model.job import VALUE_TABLE
 from headrace.model.values import ValueCodec
 from headrace.state.broadcast import SharedState
 from headrace.state.cells import ABSENT, EntriesColumn
@@ -44,8 +45,6 @@ WALL_DUE: Final = "!wall"
 
 CHUNK_KEYS: Final = 32_768
 """Keys that are looked at together where a step goes over keys of its own accord, as when timers fire."""
-_OWN_TABLE: Final = "value"
-"""What a windowed step keeps; where a user declares a state of this name, it is none of windows."""
 _WEIGH_EVERY_ROWS: Final = 65_536
 _FIRST_ROOM_ROWS: Final = 16_384
 
@@ -181,7 +180,8 @@ class ShardState:
                 PANES: "aggregates per key and window",
                 ROWS: "whole rows by key and time",
             }
-            own = table == _OWN_TABLE and PANES in (kind, stored)
+            # Where a user declares a state of this name, it is none of windows.
+            own = table == VALUE_TABLE and PANES in (kind, stored)
             raise StoreError(
                 f"{'what this step keeps' if own else f'the state {table!r}'} was stored as another kind of state",
                 where=f"step {self.step}",

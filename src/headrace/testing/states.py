@@ -9,9 +9,9 @@ import msgspec
 from headrace.aggregates.declare import Aggregator
 from headrace.dataflow.graph import KeyedNode, Node
 from headrace.errors import ProgramError, StoreError
+from headrace.model.job import VALUE_TABLE
 from headrace.model.keys import encode_key
 from headrace.model.keyspec import ANYWHERE
-from headrace.operators.rolling import VALUE_TABLE
 from headrace.plan.build import declared_states
 from headrace.read.entries import HeldWindowsReader
 from headrace.read.store import Store, open_state, runs_of

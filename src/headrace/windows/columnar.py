@@ -15,6 +15,7 @@ from headrace.aggregates.results import spans_of
 from headrace.errors import FunctionFailed, StoreError
 from headrace.model.batch import Rows
 from headrace.model.ids import MAX_TIME, MIN_TIME
+from headrace.model.job import VALUE_TABLE
 from headrace.model.report import StepReport
 from headrace.operators.contract import Operator, TaskInfo
 from headrace.state.panes.table import first_live_pane
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from headrace.windows.settings import WindowSettings
     from headrace.windows.sliced.plan import AggregatePlan
 
-PANES_TABLE: Final = "value"
 EMIT_ROWS: Final = 65_536
 EARLY: Final = "early"
 ON_TIME: Final = "on_time"
@@ -62,14 +62,14 @@ class ColumnarWindows(Operator):
         self.state = state
         self.task = task
         self.plan.begin(task.epoch)
-        self.column = state.panes(PANES_TABLE, self.plan.schema)
+        self.column = state.panes(VALUE_TABLE, self.plan.schema)
         self.before_us = task.last_clock_us if self._by_wall else task.starts_at(self.step)
         self._check_windows()
         self.mark = self._bucket(ended=False)
 
     def _check_windows(self) -> None:
         """Refuses slices that were cut in another way and are still needed: windows of both kinds would be wrong."""
-        for view in self.state.layers.views(PANES_TABLE):
+        for view in self.state.layers.views(VALUE_TABLE):
             schema, newest = view.table.schema, view.table.entries[-1].last
             if spans_of(schema) == self.plan.about.spans:
                 continue

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.model.time import format_span
+from headrace.model.window import PANE as PANE
+from headrace.model.window import WINDOW_END as WINDOW_END
+from headrace.model.window import WINDOW_START as WINDOW_START
 from headrace.windows.kinds import Assigner, Session
 
 if TYPE_CHECKING:
@@ -20,11 +23,6 @@ if TYPE_CHECKING:
     from headrace.state.handles import StateDecl
     from headrace.windows.evictors import Evictor
     from headrace.windows.triggers import Trigger
-
-WINDOW_START: Final = "window_start"
-WINDOW_END: Final = "window_end"
-PANE: Final = "pane"
-"""Columns of a result that tell its window, and whether it came early, on time or late."""
 
 FINALS: Final = "finals"
 """Outlet of the results of windows that are gone for good."""

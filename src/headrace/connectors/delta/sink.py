@@ -1,7 +1,7 @@
 """`delta`: rows appended to a table of Delta Lake, exactly once, by the package deltalake: no JVM, no jars.
 
 Workers stage Arrow streams; releasing an epoch is one commit in the driver, which adds the rows and says the number of
-the epoch (`delta_transaction`):
+the epoch (`transaction`):
 
 1. the table's log is read up to its newest version; an epoch whose number is not above the one that the table has of
    this output was written before, by this driver or by one that took over, and nothing happens;

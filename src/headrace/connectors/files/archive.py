@@ -21,12 +21,12 @@ from headrace.connectors.staged import PartWriter
 from headrace.errors import SinkFailed
 from headrace.model.archive import DAY_US, EPOCH, HASH, MARKER, ROW_GROUP_ROWS, ArchiveMarker, bucket_of
 from headrace.model.keys import NULL_KEY, encode_columns, hash_encoded, hash_key
+from headrace.model.window import WINDOW_END
 
 if TYPE_CHECKING:
     from headrace.model.batch import Rows
     from headrace.model.rows import RowCodec
 
-WINDOW_END: Final = "window_end"
 POLICY: Final = RollPolicy(size_bytes=32 * 2**20, every_s=3600.0, parts=256)
 """Small enough to be sorted in memory; few enough files for a question that has to look into all of a day."""
 

@@ -73,12 +73,6 @@ def local_file(uri: str) -> Path | None:
     return Path(unquote(parts.path))
 
 
-def locate_line(path: str | Path, raw_text: str, fields: Collection[str] = ()) -> int | None:
-    """The number of the first line with this row, counted from 1; None when there is none, or no such file."""
-    found = find_line(Path(path), raw_text, fields)
-    return None if found is None else found[0]
-
-
 def find_line(path: Path, raw_text: str, fields: Collection[str]) -> tuple[int, str] | None:
     """Number and text of the first line with this row.
 

@@ -252,7 +252,7 @@ def _dated(column: pa.Array) -> pa.Array:
 
 
 def _bad_text(uri: str, row: dict[str, Any], lacking: list[str]) -> str:
-    """A row as `file_errors.explain_bad_row` wants it told."""
+    """A row as `explain_bad_row` wants it told."""
     name = next(name for name in lacking if row[name] is None)
     given = {key: value for key, value in row.items() if value is not None}
     said = {"file": uri, "text": msgspec.json.encode(given).decode(), "reason": f"{name} is missing"}

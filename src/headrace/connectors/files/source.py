@@ -3,9 +3,9 @@
 Every file is read once, whole, in one epoch; Spark remembers its name. So files must be complete when they appear under
 their name (write elsewhere, then rename; names that begin with ``.`` or ``_`` are not looked at), and rows appended to
 a file later are not seen. All files together are one split: since each is read whole in one epoch, the source's time
-is simply the largest seen. Where a folder has several producers, each may be a split (`file_splits`).
+is simply the largest seen. Where a folder has several producers, each may be a split (``split=``).
 
-How the three formats are read is in `file_reads`; how a bad row is put into words is in `file_errors`.
+How the three formats are read is in `reads`; how a bad row is put into words is in `errors`.
 """
 
 from __future__ import annotations

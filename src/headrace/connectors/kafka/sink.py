@@ -1,7 +1,7 @@
 """`kafka`: rows as messages of a topic, exactly once for readers of committed messages.
 
-Tasks turn rows into bytes (`kafka_rows`) and stage those; releasing an epoch is sending them in one transaction with
-the number of the epoch (`kafka_release`). This module knows what the user said, and checks it while the program
+Tasks turn rows into bytes (`rows`) and stage those; releasing an epoch is sending them in one transaction with
+the number of the epoch (`release`). This module knows what the user said, and checks it while the program
 is built. Everything that connects to a broker happens in the driver.
 """
 

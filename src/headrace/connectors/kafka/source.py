@@ -4,7 +4,7 @@ Spark keeps the offsets in its log, and the log in the manifest: a restart goes 
 no consumer group is used. Every partition of a topic is a split of its own, so the watermark waits for the slowest;
 partitions and, with a pattern, topics that appear later are read from their beginning.
 
-How a message becomes a row is in `kafka_messages`, what Spark's connector is told in `kafka_options`. The connector is
+How a message becomes a row is in `messages`, what Spark's connector is told in `options`. The connector is
 not part of Spark: its jars are the business of ``spark/connectors.py``.
 """
 

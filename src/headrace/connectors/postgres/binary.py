@@ -2,7 +2,7 @@
 
 A row is a count of fields, and for each field its length in four bytes (−1 for null) and its value as the type of the
 column writes it, all numbers big end first. The server takes this three times as fast as text, but only where the
-columns have exactly these types; `postgres_rows` makes the text for all others.
+columns have exactly these types; `rows` makes the text for all others.
 
 This module deliberately writes neither the signature in front of the rows nor the end behind them: parts of several
 tasks go by one COPY, and whoever sends them adds both.

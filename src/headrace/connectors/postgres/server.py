@@ -28,7 +28,7 @@ from headrace.connectors.sink_contract import HiddenValue
 from headrace.errors import ProgramError
 from headrace.model.columns import Column, ListColumn
 from headrace.model.packages import package
-from headrace.model.shapes import column_of, split_optional
+from headrace.model.shapes import split_optional
 from headrace.model.time import Duration, Timestamp
 
 if TYPE_CHECKING:
@@ -127,11 +127,6 @@ def _kind(bare: Any, column: Column) -> Kind | None:
     if isinstance(bare, type | NewType) and bare in _BY_ANNOTATION:
         return _BY_ANNOTATION[bare]
     return _BY_ARROW.get(column.arrow)
-
-
-def value_kind(annotation: Any) -> Kind | None:
-    """The kind of a plain value of this annotation; None for one that has parts."""
-    return _kind(split_optional(annotation)[0], column_of(annotation))
 
 
 # --- names

@@ -1,6 +1,6 @@
 """`postgres`: rows into a table, appended or replaced by key, exactly once.
 
-Workers stage the bytes that COPY reads (`postgres_rows`); releasing an epoch is one transaction in the driver:
+Workers stage the bytes that COPY reads (`rows`); releasing an epoch is one transaction in the driver:
 
 1. the row of this output in ``headrace_epochs`` is locked, and read: an epoch that is not newer than what it says was
    written before, by this driver or by one that took over, and nothing happens;

@@ -1,8 +1,8 @@
 """`table`: the rows of a Postgres table, or of a query, as a bounded input or as what a lookup asks.
 
-As an input it is a snapshot: the table is copied once, when a job first starts (`table_copy`), and the job reads the
-copy (`table_spool`), so that what is read again after a crash is what was read before. What changes in the table
-afterwards is not seen. As the other side of a lookup it is asked live (`table_lookup`).
+As an input it is a snapshot: the table is copied once, when a job first starts (`copy_table`), and the job reads the
+copy (`spool`), so that what is read again after a crash is what was read before. What changes in the table
+afterwards is not seen. As the other side of a lookup it is asked live (`lookup`).
 """
 
 from __future__ import annotations

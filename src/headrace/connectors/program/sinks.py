@@ -122,7 +122,6 @@ class CollectSink(Sink):
         return pa.Table.from_arrays(codec.to_arrays(list(self.rows)), schema=codec.schema)
 
 
-RowsFunction = Callable[[list[Any], int], object]
 RowFunction = Callable[[Any, int], object]
 
 

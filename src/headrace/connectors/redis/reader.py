@@ -1,7 +1,7 @@
 """Reads Redis streams: plans epochs beside the driver, and reads ranges of entries in tasks.
 
 Each stream is one split. A range is bounded by entry ids, so it holds the same entries whenever it is read; that it
-still holds all of them is checked against the ordinals of its bounds (`redis_positions`). Planning asks the server by
+still holds all of them is checked against the ordinals of its bounds (`positions`). Planning asks the server by
 one script per stream, so that what it learns about a stream is true at one moment.
 """
 

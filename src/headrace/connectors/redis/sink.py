@@ -1,7 +1,7 @@
 """`redis`: rows as strings, hashes or entries of streams in Redis, exactly once.
 
-Tasks make the bytes (`redis_rows`); the release ships them, with a guard that moves in the same script as the rows
-(`redis_guard`). One script is atomic, and an epoch that fits into one is visible at once. A larger epoch is written by
+Tasks make the bytes (`rows`); the release ships them, with a guard that moves in the same script as the rows
+(`guard`). One script is atomic, and an epoch that fits into one is visible at once. A larger epoch is written by
 several, so readers may see a part of it for a moment; over all, each row is written exactly once.
 
 This module deliberately knows nothing of Redis Cluster: rows and guard could not change together there.

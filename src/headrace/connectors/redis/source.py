@@ -1,7 +1,7 @@
 """`redis_stream`: entries of Redis streams, each read exactly once.
 
-The description and its checks; `redis_reader` plans and reads, `redis_positions` knows what positions mean,
-`redis_entries` makes rows.
+The description and its checks; `reader` plans and reads, `positions` knows what positions mean,
+`entries` makes rows.
 """
 
 from __future__ import annotations

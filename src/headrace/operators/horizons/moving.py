@@ -31,7 +31,7 @@ from headrace.operators.joins.matching import Mask, PartnerRanges
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
-    from headrace.operators.horizons.kept import KeptColumns
+    from headrace.operators.horizons.horizon_rows import KeptColumns
 
 Numbers = npt.NDArray[Any]
 """64-bit numbers, or Python's where those do not do."""
@@ -65,7 +65,7 @@ class Past(NamedTuple):
     codes: Int64s
     """For each stretch that is asked for, its key."""
 
-    def since(self, before: Numbers, accs: Numbers, taken: _Taken) -> Numbers:
+    def since(self, before: Numbers, accs: Numbers, taken: TakenRows) -> Numbers:
         """What each stretch asked for lacks on the line.
 
         ``before``: what the old rows before each place add up to; ``accs``: what each key came to.
@@ -75,7 +75,7 @@ class Past(NamedTuple):
         return lacking[self.codes]
 
 
-class _Taken(NamedTuple):
+class TakenRows(NamedTuple):
     """The rows of a line that an aggregate takes."""
 
     places: Int64s | None
@@ -119,10 +119,10 @@ class Moving:
         taken = self._take(rows)
         return self.reduce(rows, taken, taken.within(asked), past)
 
-    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: TakenRows, found: PartnerRanges, past: Past | None) -> list[Any]:
         raise NotImplementedError
 
-    def _take(self, rows: LineRows) -> _Taken:
+    def _take(self, rows: LineRows) -> TakenRows:
         mask: Mask | None = None
         if self._where is not None:
             mask = rows.columns[self._where].fill_null(False).to_numpy(zero_copy_only=False)
@@ -131,10 +131,10 @@ class Moving:
                 there = rows.columns[name].is_valid().to_numpy(zero_copy_only=False)
                 mask = there if mask is None else mask & there
         if mask is None or bool(mask.all()):
-            return _Taken(None, None)
-        return _Taken(np.flatnonzero(mask), _before(mask.astype(np.int64)))
+            return TakenRows(None, None)
+        return TakenRows(np.flatnonzero(mask), _before(mask.astype(np.int64)))
 
-    def _array(self, rows: LineRows, taken: _Taken) -> pa.Array:
+    def _array(self, rows: LineRows, taken: TakenRows) -> pa.Array:
         assert self._value is not None
         return taken.of(rows.columns[self._value])
 
@@ -142,7 +142,7 @@ class Moving:
 class _MovingCount(Moving):
     goes_on = True
 
-    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: TakenRows, found: PartnerRanges, past: Past | None) -> list[Any]:
         return _counts(rows, taken, found, past, None if past is None else past.accs)
 
 
@@ -151,11 +151,11 @@ class _WholeSum(Moving):
 
     goes_on = True
 
-    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: TakenRows, found: PartnerRanges, past: Past | None) -> list[Any]:
         return self._sums(rows, taken, found, past, None if past is None else past.accs)
 
     def _sums(
-        self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None, accs: Sequence[Any] | None
+        self, rows: LineRows, taken: TakenRows, found: PartnerRanges, past: Past | None, accs: Sequence[Any] | None
     ) -> list[Any]:
         array, is_whole = self._array(rows, taken), self.values.type in _WHOLE
         numbers = _whole(self.values.numbers(array)) if is_whole else _objects(self.values.objects(array))
@@ -189,7 +189,7 @@ class _WholeMean(_WholeSum):
         # The sum of a mean over all rows is a float; it may stand where the declaration has changed.
         fold.acc_type = tuple[int | float, int] if self.values.type in _WHOLE else tuple[Decimal, int]
 
-    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: TakenRows, found: PartnerRanges, past: Past | None) -> list[Any]:
         held = None if past is None else [acc or (0, 0) for acc in past.accs]
         counts = _counts(rows, taken, found, past, None if held is None else [count for _, count in held])
         sums = self._sums(rows, taken, found, past, None if held is None else [total for total, _ in held])
@@ -201,13 +201,13 @@ class _WholeMean(_WholeSum):
 
 
 class _FloatSum(Moving):
-    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: TakenRows, found: PartnerRanges, past: Past | None) -> list[Any]:
         numbers = self.values.numbers(self._array(rows, taken)).astype(np.float64)
         return _filled(found, _add_each(numbers, found))
 
 
 class _FloatMean(_FloatSum):
-    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: TakenRows, found: PartnerRanges, past: Past | None) -> list[Any]:
         sums = super().reduce(rows, taken, found, past)
         return [None if total is None else (total, count) for total, count in zip(sums, found.counts.tolist())]
 
@@ -219,7 +219,7 @@ class _MovingExtreme(Moving):
         super().__init__(agg, fold, columns)
         self._better = extreme_ufunc(least=agg.kind == "min")
 
-    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: TakenRows, found: PartnerRanges, past: Past | None) -> list[Any]:
         return _filled(found, _best_of_each(self._better, self.values.numbers(self._array(rows, taken)), found))
 
 
@@ -230,7 +230,7 @@ class _End(Moving):
         super().__init__(agg, fold, columns)
         self._last = agg.kind == "last"
 
-    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: TakenRows, found: PartnerRanges, past: Past | None) -> list[Any]:
         some = np.flatnonzero(found.counts)
         chosen = found.ends[some] - 1 if self._last else found.starts[some]
         values = self.values.objects(self._array(rows, taken).take(pa.array(chosen)))
@@ -248,7 +248,7 @@ class _Sliced(Moving):
         # What rows are compared by is the value itself where nothing else was said.
         self._by = self._by or (self._value if fold.by is not None else None)
 
-    def reduce(self, rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None) -> list[Any]:
+    def reduce(self, rows: LineRows, taken: TakenRows, found: PartnerRanges, past: Past | None) -> list[Any]:
         by = [] if self._by is None else [taken.of(rows.columns[self._by])]
         values, gather = self.fold.listed(*by, self._array(rows, taken)), self.fold.gather
         stretches = zip(found.starts.tolist(), found.ends.tolist())
@@ -284,7 +284,7 @@ def _before(numbers: Numbers, zero: Any = 0) -> Numbers:
 
 
 def _counts(
-    rows: LineRows, taken: _Taken, found: PartnerRanges, past: Past | None, accs: Sequence[Any] | None
+    rows: LineRows, taken: TakenRows, found: PartnerRanges, past: Past | None, accs: Sequence[Any] | None
 ) -> list[int]:
     counts: Numbers = found.counts
     if past is not None and accs is not None:

@@ -25,13 +25,14 @@ from headrace.aggregates.declare import Agg, Declared
 from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
+from headrace.model.job import VALUE_TABLE
 from headrace.operators.contract import TaskInfo
 from headrace.operators.holding import HELD_BYTES, HeldRows
-from headrace.operators.horizons.kept import KEPT_TABLE, KeptColumns, KeptRows, Lately, slack_us
+from headrace.operators.horizons.horizon_rows import KEPT_TABLE, KeptColumns, KeptRows, Lately, slack_us
 from headrace.operators.horizons.moving import LineRows, Moving, Past, make_moving
 from headrace.operators.joins.matching import Mask, PartnerRanges, RowLine, shifted, shifted_us
 from headrace.operators.keyed import KeyedBatch
-from headrace.operators.rolling import VALUE_TABLE, AggregateOperator
+from headrace.operators.rolling import AggregateOperator
 from headrace.state.shard import EVENT_DUE
 from headrace.state.ttl import TTL, Expiry
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.aggregates.accumulate import describe_results
 from headrace.aggregates.declare import Agg, Declared
-from headrace.model.job import DeclaredState
+from headrace.model.job import VALUE_TABLE, DeclaredState
 from headrace.model.time import format_span
 from headrace.operators.spec import StepInfo, StepSpec
 
 if TYPE_CHECKING:
     from headrace.operators.contract import Operator
 
-_TABLE = "value"
 _CLOCK = "event"
 
 
@@ -41,13 +40,13 @@ class HorizonSpec(StepSpec):
 
     def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
         results = describe_results(self.aggs, info.taken[0])
-        clock = self.expiring().get(_TABLE, "")
-        return {_TABLE: DeclaredState("aggregate", clock, results=results, key=info.key_fields)}
+        clock = self.expiring().get(VALUE_TABLE, "")
+        return {VALUE_TABLE: DeclaredState("aggregate", clock, results=results, key=info.key_fields)}
 
     def expiring(self) -> Mapping[str, str]:
         """What is kept of a key goes with its rows, unless something is kept of all of them."""
         lasts = any(horizon_us(agg) is None for agg in self.aggs.values())
-        return {} if lasts else {_TABLE: _CLOCK}
+        return {} if lasts else {VALUE_TABLE: _CLOCK}
 
     def tell(self) -> tuple[str, ...]:
         longest = max(horizon_us(agg) or 0 for agg in self.aggs.values())

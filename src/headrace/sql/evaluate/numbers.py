@@ -1,4 +1,4 @@
-"""Arithmetic and mathematics on integers and doubles, with ANSI errors; decimals are in `sql_decimals`."""
+"""Arithmetic and mathematics on integers and doubles, with ANSI errors; decimals are in `decimals`."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ pieces of runs, oldest first, for `headrace.state.panes.table.merge_rows`.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -84,22 +84,6 @@ def cut_piece(piece: PaneRows, panes: PaneRange) -> PaneRows:
     return PaneRows(piece.panes[start:end], piece.hashes[start:end], piece.rows.slice(start, end - start))
 
 
-def find_row(view: TableView, pane: int, hash_: int, key: bytes) -> tuple[Block, int] | None:
-    """The row of one slice and key."""
-    if not view.low <= hash_ <= view.high:
-        return None
-    entries = view.table.entries
-    index = bisect_right(entries, (pane, hash_), key=lambda entry: (entry.first, entry.first_hash or 0)) - 1
-    # Rows of colliding keys may have begun in the batch before.
-    for at in range(max(index, 0), -1, -1):
-        found = _row_in(view.table.block(at), pane, hash_, key)
-        if found >= 0:
-            return view.table.block(at), found
-        if (entries[at].first, entries[at].first_hash) != (pane, hash_):
-            return None
-    return None
-
-
 def distinct_panes(views: Sequence[TableView], panes: PaneRange) -> Int64s:
     """Which slices in the range have rows in these runs, in order."""
     found: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
@@ -157,14 +141,3 @@ def _batches_in(view: TableView, panes: PaneRange) -> Iterator[int]:
 def _bounds(block: Block, panes: PaneRange) -> tuple[int, int]:
     start, end = np.searchsorted(block.sort, [panes.first, panes.end], "left")
     return int(start), int(end)
-
-
-def _row_in(block: Block, pane: int, hash_: int, key: bytes) -> int:
-    panes = memoryview(block.sort.data)
-    start, end = bisect_left(panes, pane), bisect_right(panes, pane)
-    row = bisect_left(block.hashes, hash_, start, end)
-    while row < end and block.hashes[row] == hash_:
-        if block.keys.equals(row, key):
-            return row
-        row += 1
-    return -1

@@ -26,6 +26,8 @@ from headrace.model.batch import Int64s, UInt64s
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.keys import decode_key
 
+SEEN: Final = "!seen.max"
+"""Column: how far time had come when the newest row came, as its epoch began; only where rows may be late."""
 PANE_COLUMNS: Final = ("pane", "hash", "key")
 _BASE: Final = (
     pa.field("pane", pa.int64(), nullable=False),

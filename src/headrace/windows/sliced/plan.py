@@ -18,7 +18,7 @@ from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.keys import decode_columns
 from headrace.operators.keyed import decode_keys
-from headrace.state.panes.table import pane_schema
+from headrace.state.panes.table import SEEN, pane_schema
 from headrace.windows.kinds import Cumulating, Sliding, Tumbling
 from headrace.windows.slices import Slices
 from headrace.windows.triggers import Periodic
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 MARK: Final = "!mark.since"
 """Since which firing a row has waited; only where windows fire early at fixed times."""
-SEEN: Final = "!seen.max"
-"""How far time had come when the newest row came, as its epoch began; only where rows may be late."""
 
 
 class Stamp(NamedTuple):
