@@ -129,3 +129,60 @@ def test_whoever_reads_an_open_window_is_refused_a_sum_that_leaves_64_bits(way: 
             h.epoch(watermark="12:00:02")
         with pytest.raises(FunctionFailed, match="the sum 'x' leaves 64 bits"):
             h.state(asked, key="a")
+
+
+THERE_AND_BACK = [2**62] * 3 + [-(2**62)] * 3
+
+
+@pytest.mark.parametrize("maintained", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("way", ["tumbling", "sliding", "session", "allowed late"])
+def test_only_the_sum_of_a_whole_window_must_fit_wherever_epochs_are_cut_and_runs_folded(
+    way: str, size: int, maintained: bool
+) -> None:
+    app = hr.App("numbers")
+    rows = app.read("rows", hr.source.items([]), Reading, time=Reading.at)
+    keyed = rows.key_by(Reading.place)
+    aggs = {
+        "n": hr.sum("n"), "price": hr.sum("price"), "rows": hr.count(), "last": hr.last("real"),
+        "most": hr.max("n"), "all": hr.collect("real"),
+    }  # fmt: skip
+    windowed = {
+        "tumbling": lambda: keyed.window(hr.tumbling("1h")),
+        "sliding": lambda: keyed.window(hr.sliding("2h", every="1h")),
+        "session": lambda: keyed.window(hr.session("1h")),
+        "allowed late": lambda: keyed.window(hr.tumbling("1h"), allow_late="1h"),
+    }[way]()
+    asked = windowed.aggregate(**aggs).named("asked").queryable()
+    given = [reading(n=n, price=Decimal(n) * 4, real=float(i)) for i, n in enumerate(THERE_AND_BACK)]
+    finals = asked.finals()
+    finals.write(hr.sink.discard())
+    with Harness(app, start="2024-01-01T12:00") as h:
+        for start in range(0, len(given), size):
+            h.push(rows, *(row.replace(at=h.at("12:00:01")) for row in given[start : start + size]))
+            h.epoch(watermark="12:00:02")
+            if maintained:
+                h.maintain()
+        state = h.state(asked, key="a")
+        assert (state.n, state.price, state.rows, state.last) == (0, 0, 6, 5.0)
+        assert state.all == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+        h.restart()
+        h.epoch(watermark="18:00:00")
+        for result in h.take(finals):
+            assert (result.n, result.price, result.rows, result.last, result.most) == (0, 0, 6, 5.0, 2**62)
+
+
+@pytest.mark.parametrize("way", ["tumbling", "sliding", "session"])
+def test_a_store_is_folded_and_swept_while_the_sum_of_an_open_window_does_not_fit(way: str) -> None:
+    app = hr.App("numbers")
+    rows = app.read("rows", hr.source.items([]), Reading, time=Reading.at)
+    asked = WAYS[way](rows.key_by(Reading.place), hr.sum("n")).named("asked").queryable()
+    with Harness(app, start="2024-01-01T12:00") as h:
+        for n in [LARGEST] * 9:
+            h.push(rows, reading(n=n).replace(at=h.at("12:00:01")), Reading("b", h.at("12:00:01"), n=1))
+            h.epoch(watermark="12:00:02")
+            h.maintain()
+        small = h.state(asked, key="b")
+        assert small.x == 9
+        with pytest.raises(FunctionFailed, match="the sum 'x' leaves 64 bits"):
+            h.state(asked, key="a")

@@ -17,7 +17,7 @@ from headrace.state.fold import fold_runs
 from headrace.state.format import PANES, TableData, hash_bounds
 from headrace.state.lookup import Layers
 from headrace.state.panes.lookup import PaneRange, distinct_panes, find_pieces
-from headrace.state.panes.table import fit_rows, merge_rows, pane_schema, sort_hashes
+from headrace.state.panes.table import compact_rows, fit_rows, merge_rows, pane_schema, sort_hashes
 from headrace.state.run import Run, encode_run, open_run
 from headrace.state.shard import EVENT_DUE, WALL_DUE
 from tests.effort import examples
@@ -209,6 +209,47 @@ def test_a_sum_that_leaves_64_bits_is_an_error_and_one_that_comes_back_is_not() 
     assert total([-big, -big]) == -(2**63)
     with pytest.raises(FunctionFailed, match="'total' leaves 64 bits"):
         total([big, big])
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from(KEYS[:2]), st.sampled_from([1, -1])), max_size=8), max_size=5))
+def test_what_is_stored_of_sums_that_do_not_fit_comes_to_the_same_however_it_was_folded(
+    epochs: list[list[tuple[bytes, int]]],
+) -> None:
+    rows = [(key, sign, at) for at, epoch in enumerate(epochs) for key, sign in epoch]
+    partials = [[Partial(0, key, sign * 2**62, at=at) for key, sign in epoch] for at, epoch in enumerate(epochs)]
+    with small_batches(1):
+        runs = [run_of(each, epoch=at) for at, each in enumerate(partials) if each][::-1]
+        if not runs:
+            return
+        for count in (len(runs), 2):
+            folded = fold_runs(runs[:count], lo=0, hi=GROUPS, groups=GROUPS, drop_tombstones=False).to_buffer()
+            size = RunRef(epoch=9, lo=0, hi=GROUPS, rows=1, size_bytes=len(folded), crc=0)
+            runs = [(size, open_run(folded)), *runs[count:]]
+        pieces = find_pieces(Layers(runs, lo=0, hi=GROUPS, groups=GROUPS).views("value"), PaneRange(0, 99))
+    stored = pa.concat_batches([piece.rows for piece in pieces]).to_pylist()
+    for key in KEYS[:2]:
+        mine = [row for row in stored if row["key"] == key]
+        assert sum(row["n.count"] for row in mine) == sum(sign for each, sign, _ in rows if each == key) * 2**62
+        times = [row["last.last_time"] for row in mine]
+        assert times == sorted(times), "older rows come before newer ones"
+        totals = {}
+        for each, sign, at in rows:
+            if each == key:
+                totals[at] = sign
+        if mine:
+            assert mine[-1]["last.value"] == f"{totals[times[-1]] * 2**62} at {times[-1]}"
+
+
+def test_rows_whose_sum_fits_are_one_however_many_do_not() -> None:
+    a, b = encode_key("a"), encode_key("b")
+    rows = [Partial(0, a, 2**62), Partial(0, b, 1), Partial(0, a, 2**62), Partial(0, b, 2)]
+    stored = compact_rows(batch_of(rows))
+    assert sorted((row["key"], row["n.count"]) for row in stored.to_pylist()) == [
+        (a, 2**62), (a, 2**62), (b, 3)
+    ]  # fmt: skip
+    with pytest.raises(FunctionFailed, match="the sum 'n' leaves 64 bits") as refused:
+        merge_rows(stored)
+    assert refused.value.found == "key 'a'"
 
 
 def test_rows_marked_before_the_newest_mark_no_longer_count() -> None:

@@ -1,7 +1,8 @@
 """Columns as whole numbers, and exact sums: what the merge rules compute with.
 
 Sums are exact or refused. A sum of whole numbers stays within 64 bits and a sum of decimals within the digits of its
-column; beyond that every path raises the same error (`sum_overflow`). Sums of floats are rounded as floats are.
+column; beyond that every path raises the same error (`sum_overflow`). Where partial sums are merged only to be stored,
+those that would not fit stay apart instead (`lost_sums`). Sums of floats are rounded as floats are.
 """
 
 from __future__ import annotations
@@ -143,18 +144,39 @@ def sum_whole(field: pa.Field, values: npt.NDArray[Any], add_up: Reduce, longest
     # The bound with all rows in one stretch is nearly always enough, and costs nothing.
     if largest * len(values) <= _MAX64 or largest * longest() <= _MAX64:
         return add_up(values)
-    # Halves of 32 bits cannot overflow while they are added up; together they tell whether the whole does.
-    high, low = add_up(values >> 32), add_up(values & _LOW)
-    high += low >> 32
-    lost = np.flatnonzero(high != high.astype(np.int32))
+    total, lost = _add_halves(values, add_up)
     if len(lost):
         raise sum_overflow(field, int(lost[0]))
-    total: Int64s = (high << 32) | (low & _LOW)
     return total
 
 
 def sum_decimals(field: pa.Field, column: pa.Array, add_up: Reduce) -> pa.Array:
-    """Sums of a column of decimals without nulls: 128 bits are added as four numbers of 32, which cannot overflow."""
+    """Sums of a column of decimals without nulls."""
+    summed, lost = _add_quarters(field, column, add_up)
+    if len(lost):
+        raise sum_overflow(field, int(lost[0]))
+    return summed
+
+
+def lost_sums(field: pa.Field, column: pa.Array, add_up: Reduce) -> Int64s:
+    """Which stretches have a sum that the column cannot hold."""
+    if pa.types.is_floating(field.type) or not len(column):
+        return np.zeros(0, np.int64)
+    if pa.types.is_decimal(field.type):
+        return _add_quarters(field, column, add_up)[1]
+    return _add_halves(column.to_numpy(zero_copy_only=False), add_up)[1]
+
+
+def _add_halves(values: npt.NDArray[Any], add_up: Reduce) -> tuple[Int64s, Int64s]:
+    """Sums, and which of them are lost: halves of 32 bits cannot overflow, and tell together whether the whole does."""
+    high, low = add_up(values >> 32), add_up(values & _LOW)
+    high += low >> 32
+    total: Int64s = (high << 32) | (low & _LOW)
+    return total, np.flatnonzero(high != high.astype(np.int32))
+
+
+def _add_quarters(field: pa.Field, column: pa.Array, add_up: Reduce) -> tuple[pa.Array, Int64s]:
+    """Sums, and which of them are lost: 128 bits are added as four numbers of 32, which cannot overflow."""
     data = np.frombuffer(column.buffers()[1], np.uint32).reshape(-1, 4)
     parts = data[column.offset : column.offset + len(column)]
     sums = [add_up(parts[:, i].astype(np.int64)) for i in range(3)]
@@ -166,20 +188,10 @@ def sum_decimals(field: pa.Field, column: pa.Array, add_up: Reduce) -> pa.Array:
         joined[:, i] = (whole & _LOW).astype(np.uint32)
         carried = whole >> 32
     # What is left over repeats the sign of the highest part, or something was lost.
-    lost = carried != (joined[:, 3].view(np.int32) >> 31)
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(joined))]
-    summed = pa.Array.from_buffers(field.type, len(joined), buffers)
-    if bool(np.any(lost)) or not _has_digits_for(joined, summed):
-        raise sum_overflow(field, int(np.argmax(lost)) if bool(np.any(lost)) else None)
-    return summed
-
-
-def _has_digits_for(joined: npt.NDArray[np.uint32], summed: pa.Array) -> bool:
     highest = joined[:, 3].view(np.int32)
-    if not bool(np.any((highest >= _SURE) | (highest < -_SURE))):
-        return True
-    try:
-        summed.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
+    lost = carried != (highest >> 31)
+    for row in np.flatnonzero((highest >= _SURE) | (highest < -_SURE)).tolist():
+        number = int.from_bytes(joined[row].tobytes(), "little", signed=True)
+        lost[row] |= abs(number) >= 10**field.type.precision
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(joined))]
+    return pa.Array.from_buffers(field.type, len(joined), buffers), np.flatnonzero(lost)

@@ -40,7 +40,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.aggregates.list_rules import LIST_RULES, MOST, compare, merge_list_cells, merge_lists
-from headrace.aggregates.numbers import INT64, numbers_of, ranks_of, sum_decimals, sum_whole, summing
+from headrace.aggregates.numbers import (
+    INT64,
+    adder,
+    lost_sums,
+    numbers_of,
+    ranks_of,
+    sum_decimals,
+    sum_whole,
+    summing,
+)
+from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s
 
 SUM: Final = "sum"
@@ -118,6 +128,34 @@ def merge_columns(fields: list[pa.Field], columns: list[pa.Array], starts: Int64
         else:
             merged.append(_REDUCE[rule](field, column, stretches))
     return merged
+
+
+def split_sums(fields: Sequence[pa.Field], columns: Sequence[pa.Array], starts: Int64s) -> Int64s:
+    """The same stretches, cut where a sum would leave its column: what of them is merged fits, the rest stays apart.
+
+    For partials that are merged to be stored. A later row may bring the sum back, and whether the whole fits is asked
+    where it becomes a result.
+    """
+    add_up = partial(Stretches.of(starts, len(columns[0])).reduce, np.add)
+    sums = [(field, column) for field, column in zip(fields, columns) if rule_of(field) == SUM]
+    lost = {stretch for field, column in sums for stretch in lost_sums(field, column, add_up).tolist()}
+    bounds = np.append(starts, len(columns[0]))
+    cuts = [_cuts(sums, int(bounds[stretch]), int(bounds[stretch + 1])) for stretch in sorted(lost)]
+    return np.unique(np.concatenate([starts, *cuts]))
+
+
+def _cuts(sums: Sequence[tuple[pa.Field, pa.Array]], start: int, end: int) -> list[int]:
+    """The rows of a stretch that cannot be added to those before them."""
+    adding = [adder(field) for field, _ in sums]
+    rows = list(zip(*(column.slice(start, end - start).to_pylist() for _, column in sums)))
+    cuts, totals = [], rows[0]
+    for place, row in enumerate(rows[1:], start + 1):
+        try:
+            totals = tuple(add_two(total, cell) for add_two, total, cell in zip(adding, totals, row))
+        except FunctionFailed:
+            cuts.append(place)
+            totals = row
+    return cuts
 
 
 class Stretches(NamedTuple):

@@ -64,8 +64,9 @@ class SliceIndex:
             elif entry.last is None or entry.last >= first:
                 yield from (pane for pane in self._bounds_of(number) if pane >= first)
 
-    def find(self, pane: int, hash_: int, key: bytes) -> tuple[int, Block, int] | None:
-        """The row of a slice and key: its batch by number, and its place there."""
+    def find(self, pane: int, hash_: int, key: bytes) -> list[tuple[int, Block, int]]:
+        """The rows of a slice and key, older first: their batch by number, and their place there. Mostly one."""
+        found: list[tuple[int, Block, int]] = []
         firsts = self._firsts
         # A slice may begin at the end of the batch before the first that starts with it.
         for number in range(max(0, bisect_left(firsts, pane) - 1), bisect_right(firsts, pane)):
@@ -78,9 +79,11 @@ class SliceIndex:
             row = bisect_left(hashes, hash_, start, end)
             while row < end and hashes[row] == hash_:
                 if block.keys.equals(row, key):
-                    return number, block, row
+                    found.append((number, block, row))
                 row += 1
-        return None
+            if found and row < block.rows:
+                break
+        return found
 
     def _block(self, number: int) -> Block:
         table = self._table()
@@ -175,9 +178,9 @@ class PaneReader:
         """The cells of a slice in each run that has it, oldest first."""
         rows: list[_RunRow] = []
         for run, (view, index) in enumerate(self._views):
-            if view.low <= hash_ <= view.high and (found := index.find(pane, hash_, key)) is not None:
-                number, block, row = found
-                rows.append((run, self._cells(index, number, block, row)))
+            if view.low <= hash_ <= view.high:
+                for number, block, row in index.find(pane, hash_, key):
+                    rows.append((run, self._cells(index, number, block, row)))
         return rows
 
     def _cells(self, index: SliceIndex, number: int, block: Block, row: int) -> list[Any]:

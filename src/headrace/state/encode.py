@@ -39,7 +39,7 @@ from headrace.state.format import (
     hash_bounds,
     table_schema,
 )
-from headrace.state.panes.table import PANE_COLUMNS, merge_rows
+from headrace.state.panes.table import PANE_COLUMNS, compact_rows
 from headrace.state.rows.format import sort_kept
 
 BATCH_ROWS: Final = 50_000
@@ -155,7 +155,7 @@ def sort_rows(kind: str, rows: pa.Table | pa.RecordBatch, *, where: str = "") ->
     if kind == ROWS:
         return sort_kept(rows, where)
     if kind == PANES:
-        return merge_rows(_as_batch(kind, rows, _panes_schema(rows.schema)))
+        return compact_rows(_as_batch(kind, rows, _panes_schema(rows.schema)))
     batch = _as_batch(kind, rows)
     order = _order(kind, batch, where)
     if order is not None:

@@ -23,7 +23,7 @@ from headrace.aggregates.results import spans_of
 from headrace.state.block import Block
 from headrace.state.encode import sort_order
 from headrace.state.format import BY_TIME, ENTRIES, PANES, ROWS, SORT_COLUMNS, VALUE, table_schema
-from headrace.state.panes.table import concat_rows, merge_rows
+from headrace.state.panes.table import compact_rows, concat_rows
 from headrace.state.rows.format import common_schema
 from headrace.state.view import TableView
 
@@ -111,15 +111,10 @@ class _Cursor:
 
 
 def _blocks_of(view: TableView, kind: str) -> Iterator[tuple[Block, int, int]]:
+    if kind in BY_TIME:
+        yield from _blocks_by_time(view, kind)
+        return
     for index in range(len(view.table)):
-        if kind in BY_TIME:
-            block = view.table.block(index)
-            mine = view.in_range(block.hash)
-            if not mine.all():
-                block = Block(block.batch.filter(pa.array(mine)))
-            if block.rows:
-                yield block, 0, block.rows
-            continue
         firsts = view.table.firsts
         if firsts[index] > view.high or (index + 1 < len(firsts) and firsts[index + 1] < view.low):
             continue
@@ -127,6 +122,36 @@ def _blocks_of(view: TableView, kind: str) -> Iterator[tuple[Block, int, int]]:
         start, end = view.needles(block.hash)
         if start < end:
             yield block, start, end
+
+
+def _blocks_by_time(view: TableView, kind: str) -> Iterator[tuple[Block, int, int]]:
+    waiting: list[pa.RecordBatch] = []
+    for index in range(len(view.table)):
+        block = view.table.block(index)
+        mine = view.in_range(block.hash)
+        if not mine.all():
+            block = Block(block.batch.filter(pa.array(mine)))
+        if not block.rows:
+            continue
+        if waiting:
+            block = Block(pa.concat_batches([*waiting, block.batch]))
+            waiting = []
+        if kind == PANES and _goes_on(view, index, block):
+            # Rows of one slice and key are merged at once, or newer ones would come before older ones.
+            waiting = [block.batch]
+            continue
+        yield block, 0, block.rows
+    if waiting:
+        block = Block(waiting[0])
+        yield block, 0, block.rows
+
+
+def _goes_on(view: TableView, index: int, block: Block) -> bool:
+    """Whether the next batch begins with the slice and hash this one ends with."""
+    if index + 1 >= len(view.table):
+        return False
+    entry = view.table.entries[index + 1]
+    return entry.first == int(block.sort[-1]) and entry.first_hash == int(block.hash[-1])
 
 
 def _sort_key(kind: str, block: Block, row: int) -> SortKey:
@@ -166,7 +191,7 @@ class _Merger:
     def step(self, parts: Sequence[tuple[int, pa.RecordBatch]]) -> pa.RecordBatch:
         """``parts`` are (age, sorted rows), newest (smallest age) first."""
         if self._kind == PANES:
-            return merge_rows(concat_rows([batch for _, batch in reversed(parts)], self._schema))
+            return compact_rows(concat_rows([batch for _, batch in reversed(parts)], self._schema))
         rows = _concat([batch for _, batch in parts], self._schema)
         ages = np.repeat([age for age, _ in parts], [batch.num_rows for _, batch in parts])
         if len(parts) > 1:

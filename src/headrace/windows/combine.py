@@ -21,12 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.aggregates.rules import SUM, merge_columns, merge_field
+from headrace.aggregates.rules import SUM, merge_columns, merge_field, split_sums
 from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.columns import Column
 from headrace.model.ids import MIN_TIME
-from headrace.model.keys import decode_key
 from headrace.model.rows import RowCodec
 from headrace.operators.contract import MAIN, Operator, TaskInfo
 from headrace.operators.keyed import sort_slots
@@ -82,7 +81,6 @@ class CombineOperator(Operator):
 
     def __init__(self, spec: WindowSettings, info: StepInfo) -> None:
         super().__init__(f"combining before {info.step}")
-        self._windowed = info.step
         self.plan = PanePlan(spec, info)
         self.codec = partial_codec(self.plan)
         self._task = TaskInfo(0, 0, 0)
@@ -142,11 +140,7 @@ class CombineOperator(Operator):
     def _merge(self) -> _Partials:
         parts = self._waiting if self._held is None else [self._held, *self._waiting]
         self._waiting, self._waiting_rows = [], 0
-        try:
-            self._held = _joined(parts).merged()
-        except FunctionFailed as error:
-            error.where = f"step {self._windowed}"
-            raise
+        self._held = _joined(parts).merged()
         return self._held
 
     def _lift(self, rows: Rows, encoded: pa.BinaryArray) -> _Partials:
@@ -216,15 +210,15 @@ class _Partials:
         starts = np.append(0, np.flatnonzero((codes[1:] != codes[:-1]) | (panes[1:] != panes[:-1])) + 1)
         if len(starts) == self.count:
             return self
-        firsts = pa.array(order[starts])
         places = pa.array(order)
         accs = [pc.take(column, places, boundscheck=False) for column in self.accs]
         try:
             merged = merge_columns(self.codec.fields, accs, starts)
-        except FunctionFailed as error:
-            if error.stretch is not None:
-                error.found = f"key {decode_key(self.keys[int(order[starts[error.stretch]])].as_py())!r}"
-            raise
+        except FunctionFailed:
+            # Whether the sum of a whole window fits is known where it fires.
+            starts = split_sums(self.codec.fields, accs, starts)
+            merged = merge_columns(self.codec.fields, accs, starts)
+        firsts = pa.array(order[starts])
         return _Partials(self.codec, panes[starts], pc.take(self.keys, firsts, boundscheck=False), merged)
 
 

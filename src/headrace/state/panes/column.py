@@ -29,7 +29,7 @@ from headrace.state.panes.lookup import (
     first_pane,
     piece_of,
 )
-from headrace.state.panes.table import concat_rows, merge_rows
+from headrace.state.panes.table import compact_rows, concat_rows
 
 if TYPE_CHECKING:
     from headrace.state.lookup import Layers
@@ -146,7 +146,7 @@ class PaneColumn:
     def _merge_waiting(self) -> None:
         if not self._waiting:
             return
-        part = merge_rows(concat_rows(self._waiting, self.schema))
+        part = compact_rows(concat_rows(self._waiting, self.schema))
         if 2 * part.num_rows > self._waiting_rows:
             # Sorting more at once saves merging the parts later.
             self._merge_waiting_at = min(2 * self._merge_waiting_at, _MAX_WAITING_ROWS)
@@ -156,5 +156,5 @@ class PaneColumn:
 
     def _merge_parts(self) -> None:
         if len(self._parts) > 1:
-            self._parts = [merge_rows(concat_rows(self._parts, self.schema))]
+            self._parts = [compact_rows(concat_rows(self._parts, self.schema))]
             self._part_rows = self._parts[0].num_rows

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.model.batch import Int64s, UInt64s
-from headrace.state.panes.table import find_groups, merge_rows
+from headrace.state.panes.table import compact_rows, find_groups, merge_rows
 
 START: Final = "!start.min"
 """Where the session has begun at the latest; merging finds the least."""
@@ -58,12 +58,20 @@ def find_sessions(hashes: UInt64s, keys: pa.BinaryArray, starts: Int64s, ends: I
 
 
 def join_fragments(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Whole sessions: one row for each, in the order of their ends."""
-    if not rows.num_rows:
-        return rows
+    """Whole sessions: one row for each, in the order of their ends. Raises where a sum leaves its column."""
+    return merge_rows(_ending_together(rows)) if rows.num_rows else rows
+
+
+def compact_fragments(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same to be stored: a session whose sum would leave its column stays several fragments with one end."""
+    return compact_rows(_ending_together(rows)) if rows.num_rows else rows
+
+
+def _ending_together(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Fragments with the ends of their sessions."""
     starts, ends = rows.column(START).to_numpy(), rows.column(0).to_numpy()
     sessions = find_sessions(rows.column(1).to_numpy(), rows.column(2), starts, ends)
-    return merge_rows(ending_at(rows, sessions.ends[sessions.of_row]))
+    return ending_at(rows, sessions.ends[sessions.of_row])
 
 
 def find_hashes(hashes: UInt64s, wanted: UInt64s) -> tuple[Int64s, Int64s]:

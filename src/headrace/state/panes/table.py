@@ -2,7 +2,8 @@
 
 A panes table has the columns ``pane`` (start of a slice of time, µs), ``hash``, ``key``, and then accumulators, each
 with the rule by which it merges (`headrace.aggregates.rules`). Unlike values, rows of one slice and key in several runs
-do not replace each other: all of them count, and a reader merges them, older ones first.
+do not replace each other: all of them count, and a reader merges them, older ones first. A table has one row for each
+slice and key; several only where their sum would leave its column, since later rows may bring it back.
 
 The schema's metadata says what a reader without the program must know: ``lasts_us``, how long after its start a slice
 is needed, by which ``clock``, and whatever else the writer wants to tell (``about``, JSON).
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.aggregates.rules import SINCE, live_rows, merge_columns, nothing, rule_of
+from headrace.aggregates.rules import SINCE, live_rows, merge_columns, nothing, rule_of, split_sums
 from headrace.errors import FunctionFailed, StoreError
 from headrace.model.batch import Int64s, UInt64s
 from headrace.model.ids import MAX_TIME, MIN_TIME
@@ -85,7 +86,19 @@ class Groups(NamedTuple):
 
 
 def merge_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Sorted by pane, hash and key, each of them once. Of one slice and key, older rows must come before newer ones."""
+    """Sorted by pane, hash and key, each of them once. Of one slice and key, older rows must come before newer ones.
+
+    Raises where a sum leaves its column, so it is for what becomes results.
+    """
+    return _merge(batch, splits=False)
+
+
+def compact_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """As `merge_rows`, but rows whose sum would leave its column stay several: for what is stored or travels."""
+    return _merge(batch, splits=True)
+
+
+def _merge(batch: pa.RecordBatch, *, splits: bool) -> pa.RecordBatch:
     if batch.num_rows < 2:
         return batch
     groups = find_groups(*base_columns(batch))
@@ -106,9 +119,17 @@ def merge_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
         base = [pc.take(column, firsts, boundscheck=False) for column in columns[:3]]
         accs = columns[3:]
     if len(groups.starts) < batch.num_rows:
+        fields = list(batch.schema)[3:]
+        accs, starts = _live(fields, accs, groups.starts)
         try:
-            accs = _merge_accs(batch.schema, accs, groups.starts)
+            accs = merge_columns(fields, accs, starts)
         except FunctionFailed as error:
+            if splits:
+                cut = split_sums(fields, accs, starts)
+                repeated = pa.array(np.searchsorted(starts, cut, "right") - 1)
+                base = [pc.take(column, repeated, boundscheck=False) for column in base]
+                accs = merge_columns(fields, accs, cut)
+                return pa.RecordBatch.from_arrays([*base, *accs], schema=batch.schema)
             if error.stretch is not None:
                 error.found = f"key {decode_key(base[2][error.stretch].as_py())!r}"
             raise
@@ -212,15 +233,13 @@ def _find_among_collisions(panes: Int64s, hashes: UInt64s, keys: pa.BinaryArray)
     return Groups(None if in_order else indexes, np.flatnonzero(new))
 
 
-def _merge_accs(schema: pa.Schema, accs: list[pa.Array], starts: Int64s) -> list[pa.Array]:
-    fields = list(schema)[3:]
+def _live(fields: Sequence[pa.Field], accs: list[pa.Array], starts: Int64s) -> tuple[list[pa.Array], Int64s]:
+    """Rows that count, and where stretches of them begin."""
     for field, column in zip(fields, accs):
         if rule_of(field) == SINCE:
             live = live_rows(column, starts)
-            if live is not None:
-                accs, starts = _only_live(accs, starts, live)
-            break
-    return merge_columns(fields, accs, starts)
+            return (accs, starts) if live is None else _only_live(accs, starts, live)
+    return accs, starts
 
 
 def _only_live(accs: list[pa.Array], starts: Int64s, live: npt.NDArray[np.bool_]) -> tuple[list[pa.Array], Int64s]:

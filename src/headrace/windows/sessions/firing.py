@@ -24,7 +24,7 @@ from headrace.aggregates.rules import MAX, merge_field, nothing
 from headrace.model.batch import Int64s, UInt64s
 from headrace.state.panes.fragments import START, WAS_LATE, Sessions, ending_at, find_hashes, find_sessions
 from headrace.state.panes.lookup import PaneRows
-from headrace.state.panes.table import concat_rows, merge_rows
+from headrace.state.panes.table import compact_rows, concat_rows, merge_rows
 from headrace.windows.columnar import EARLY, LATE_PANE, ON_TIME, Mask
 from headrace.windows.sliced.plan import MARK
 
@@ -144,7 +144,7 @@ class SessionCloser:
         rows = np.flatnonzero((chunk.ends <= self._closing.gone_upto) & ~goes[sessions.of_row])
         if len(rows):
             taken = chunk.take(rows, self._plan.schema)
-            self._column.add(merge_rows(ending_at(taken, sessions.ends[sessions.of_row[rows]])))
+            self._column.add(compact_rows(ending_at(taken, sessions.ends[sessions.of_row[rows]])))
 
     def _note_late(self, merged: pa.RecordBatch, late: Mask) -> None:
         """Notes of sessions that they gave a result after their end, in fragments that say nothing else."""
