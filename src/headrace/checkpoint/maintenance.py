@@ -84,12 +84,15 @@ class Upkeep:
             # A finished fold has to be in a manifest before the next is planned on top of it.
             return
         for step, refs in state.runs.items():
-            for fold in plan_folds(refs, [0] if layout.is_broadcast(step) else self._cuts):
-                if self._closing:
-                    return
-                result = self._fold(state, step, fold)
-                with self._wake:
-                    self._done.append(_Done(step, fold, result))
+            try:
+                for fold in plan_folds(refs, [0] if layout.is_broadcast(step) else self._cuts):
+                    if self._closing:
+                        return
+                    result = self._fold(state, step, fold)
+                    with self._wake:
+                        self._done.append(_Done(step, fold, result))
+            except Exception as error:
+                self._put_off(step, error)
 
     def sweep(self, state: JobState) -> None:
         """Deletes what no kept manifest names; ``state`` is the newest published one."""
@@ -97,6 +100,10 @@ class Upkeep:
             spared = _files(self._done) | self._taken
         sweep_store(self._store, state, fence=self._fence, retain=self._retain, spared=spared)
         sweep_inputs(self._store, state.manifest.offsets)
+
+    def _put_off(self, step: str, error: Exception) -> None:
+        """What becomes of a fold that fails; who asked for it wants to know."""
+        raise error
 
     def _fold(self, state: JobState, step: str, fold: Fold) -> RunRef | None:
         manifest = state.manifest
@@ -143,8 +150,12 @@ class Maintainer(Upkeep):
             assert state is not None
             try:
                 self._maintain(state)
-            except Exception as error:  # state is whole without folds; the next published epoch tries again
-                log.warning("folding was put off: %s: %s", type(error).__name__, error)
+            except Exception as error:  # nothing is lost; the next sweep tries again
+                log.warning("sweeping was put off: %s: %s", type(error).__name__, error)
+
+    def _put_off(self, step: str, error: Exception) -> None:
+        """State is whole without folds, and other steps have theirs; the next published epoch tries again."""
+        log.warning("folding the state of step %s was put off: %s: %s", step, type(error).__name__, error)
 
     def _maintain(self, state: JobState) -> None:
         self.fold(state)
