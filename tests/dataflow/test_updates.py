@@ -12,6 +12,7 @@ import headrace as hr
 from headrace.connectors.program.sinks import DiscardSink
 from headrace.dataflow.checks import reachable
 from headrace.dataflow.graph import ChangesNode, WriteNode
+from headrace.dataflow.keyed import KeyedStream
 from headrace.errors import ProgramError
 from headrace.testing import Harness
 
@@ -164,6 +165,162 @@ def test_a_window_over_early_results_is_refused_and_one_over_final_results_is_no
         early.key_by("card").window(hr.tumbling("1h"))
     assert ".finals()" in caught.value.next_move
     early.finals().key_by("card").window(hr.tumbling("1h")).aggregate(cents=hr.sum("cents"))
+
+
+class Looked(hr.WindowProcess[Tx, Tx, str]):
+    odd: hr.Side[Tx]
+
+    def on_window(self, rows: Any, ctx: hr.WindowContext[str]) -> Iterator[Tx]:
+        yield rows[-1]
+
+
+def early(rows: hr.Stream[Any], **how: Any) -> hr.types.Windowed[Any, Any]:
+    """Windows that give their results more than once."""
+    return rows.key_by("card").window(hr.tumbling("1h"), fire=hr.early("1s"), **how)
+
+
+def as_of(rows: hr.Stream[Any]) -> hr.types.Joined[Any, Any]:
+    return rows.key_by("card").join_asof(other(rows).key_by("card"))
+
+
+def latest_join(rows: hr.Stream[Any]) -> hr.types.Joined[Any, Any]:
+    right = other(rows).key_by("card").latest() if rows.node.updates else other(rows)
+    return rows.key_by("card").join(right.key_by("card"), within=None, keep="latest")
+
+
+def connected(rows: hr.Stream[Any]) -> hr.types.Connected[Any, Any, Any]:
+    return rows.key_by("card").connect(other(rows).key_by("card"))
+
+
+def fed(rows: hr.Stream[Any]) -> hr.types.Loop[Any]:
+    loop = rows.app.loop("again", Tx)
+    rows.feed(loop)
+    return loop
+
+
+HANDS_ON, REFUSES, DROPS, MAKES = "hands on", "refuses", "drops", "makes updates of its own"
+"""What a verb does with the mark that rows replace earlier ones."""
+NO_ROWS = "gives no rows"
+Verb = tuple[str, Callable[[hr.Stream[Any]], Any]]
+NOTHING: Verb = (NO_ROWS, lambda rows: None)
+VERBS: dict[str, Verb] = {
+    "Stream.app": NOTHING,
+    "Stream.node": NOTHING,
+    "Stream.named": (HANDS_ON, lambda rows: rows.key_by("card").process(Same()).named("again")),
+    "Stream.queryable": (HANDS_ON, lambda rows: rows.key_by("card").process(Same()).queryable()),
+    "Stream.show": NOTHING,
+    "Stream.write": (REFUSES, lambda rows: rows.write(hr.sink.files("out/"))),
+    "Stream.feed": (REFUSES, fed),
+    "Stream.key_by": NOTHING,
+    "Stream.broadcast": (HANDS_ON, HANDING_ON["broadcast"]),
+    "Stream.connect": (HANDS_ON, lambda rows: rows.connect(other(rows).broadcast()).process(Ruled())),
+    "Stream.changes": (DROPS, lambda rows: rows.changes()),
+    "Stream.errors": (DROPS, lambda rows: rows.map(lambda row: row, output=Tx).errors),
+    "Stream.side": (HANDS_ON, HANDING_ON["side"]),
+    "Stream.lookup": (HANDS_ON, lambda rows: rows.lookup(answered, by="card", output=Tx).select(card="left.card")),
+    "Stream.window": (REFUSES, lambda rows: rows.window(hr.tumbling("1h"))),
+    **{
+        f"Stream.{verb}": (HANDS_ON, HANDING_ON[verb])
+        for verb in (
+            "filter", "flat_map", "map", "map_async", "map_batches", "only", "select", "union", "where", "with_columns",
+        )
+    },
+    "StepStream.late": (HANDS_ON, HANDING_ON["late"]),
+    "KeyedStream.app": NOTHING,
+    "KeyedStream.key": NOTHING,
+    "KeyedStream.process": (HANDS_ON, HANDING_ON["process"]),
+    "KeyedStream.connect": (HANDS_ON, HANDING_ON["connect"]),
+    "KeyedStream.latest": (MAKES, lambda rows: rows.key_by("card").latest()),
+    "KeyedStream.aggregate": (REFUSES, COUNTING["aggregate"]),
+    "KeyedStream.reduce": (REFUSES, COUNTING["reduce"]),
+    "KeyedStream.window": (REFUSES, COUNTING["window"]),
+    "KeyedStream.co_group": (
+        REFUSES, lambda rows: rows.key_by("card").co_group(other(rows).key_by("card"), hr.tumbling("1h")),
+    ),
+    "KeyedStream.join": (
+        REFUSES, lambda rows: rows.key_by("card").join(other(rows).key_by("card"), within=("0s", "1h")),
+    ),
+    "KeyedStream.join_asof": (HANDS_ON, lambda rows: as_of(rows).select(card="left.card")),
+    "Joined.app": NOTHING,
+    "Joined.node": NOTHING,
+    "Joined.named": NOTHING,
+    "Joined.select": (HANDS_ON, lambda rows: as_of(rows).select(card="left.card")),
+    "Joined.map": (HANDS_ON, lambda rows: as_of(rows).map(lambda left, right: left, output=Tx)),
+    "Joined.errors": (DROPS, lambda rows: rows.lookup(answered, by="card", output=Tx).errors),
+    "Joined.late_left": (HANDS_ON, lambda rows: as_of(rows).late_left),
+    "Joined.late_right": (
+        HANDS_ON, lambda rows: other(rows).key_by("card").join_asof(rows.key_by("card")).late_right,
+    ),
+    # Only joins that refuse updates on either side have these.
+    "Joined.unmatched_left": NOTHING,
+    "Joined.unmatched_right": NOTHING,
+    "Connected.process": (HANDS_ON, HANDING_ON["connected"]),
+    "ConnectedStream.late_left": (HANDS_ON, lambda rows: connected(rows).process(Both()).late_left),
+    "ConnectedStream.late_right": (
+        HANDS_ON, lambda rows: other(rows).key_by("card").connect(rows.key_by("card")).process(Both()).late_right,
+    ),
+    "BroadcastConnected.process": (HANDS_ON, HANDING_ON["connect to rules"]),
+    # Windows refuse updates and make them of their own, where they fire more than once.
+    "Windowed.aggregate": (MAKES, lambda rows: early(rows.changes()).aggregate(n=hr.count())),
+    "Windowed.reduce": (MAKES, lambda rows: early(rows.changes()).reduce(bigger)),
+    "Windowed.process": (MAKES, lambda rows: early(rows.changes()).process(Looked())),
+    "WindowStream.late": (DROPS, lambda rows: early(rows.changes()).process(Looked()).late),
+    "WindowStream.finals": (DROPS, lambda rows: early(rows.changes()).process(Looked()).finals()),
+    "WindowStream.queryable": (MAKES, lambda rows: early(rows.changes()).process(Looked()).queryable()),
+    "CoGrouped.map": NOTHING,
+    "CoGrouped.process": NOTHING,
+}  # fmt: skip
+CLASSES = (
+    hr.Stream, hr.types.StepStream, KeyedStream, hr.types.Joined, hr.types.Connected, hr.types.ConnectedStream,
+    hr.types.BroadcastConnected, hr.types.Windowed, hr.types.WindowStream, hr.types.CoGrouped,
+)  # fmt: skip
+
+
+def test_every_public_verb_says_what_it_does_with_updates() -> None:
+    there = {
+        f"{cls.__name__}.{name}"
+        for cls in CLASSES
+        for name in dir(cls)
+        if not name.startswith("_")
+        and (name in vars(cls) or not any(name in dir(base) for base in cls.__mro__[1:] if base in CLASSES))
+    }
+    assert there == set(VERBS), "a verb is not in the table: say whether it hands on that rows are updates"
+
+
+@pytest.mark.parametrize("verb", [verb for verb, (does, _) in VERBS.items() if does != NO_ROWS])
+def test_verbs_do_with_updates_what_the_table_says(verb: str) -> None:
+    def newest() -> hr.Stream[Any]:
+        return rolling(hr.App("shop").read("tx", hr.source.items([]), Tx, time=Tx.at), "latest")
+
+    does, apply = VERBS[verb]
+    if does == REFUSES:
+        with pytest.raises(ProgramError) as refused:
+            apply(newest())
+        assert ".changes()" in f"{refused.value.next_move}{refused.value.expected}"
+        apply(newest().changes())
+        return
+    assert apply(newest()).node.updates is (does != DROPS)
+    if does == HANDS_ON:
+        assert not apply(newest().changes()).node.updates
+
+
+def test_what_windows_that_fire_early_are_made_into_is_refused_by_windows_and_files(tx: hr.Stream[Tx]) -> None:
+    looked = early(tx).process(Looked())
+    with pytest.raises(ProgramError, match="window would count every version") as refused:
+        looked.key_by("card").window(hr.tumbling("1h"))
+    assert ".finals()" in refused.value.next_move
+    with pytest.raises(ProgramError, match="replace earlier ones"):
+        looked.write(hr.sink.files("out/"))
+    looked.finals().write(hr.sink.files("out/"))
+    assert not early(tx, panes="discard").process(Looked()).named("new").node.updates
+    assert not tx.key_by("card").window(hr.tumbling("1h")).process(Looked()).named("once").node.updates
+
+
+def test_pairs_of_updates_as_of_a_time_are_refused_by_what_counts(tx: hr.Stream[Tx]) -> None:
+    pairs = as_of(rolling(tx, "latest")).select(card="left.card", at="left.at")
+    with pytest.raises(ProgramError) as refused:
+        pairs.key_by("card").aggregate(n=hr.count())
+    assert refused.value.found.startswith("rows of rolling, which")
 
 
 class Upserting(DiscardSink):

@@ -202,7 +202,8 @@ class Joined(Generic[L, R]):
                 found=tag,
                 next_move="" if offered else 'a join within a stretch of time can tell: within=("0s", "1h")',
             )
-        return Stream(self._app, node)._tap(tag, node.inputs[port].codec, at)
+        before = node.inputs[port]
+        return Stream(self._app, node)._tap(tag, before.codec, at, updates=before.updates)
 
     # -- SQL over both sides ---------------------------------------------------------------------------------
 

@@ -99,7 +99,8 @@ class JoinVerbs(Generic[T, K]):
         nodes = self._check(other, "join_asof", at)
         _check_timed("join_asof", nodes, at)
         limit = None if tolerance is None else _positive(span_us(tolerance, what="tolerance", where=str(at)), at)
-        return self._joined(other, AsOfJoin(limit), at)
+        # Each left row gives one pair, so pairs replace earlier ones where left rows do.
+        return self._joined(other, AsOfJoin(limit), at, updates=nodes[0].updates)
 
     def co_group(self, other: KeyedStream[U, K], window: Assigner, /) -> CoGrouped[T, U, K]:
         """The rows that both streams have for a key in each window, together; ``map`` or ``process`` takes them.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.dataflow import checks, site
 from headrace.dataflow.graph import FeedNode, LoopNode
 from headrace.dataflow.site import Site
+from headrace.dataflow.writing import refuse_updates
 from headrace.errors import ProgramError
 from headrace.model.values import type_name
 
@@ -38,6 +39,7 @@ def feed(stream: OnGraph, loop: Any, at: Site) -> None:
             found=type_name(stream.node.codec.type),
             next_move="bring them to that type with map or select first",
         )
+    refuse_updates(stream.node, "feed", at, does="bring back")
     _replace_feed(loop.app, node, at)
     fed = stream.app._add(FeedNode, at, node.codec, inputs=(stream.node,), loop=node)
     assert isinstance(fed, FeedNode)

@@ -255,8 +255,7 @@ class Windowed(Generic[T, K]):
         codec = self._aggregated(into, aggs, at)
         columns = self._key.columns
         placed_by = columns if columns is not None and set(columns) <= set(codec.names) else None
-        updates = self._spec.repeats and not self._spec.discard
-        return self._step(codec, at, {"aggs": dict(aggs)}, placed_by=placed_by, updates=updates)
+        return self._step(codec, at, {"aggs": dict(aggs)}, placed_by=placed_by)
 
     def reduce(self, fn: Callable[[T, T], T]) -> WindowStream[T, T]:
         """One row for each window, made of all its rows: ``reduce(lambda a, b: a.replace(n=a.n + b.n))``.
@@ -265,8 +264,7 @@ class Windowed(Generic[T, K]):
         """
         at = call_site()
         check_callable(fn, "reduce", at)
-        updates = self._spec.repeats and not self._spec.discard
-        return self._step(self._stream.node.codec, at, {"reduce": fn}, placed_by=self._key.columns, updates=updates)
+        return self._step(self._stream.node.codec, at, {"reduce": fn}, placed_by=self._key.columns)
 
     @overload
     def process(self, fn: WindowProcess[T, R, K]) -> WindowStream[R, T]: ...
@@ -313,7 +311,11 @@ class Windowed(Generic[T, K]):
     def _step(self, codec: RowCodec, at: Site, said: dict[str, Any], **fields: Any) -> WindowStream[Any, Any]:
         spec = replace(self._spec, **said)
         app, inputs = self._stream.app, (self._stream.node,)
-        node = app._add(KeyedNode, at, codec, inputs=inputs, op="window", key=self._key, spec=spec, **fields)
+        # A window that fires again without being emptied gives its result anew.
+        updates = spec.repeats and not spec.discard
+        node = app._add(
+            KeyedNode, at, codec, inputs=inputs, op="window", key=self._key, spec=spec, updates=updates, **fields
+        )
         return WindowStream(app, node)
 
 

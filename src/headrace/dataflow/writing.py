@@ -17,7 +17,10 @@ from headrace.dataflow.graph import KeyedNode, Node, TapNode, WriteNode
 from headrace.dataflow.naming import slug
 from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
+from headrace.operators.joins.spec import AsOfJoin
 
+_HANDING_ON: Final = ("process", "connect", "broadcast")
+"""Keyed steps whose functions hand on what their rows are."""
 _MAX_LENGTH: Final = 80
 """Of a name that is made here; what is longer is cut, and told apart by a checksum."""
 
@@ -64,8 +67,8 @@ def check_updates(node: Node, sink: Sink, at: Site) -> None:
         )
 
 
-def refuse_updates(node: Node, verb: str, at: Site) -> None:
-    """Aggregates and windows count rows, and would count every version of a row that is replaced.
+def refuse_updates(node: Node, verb: str, at: Site, *, does: str = "count") -> None:
+    """Aggregates and windows count rows, and would count every version of a row that is replaced; loops keep no mark.
 
     How many versions there are depends on where epochs are cut, so the results would, too.
     """
@@ -73,9 +76,10 @@ def refuse_updates(node: Node, verb: str, at: Site) -> None:
         return
     source = _updating(node)
     spec = getattr(source, "spec", None)
-    once = "use each window's last result: .finals()" if getattr(spec, "assigner", None) is not None else ""
+    ends = getattr(getattr(spec, "assigner", None), "timed", False)
+    once = "use each window's last result: .finals()" if ends else ""
     raise ProgramError(
-        f"{verb} would count every version of rows that replace earlier ones",
+        f"{verb} would {does} every version of rows that replace earlier ones",
         where=str(at),
         expected="rows that each stand for themselves",
         found=f"rows of {source.label}, which gives the row of a key anew whenever it changes",
@@ -86,7 +90,7 @@ def refuse_updates(node: Node, verb: str, at: Site) -> None:
 def _updating(node: Node) -> Node:
     """The step that makes updates of these rows."""
     # Functions of the user hand on what their rows are.
-    while not isinstance(node, KeyedNode) or node.op in ("process", "connect", "broadcast"):
+    while not isinstance(node, KeyedNode) or node.op in _HANDING_ON or isinstance(node.spec, AsOfJoin):
         # Late rows are those that came into their step; all others come out of what is before.
         left = node.inputs[0] if isinstance(node, TapNode) else node
         before = [each for each in left.inputs if each.updates]
