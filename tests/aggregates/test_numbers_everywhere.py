@@ -109,6 +109,17 @@ def test_a_sum_that_leaves_64_bits_is_refused_with_its_step_and_key(way: str, cu
     assert refused.value.found == "key 'a'"
 
 
+@pytest.mark.parametrize("cut", [1, 2])
+@pytest.mark.parametrize("way", [*WAYS, "over a horizon"])
+def test_a_mean_of_decimals_whose_sum_leaves_38_digits_is_refused_with_its_step_and_key(way: str, cut: int) -> None:
+    rows = [reading(price=Decimal(6 * 10**19)), reading(price=Decimal(6 * 10**19))]
+    over = way == "over a horizon"
+    mean = hr.avg("price", over="1h") if over else hr.avg("price")
+    with pytest.raises(FunctionFailed, match="the sum behind avg 'x' leaves 38 digits") as refused:
+        last_result("rolling" if over else way, mean, rows[:cut], rows[cut:])
+    assert (refused.value.where, refused.value.found) == ("step asked", "key 'a'")
+
+
 @pytest.mark.parametrize("way", ["rolling", "per row"])
 def test_a_sum_over_a_horizon_that_leaves_64_bits_is_refused_with_step_and_key(way: str) -> None:
     rows = [reading(n=LARGEST), reading(n=1)]

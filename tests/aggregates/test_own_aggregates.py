@@ -134,3 +134,40 @@ def test_reduce_takes_no_time_of_rows_that_failed() -> None:
     assert r.epoch([sale("a", 13, 95)]) == []
     assert values(r.epoch([sale("a", 4, 6)])) == [sale("a", 7, 5)]
     assert [row.at for row in r.epoch([sale("a", 1, 1)])] == [6]
+
+
+class Product(hr.Aggregator[Sale, int, Any]):
+    """Its result may be anything; what is stored fits."""
+
+    def zero(self) -> int:
+        return 0
+
+    def add(self, acc: int, x: Sale) -> int:
+        return acc + x.cents
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+    def result(self, acc: int) -> int:
+        return {1: 2**64, 2: "two"}.get(acc, acc)  # type: ignore[return-value]
+
+
+class Made(hr.Record):
+    shop: str
+    x: int
+
+
+@pytest.mark.parametrize("per_row", [False, True])
+@pytest.mark.parametrize("cents", [1, 2])
+def test_a_result_that_its_column_cannot_hold_is_refused_with_aggregate_step_and_key(cents: int, per_row: bool) -> None:
+    app = hr.App("shop")
+    sales = app.read("sales", hr.source.items([]), Sale, time=Sale.at)
+    fire = hr.per_row() if per_row else None
+    made = sales.key_by(Sale.shop).aggregate(Made, x=Product(), fire=fire).named("made")
+    made.show()
+    with hr.testing.Harness(app) as h:
+        h.push(sales, sale("fine", 7), sale("odd", cents))
+        with pytest.raises(FunctionFailed, match="the aggregate 'x' gave") as refused:
+            h.epoch()
+    assert (refused.value.where, refused.value.found) == ("step made", "key 'odd'")
+    assert "an int of 64 bits or a float" in refused.value.next_move

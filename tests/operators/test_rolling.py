@@ -19,6 +19,7 @@ from headrace.dataflow.site import call_site
 from headrace.errors import FunctionFailed
 from headrace.model.rows import codec_of
 from headrace.operators.rolling import AggregateOperator, LatestOperator, ReduceOperator
+from headrace.testing import Harness
 from tests.effort import examples
 from tests.operators.rig import Rig, Row, values
 
@@ -91,6 +92,41 @@ def test_a_failing_reduce_keeps_what_it_had() -> None:
     with pytest.raises(FunctionFailed, match="picky raised ValueError") as caught:
         alone.epoch([sale("a", 1), sale("a", 13)])
     assert caught.value.failure.key == "a"
+
+
+@pytest.mark.parametrize("per_row", [True, False])
+def test_a_reduce_that_changes_the_key_is_refused_with_key_and_row(per_row: bool) -> None:
+    def moves(a: Sale, b: Sale) -> Sale:
+        return b.replace(shop="elsewhere") if b.cents == 13 else add(a, b)
+
+    app = hr.App("shop")
+    sales = app.read("sales", hr.source.items([]), Sale, time=Sale.at)
+    by_shop = sales.key_by(Sale.shop)
+    moved = by_shop.reduce(moves, fire=None if per_row else hr.per_epoch()).named("moved")
+    moved.show()
+    with Harness(app) as h:
+        h.push(sales, sale("a", 1), sale("a", 2))
+        h.epoch()
+        h.push(sales, sale("b", 1), sale("a", 13))
+        with pytest.raises(
+            FunctionFailed, match="reduce must leave the key as it is, and shop became 'elsewhere'"
+        ) as c:
+            h.epoch()
+    assert c.value.where == "step moved"
+    assert "key a" in c.value.found
+
+
+def test_a_reduce_by_a_key_that_is_no_number_is_none_that_changes_it() -> None:
+    class Reading(hr.Record):
+        real: float
+        n: int
+        at: hr.Timestamp = hr.Timestamp(0)
+
+    operator = ReduceOperator(
+        "step", lambda a, b: Reading(math.nan, a.n + b.n), codec_of(Reading), key_columns=["real"]
+    )
+    rig = Rig(operator, codec_of(Reading), lambda row: row.real)
+    assert values(rig.epoch([Reading(math.nan, 1), Reading(math.nan, 2)]))[-1].n == 3
 
 
 # --- latest

@@ -29,6 +29,7 @@ class Sets(hr.Process[Event, Out, str]):
     box: hr.ValueState[Box]
     boxes: hr.ListState[Box]
     by_name: hr.MapState[str, tuple[int, int]]
+    by_pair: hr.MapState[tuple[str, int], int]
     bags: hr.ValueState[Bag]
     wall: hr.WallTimer
     ends: hr.Timers
@@ -42,7 +43,7 @@ class Sets(hr.Process[Event, Out, str]):
         handle = getattr(self, self.name)
         if self.name == "boxes":
             handle.append(given)
-        elif self.name == "by_name":
+        elif self.name in ("by_name", "by_pair"):
             handle.update(given)
         elif self.name == "ends":
             handle.add(given)
@@ -59,6 +60,7 @@ GOOD: dict[str, Any] = {
     "box": Box(1),
     "boxes": Box(1),
     "by_name": {"a": (1, 2)},
+    "by_pair": {("a", 1): 1, ("b", 2): 2},
     "bags": Bag([1]),
     "wall": 5,
     "ends": 5,
@@ -87,6 +89,10 @@ LOOP.append(LOOP)
         ("boxes", Box("a")),  # type: ignore[arg-type]
         ("by_name", {"a": (1, "b")}),
         ("by_name", {"a\ud800": (1, 2)}),
+        ("by_name", {5: (1, 2)}),
+        ("by_name", {"a": (1, 2), None: (1, 2)}),
+        ("by_pair", {("a", "b"): 1}),
+        ("by_pair", {("a", 1): 1, ("a", 1.5): 1}),
         ("bags", Bag([1.5])),  # type: ignore[list-item]
         ("bags", Bag(LOOP)),
         ("wall", 2**63),

@@ -80,16 +80,17 @@ def float_ranks(values: npt.NDArray[Any]) -> Int64s:
 
 def sum_overflow(field: pa.Field, stretch: int | None = None) -> FunctionFailed:
     """A sum that its column cannot hold; ``stretch``: of which stretch."""
-    name = field.name.rpartition(".")[0] or field.name
+    name, _, kind = field.name.rpartition(".")
+    whose = f"the sum behind avg {name!r}" if kind == "total" else f"the sum {name or field.name!r}"
     if pa.types.is_decimal(field.type):
         error = FunctionFailed(
-            f"the sum {name!r} leaves {field.type.precision} digits",
+            f"{whose} leaves {field.type.precision} digits",
             expected=f"sums with at most {field.type.precision - field.type.scale} digits before the point",
             next_move="sum a column of float instead, or smaller numbers",
         )
     else:
         error = FunctionFailed(
-            f"the sum {name!r} leaves 64 bits",
+            f"{whose} leaves 64 bits",
             expected=f"sums from {_MIN64} to {_MAX64}",
             next_move="sum a column of float or Decimal instead, or smaller numbers",
         )

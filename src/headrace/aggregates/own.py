@@ -9,9 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
 
 from headrace.aggregates.declare import Aggregator
+from headrace.errors import FunctionFailed, HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.model.columns import Column
+
+_UNFIT: Final = (
+    OverflowError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    HeadraceError,
+    pa.ArrowException,
+    msgspec.MsgspecError,
+)
+"""What making a column raises where a value is none of its type."""
 
 Own = Sequence[tuple[int, Aggregator[Any, Any, Any]]]
 """Aggregators with the place of their accumulator among all of a key's."""
@@ -60,6 +78,25 @@ def add_guarded(own: Own, accs: list[Any], rows: Sequence[Any]) -> tuple[list[An
                 add_row(own, added, earlier)
             safe, since = _copied(own, added), []
     return added, refused
+
+
+def encode_results(name: str, column: Column, results: Sequence[Any]) -> pa.Array:
+    """What an aggregator gave as a column. Raises FunctionFailed, with its stretch, where a result does not fit."""
+    try:
+        return column.encode(results)
+    except _UNFIT as error:
+        for stretch, result in enumerate(results):
+            try:
+                column.encode([result])
+            except _UNFIT as its_error:
+                failed = FunctionFailed(
+                    f"the aggregate {name!r} gave {result!r:.200}, which its column cannot hold",
+                    expected="an int of 64 bits" if isinstance(its_error, OverflowError) else str(its_error),
+                    next_move="return an int of 64 bits or a float, as the type of the result says",
+                )
+                failed.stretch = stretch
+                raise failed from error
+        raise
 
 
 def _copied(own: Own, accs: list[Any]) -> list[Any]:

@@ -104,7 +104,7 @@ class KeyedStream(JoinVerbs[T, K], Generic[T, K]):
         """One row per key, made of all so far: ``reduce(lambda a, b: a.replace(n=a.n + b.n))``.
 
         Every row gives a new result, or with ``fire=hr.per_epoch()`` each key that changed gives one per epoch. The
-        function must leave the key's columns as they are.
+        function must leave the key's columns as they are, which is checked.
         """
         at = call_site()
         check_callable(fn, "reduce", at)

@@ -260,7 +260,7 @@ class Windowed(Generic[T, K]):
     def reduce(self, fn: Callable[[T, T], T]) -> WindowStream[T, T]:
         """One row for each window, made of all its rows: ``reduce(lambda a, b: a.replace(n=a.n + b.n))``.
 
-        The function must leave the key's columns as they are.
+        The function must leave the key's columns as they are; nobody checks that.
         """
         at = call_site()
         check_callable(fn, "reduce", at)

@@ -175,7 +175,8 @@ def _bind_entries(
         column = state.entries(decl.name, codec, LIST_SUB, expiry, appends=True)
         handle: Any = ListState[Any](column, decl.max_len, task.epoch)
     elif decl.kind == "map":
-        column = state.entries(decl.name, codec, map_sub(decl.args[0]), expiry)
+        names = map_sub(decl.args[0])._replace(fits=declared_codec(decl.args[0]))
+        column = state.entries(decl.name, codec, names, expiry)
         handle = MapState[Any, Any](column)
     else:
         column = state.entries(decl.name, codec, TIME_SUB)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,10 +18,11 @@ import pyarrow as pa
 
 from headrace.aggregates.accumulate import TIME_NOTE, Fold, Partials, accumulators_codec, make_fold
 from headrace.aggregates.declare import Agg, Aggregator
-from headrace.aggregates.own import AddFailed, add_guarded, add_row
+from headrace.aggregates.own import AddFailed, add_guarded, add_row, encode_results
 from headrace.errors import FunctionFailed, StoreError
 from headrace.model.batch import Int64s, Rows
 from headrace.model.job import VALUE_TABLE
+from headrace.model.keys import encode_key
 from headrace.model.values import ValueCodec, value_codec
 from headrace.operators.contract import TaskInfo
 from headrace.operators.failures import READ_ERRORS, function_failed
@@ -102,11 +104,14 @@ class ReduceOperator(_RowRolling):
 
     def __init__(
         self, step: str, function: Callable[[Any, Any], Any], codec: RowCodec, *, key_type: Any = None,
-        per_row: bool = True,
+        per_row: bool = True, key_columns: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
+        """``key_columns``: where rows hold the key, which the function must leave as it is; None: not checked."""
         # As of a state: the function may change in place what it is given, and make rows that do not fit their type.
         super().__init__(step, codec, declared_codec(codec.type), key_type, per_row=per_row)
         self.function = function
+        self._key_columns = key_columns or ()
+        self._key_in = attrgetter(*key_columns) if key_columns else None
 
     def handle(self, port: int, batch: KeyedBatch) -> None:
         made, survived = self._reduce(batch.rows.objects, batch.slots.tolist(), batch.rows.times)
@@ -121,13 +126,18 @@ class ReduceOperator(_RowRolling):
 
     def _reduce(self, events: list[Any], slots: list[int], times: Int64s | None) -> tuple[list[Any], list[int]]:
         """The reduced row after each row, and the positions of the rows that did not fail."""
-        function, column = self.function, self.column
+        function, column, key_in = self.function, self.column, self._key_in
         made: list[Any] = []
         survived: list[int] = []
         for position, (event, slot) in enumerate(zip(events, slots)):
             try:
                 held = column.get(slot)
-                value = event if held is None else function(held, event)
+                if held is None:
+                    value = event
+                else:
+                    value = function(held, event)
+                    if key_in is not None and key_in(value) != key_in(event):
+                        self._check_key(value, event)
                 column.put(slot, value)
                 made.append(value)
                 survived.append(position)
@@ -137,6 +147,13 @@ class ReduceOperator(_RowRolling):
                 at = None if times is None else int(times[position])
                 self.keep_failed(error, function, event, at, key=self.key_of(slot))
         return made, survived
+
+    def _check_key(self, value: Any, event: Any) -> None:
+        """Refuses a row of another key. Not-a-number is a key too, and not equal to itself."""
+        for name in self._key_columns:
+            after, before = getattr(value, name), getattr(event, name)
+            if encode_key(after) != encode_key(before):
+                raise ValueError(f"reduce must leave the key as it is, and {name} became {after!r}")
 
     def _keep_times(self, slots: Int64s, times: Int64s) -> None:
         starts = starts_of(slots)
@@ -378,11 +395,18 @@ class AggregateOperator(RollingOperator):
         keys = decode_keys([self.state.name(slot) for slot in slots], self.key_type)
         parts = [keys] if len(self.key_fields) == 1 else [list(part) for part in zip(*keys)]
         made.update(zip(self.key_fields, parts))
-        defaults = self.codec.defaults
-        return [
-            column.encode(made[name] if name in made else [defaults.get(name)] * len(slots))
-            for name, column in self.codec.columns.items()
-        ]
+        defaults, own = self.codec.defaults, {name for name, agg in self.aggs.items() if isinstance(agg, Aggregator)}
+        columns: list[pa.Array] = []
+        for name, column in self.codec.columns.items():
+            values = made[name] if name in made else [defaults.get(name)] * len(slots)
+            if name not in own:
+                columns.append(column.encode(values))
+                continue
+            try:
+                columns.append(encode_results(name, column, values))
+            except FunctionFailed as error:
+                raise self.place(error, None if error.stretch is None else slots[error.stretch]) from error
+        return columns
 
     def _own_result(self, agg: Aggregator[Any, Any, Any], acc: Any, slot: int) -> Any:
         try:

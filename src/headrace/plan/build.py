@@ -73,7 +73,10 @@ def _keyed(node: KeyedNode, info: StepInfo) -> Callable[[], Operator]:
             kind = OrderedProcessOperator if node.order == "time" else ProcessOperator
             return partial(kind, step, node.fn, node.decls, node.codec, key_type=key_type)
         case "reduce":
-            return partial(ReduceOperator, step, node.fn, node.codec, key_type=key_type, per_row=per_row)
+            return partial(
+                ReduceOperator, step, node.fn, node.codec, key_type=key_type, per_row=per_row,
+                key_columns=node.key.columns,
+            )  # fmt: skip
         case "latest":
             return partial(LatestOperator, step, node.codec, key_type=key_type)
         case "aggregate":

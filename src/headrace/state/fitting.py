@@ -119,7 +119,11 @@ def encode_names(table: str, names: Sequence[Any], codec: Any) -> list[bytes]:
     try:
         encoded = list(map(codec.encode, names))
         _check_kinds(names, codec, _NOTHING)
+        if codec.fits is not None:
+            encode_fitting(table, names, codec.fits, _NOTHING)
     except NOT_ENCODABLE as error:
+        if isinstance(error, Misfit):
+            raise
         raise _find_misfit(table, names, lambda name: codec.decode(codec.encode(name)), _NOTHING, error) from error
     return encoded
 

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from headrace.model.keys import decode_key, encode_key
+from headrace.model.values import ValueCodec
 
 _BIAS: Final = 1 << 63
 
@@ -27,6 +28,8 @@ class SubCodec(NamedTuple):
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
+    fits: ValueCodec | None = None
+    """Reads back only names that their declared type allows; None: nobody but us makes names."""
 
 
 def first_place(epoch: int) -> int:

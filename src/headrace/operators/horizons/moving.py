@@ -196,6 +196,9 @@ class _WholeMean(_WholeSum):
         return [(total, count) if count else None for total, count in zip(sums, counts)]
 
     def _fitting(self, sums: Numbers) -> list[Any]:
+        if self.values.type not in _WHOLE:
+            return super()._fitting(sums)
+        # Of whole numbers a mean adds floats elsewhere, which are never too large.
         listed: list[Any] = sums.tolist()
         return [float(each) if type(each) is int and abs(each) >= 1 << 63 else each for each in listed]
 
