@@ -134,6 +134,6 @@ def test_where_with_a_function_says_that_filter_takes_it() -> None:
 
 
 def test_a_name_far_from_every_column_gets_no_guess() -> None:
-    assert mistake("nn > 3").next_move == "did you mean n?"
+    assert mistake("pgae > 3").next_move == "did you mean page?"
     assert "did you mean" not in mistake("customer > 3").next_move
     assert mistake("page IS None").next_move == "SQL's word is NULL: write IS NULL, or IS NOT NULL"

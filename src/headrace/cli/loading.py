@@ -7,7 +7,6 @@ as it does for ``python app.py``. Its functions and classes are shipped by value
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import linecache
 import re
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from headrace.errors import HeadraceError, ProgramError
+from headrace.model.nearest import nearest
 from headrace.state.handles import HANDLE_KINDS
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def split_spec(spec: str) -> tuple[Path, str | None]:
     if path.is_dir():
         raise ProgramError("this is a folder", where=spec, expected="a Python file that makes an hr.App",
                            next_move=_suggest_in(path))  # fmt: skip
-    near = difflib.get_close_matches(path.name, [each.name for each in _python_files(path.parent)], n=1)
+    near = nearest(path.name, [each.name for each in _python_files(path.parent)])
     raise ProgramError(
         "there is no such file",
         where=spec,

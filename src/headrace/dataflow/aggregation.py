@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Final
 
 from headrace.aggregates.declare import Agg
 from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
 from headrace.model.keyspec import KeySpec
+from headrace.model.nearest import did_you_mean
 from headrace.model.record import row_type
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.shapes import split_optional
@@ -101,13 +101,12 @@ def _check_agg(codec: RowCodec, name: str, agg: Any, keys: Mapping[str, Any], wh
 def _check_into(target: RowCodec, keys: Mapping[str, Any], results: Mapping[str, Any], where: str) -> None:
     for name in results:
         if name not in target.names:
-            near = get_close_matches(name, target.names, n=2)
             raise ProgramError(
                 f"{type_name(target.type)} has no field {name!r}",
                 where=where,
                 expected=f"one of {', '.join(target.names)}",
                 found=f"{name}=…",
-                next_move=f"did you mean {' or '.join(near)}?" if near else f"add {name} to {type_name(target.type)}",
+                next_move=did_you_mean(name, target.names, f"add {name} to {type_name(target.type)}"),
             )
     there = {**keys, **results}
     missing = [name for name in target.required if name not in there]

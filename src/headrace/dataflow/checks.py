@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -52,79 +51,9 @@ from headrace.state.handles import StateDecl
 if TYPE_CHECKING:
     from headrace.dataflow.app_graph import AppGraph, OnGraph
 
-KEYED_VERBS = ("process", "reduce", "aggregate", "latest", "window", "connect", "join", "join_asof", "co_group")
-STREAM_VERBS = (
-    "where", "select", "with_columns", "map", "flat_map", "filter", "only", "map_async", "lookup", "map_batches",
-    "key_by", "window", "union", "side", "broadcast", "connect", "errors", "late", "changes", "named", "queryable",
-    "write", "feed", "show",
-)  # fmt: skip
-
 
 class HeadraceWarning(UserWarning):
     """Something in a program that is allowed, and probably not meant."""
-
-
-class UnknownVerb(ProgramError, AttributeError):
-    """A verb that streams of this kind do not have."""
-
-
-def unknown_verb(label: str, name: str) -> UnknownVerb:
-    if name.startswith("_"):
-        return UnknownVerb(name)
-    if name in KEYED_VERBS:
-        return UnknownVerb(
-            f"{name} needs a key",
-            where=_where(),
-            expected=f"a keyed stream: stream.key_by(…).{name}(…)",
-            found=f"{name} on {label}, which has no key",
-            next_move="say which rows belong together: key_by(Tx.card), key_by('card')",
-        )
-    if name == "late":
-        return UnknownVerb(
-            "late rows come out of keyed steps",
-            where=_where(),
-            expected="the stream that process, reduce, aggregate or latest gave",
-            found=label,
-        )
-    near = get_close_matches(name, (*STREAM_VERBS, *KEYED_VERBS), n=2)
-    return UnknownVerb(
-        f"a stream has no {name!r}",
-        where=_where(),
-        expected=f"one of {', '.join(STREAM_VERBS)}",
-        found=name,
-        next_move=f"did you mean {' or '.join(near)}?" if near else "",
-    )
-
-
-def unknown_keyed_verb(key: str, name: str) -> UnknownVerb:
-    if name.startswith("_"):
-        return UnknownVerb(name)
-    stream_verb = name in STREAM_VERBS
-    return UnknownVerb(
-        f"a keyed stream has no {name!r}",
-        where=_where(),
-        expected=f"one of {', '.join(KEYED_VERBS)}",
-        found=f"{name} after key_by({key})",
-        next_move=f"write .{name}(…) before key_by, or after the keyed step" if stream_verb else "",
-    )
-
-
-def unknown_of_join(name: str) -> UnknownVerb:
-    if name.startswith("_"):
-        return UnknownVerb(name)
-    known = name in STREAM_VERBS or name in KEYED_VERBS
-    return UnknownVerb(
-        f"a join has no {name!r}",
-        where=_where(),
-        expected="select, map, named, unmatched_left, unmatched_right, late_left or late_right",
-        found=name,
-        next_move=f"make rows of its pairs first: .select(…).{name}(…) or .map(…).{name}(…)" if known else "",
-    )
-
-
-def _where() -> str:
-    frame = user_frame()
-    return str(Site(frame.f_code.co_filename, frame.f_lineno)) if frame is not None else ""
 
 
 def check_source(source: Any, at: Site) -> None:
@@ -313,8 +242,19 @@ def _check_named(kept: set[Node]) -> None:
                 where=node.site,
                 expected="a name, so that its state is found again after a restart or a change of the program",
                 found=f"{node.verb} without .named(…)",
-                next_move=f'write .{node.verb}(…).named("…")',
+                next_move=f"write {_named_call(node)}",
             )
+
+
+def _named_call(node: Node) -> str:
+    """How a step is written with a name. Windows have none: what stands behind them makes the step."""
+    verb = node.verb
+    if not isinstance(node, KeyedNode) or node.op != "window":
+        return f'.{verb}(…).named("…")'
+    if len(node.inputs) == 2:
+        return '.co_group(…).map(…).named("…")'
+    reduces = getattr(node.spec, "reduce", None) is not None
+    return f'.window(…).{"reduce" if reduces else "aggregate"}(…).named("…")'
 
 
 def _check_former(kept: set[Node]) -> None:

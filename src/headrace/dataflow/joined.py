@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
-from headrace.dataflow import checks
 from headrace.dataflow.graph import CallNode, ExprNode, KeyedNode, Node
 from headrace.dataflow.naming import check_name
 from headrace.dataflow.outputs import check_callable, output_type
 from headrace.dataflow.projection import Projection, columns_sql, into_row, into_type
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Column, Stream
+from headrace.dataflow.verbs import unknown_of_join
 from headrace.errors import ExpressionError, ProgramError
+from headrace.model.nearest import nearest
 from headrace.model.pairs import LEFT, RIGHT, PairCodec
 from headrace.model.record import Failed, Row
 from headrace.model.rows import codec_of
@@ -229,7 +229,7 @@ class Joined(Generic[L, R]):
         known = [f"{side}.{each}" for side in _SIDES for each in self._names(side)]
         near = [f"{side}.{name}" for side in there]
         if not near:
-            close = get_close_matches(name, [each for side in _SIDES for each in self._names(side)], n=2)
+            close = nearest(name, [each for side in _SIDES for each in self._names(side)])
             near = [each for each in known if each.partition(".")[2] in close]
         return ExpressionError(
             f"{name!r} does not say which side it is of",
@@ -298,7 +298,7 @@ class Joined(Generic[L, R]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise checks.unknown_of_join(name)
+            raise unknown_of_join(name)
 
 
 def _path(side: str, name: str) -> str:

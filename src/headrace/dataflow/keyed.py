@@ -22,6 +22,7 @@ from headrace.dataflow.joining import JoinVerbs
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Stream
+from headrace.dataflow.verbs import unknown_keyed_verb
 from headrace.dataflow.writing import refuse_updates
 from headrace.errors import ProgramError
 from headrace.model.keyspec import KeySpec
@@ -185,7 +186,7 @@ class KeyedStream(JoinVerbs[T, K], Generic[T, K]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise checks.unknown_keyed_verb(str(self._key), name)
+            raise unknown_keyed_verb(str(self._key), name)
 
 
 def _fire(fire: Any, default: Fire, at: Site) -> Fire:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from headrace.errors import ExpressionError, ProgramError
+from headrace.model.nearest import did_you_mean
 from headrace.model.record import row_type
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.shapes import annotation_of, spark_type
@@ -58,13 +58,12 @@ def into_type(codec: RowCodec, into: Any, columns: Mapping[str, object], where: 
     given = columns_sql(columns, where)
     for name in given:
         if name not in target.names:
-            near = get_close_matches(name, target.names, n=2)
             raise ProgramError(
                 f"{type_name(into)} has no field {name!r}",
                 where=where,
                 expected=f"one of {', '.join(target.names)}",
                 found=f"{verb}({type_name(into)}, {name}=…)",
-                next_move=f"did you mean {' or '.join(near)}?" if near else f"add {name} to {type_name(into)}",
+                next_move=did_you_mean(name, target.names, f"add {name} to {type_name(into)}"),
             )
     exprs = tuple((name, _into_field(codec, target, name, given, where, verb)) for name in target.names)
     return Projection(target, exprs)

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
 
 from headrace.errors import SettingsError
+from headrace.model.nearest import did_you_mean
 
 PORT: Final = 6399
 HTTP_PORT: Final = 8399
@@ -75,13 +75,12 @@ def serve_words(told: Any, origin: str) -> dict[str, Any]:
     words = {"on": True, **told} if isinstance(told, Mapping) else _short(told, origin)
     for name in words:
         if name not in Serving.__struct_fields__:
-            near = get_close_matches(name, Serving.__struct_fields__, n=1)
             raise SettingsError(
                 f"there is no setting {name!r} in the table 'serve'",
                 where=origin,
                 expected=f"one of {', '.join(Serving.__struct_fields__)}",
                 found=name,
-                next_move=f"did you mean {near[0]}?" if near else "remove it",
+                next_move=did_you_mean(name, Serving.__struct_fields__, "remove it"),
             )
     try:
         checked = msgspec.convert(words, Serving, strict=False)

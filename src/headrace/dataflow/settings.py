@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +29,7 @@ import msgspec
 from headrace.dataflow.serve_settings import Serving, serve_words
 from headrace.errors import ProgramError, SettingsError
 from headrace.model.ids import KEY_GROUPS
+from headrace.model.nearest import did_you_mean, nearest
 from headrace.model.time import span_us
 
 FILE: Final = "headrace.toml"
@@ -121,7 +121,7 @@ def file_layers(profile: str | None, env: Mapping[str, str], folder: Path | None
             where=str(path or FILE),
             expected=f"one of {', '.join(sorted(profiles))}" if profiles else f"a table [profiles.{profile}] in {FILE}",
             found=repr(profile),
-            next_move=_suggestion(profile, profiles) or f"add [profiles.{profile}], or leave the profile out",
+            next_move=did_you_mean(profile, profiles) or f"add [profiles.{profile}], or leave the profile out",
         )
     return [*layers, Layer(f"{path} [profiles.{profile}]", profiles[profile])]
 
@@ -164,7 +164,7 @@ def _environment_values(env: Mapping[str, str]) -> dict[str, Any]:
             continue
         if setting.lower() in Settings.__struct_fields__:
             values[setting.lower()] = text
-        elif get_close_matches(setting.lower(), Settings.__struct_fields__, cutoff=0.8):
+        elif nearest(setting, Settings.__struct_fields__):
             # Names that are far from every setting may belong to somebody else; near ones are slips.
             _check_known(setting.lower(), f"the environment ({name})")
     if variables:
@@ -179,7 +179,7 @@ def _check_known(name: str, origin: str) -> None:
             where=origin,
             expected=f"one of {', '.join(Settings.__struct_fields__)}",
             found=name,
-            next_move=_suggestion(name, Settings.__struct_fields__) or "remove it",
+            next_move=did_you_mean(name, Settings.__struct_fields__, "remove it"),
         )
 
 
@@ -268,8 +268,3 @@ def _checked(settings: Settings, app: str) -> Settings:
     if not settings.store.strip():
         raise SettingsError("the setting 'store' is empty", next_move="name a folder or a URL")
     return msgspec.structs.replace(settings, store=settings.store.replace("{app}", app))
-
-
-def _suggestion(name: str, known: Any) -> str:
-    near = get_close_matches(name, list(known), n=2)
-    return f"did you mean {' or '.join(near)}?" if near else ""

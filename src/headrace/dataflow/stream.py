@@ -39,6 +39,7 @@ from headrace.dataflow.naming import check_name
 from headrace.dataflow.outputs import check_callable, output_type
 from headrace.dataflow.projection import Projection, columns_sql, into_row, into_type, with_more
 from headrace.dataflow.site import Site, call_site
+from headrace.dataflow.verbs import unknown_verb
 from headrace.dataflow.writing import check_updates
 from headrace.errors import ProgramError
 from headrace.model.keyspec import WHOLE_STREAM
@@ -393,7 +394,7 @@ class Stream(AwaitVerbs[T], Generic[T]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise checks.unknown_verb(self._node.label, name)
+            raise unknown_verb(self._node.label, name)
 
 
 def _is_row_type(given: Any) -> bool:

@@ -20,6 +20,7 @@ from headrace.dataflow.keyed import StepStream
 from headrace.dataflow.naming import proposal
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.site import Site, call_site
+from headrace.dataflow.verbs import unknown_window_verb
 from headrace.dataflow.window_checks import (
     BUILT_IN,
     check_own_trigger,
@@ -317,6 +318,11 @@ class Windowed(Generic[T, K]):
             KeyedNode, at, codec, inputs=inputs, op="window", key=self._key, spec=spec, updates=updates, **fields
         )
         return WindowStream(app, node)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_window_verb(self.__dict__["_spec"].tell()[0] if "_spec" in self.__dict__ else "windows", name)
 
 
 def _trigger_decls(fire: Trigger | None, assigner: Assigner, at: Site) -> tuple[StateDecl, ...]:

@@ -9,7 +9,6 @@ that JSON uses where a Record renames them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +19,7 @@ import pyarrow as pa
 from headrace.errors import BadRow, ProgramError
 from headrace.model.columns import Column, getter
 from headrace.model.jsonrows import JsonForm
+from headrace.model.nearest import did_you_mean
 from headrace.model.shapes import (
     FieldShape,
     builder,
@@ -69,13 +69,12 @@ class RowCodec:
         """The position of a column; an unknown one is a ProgramError that suggests the nearest names."""
         position = self._positions.get(name)
         if position is None:
-            near = get_close_matches(name, self._positions, n=2)
             raise ProgramError(
                 f"{type_name(self.type)} has no column {name!r}",
                 where=where,
                 expected=f"one of {', '.join(self._positions)}",
                 found=repr(name),
-                next_move=f"did you mean {' or '.join(near)}?" if near else f"add a field to {type_name(self.type)}",
+                next_move=did_you_mean(name, self._positions, f"add a field to {type_name(self.type)}"),
             )
         return position
 

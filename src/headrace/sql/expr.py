@@ -7,7 +7,6 @@ evaluates, the text goes to Spark as it is. Evaluation in the worker is `headrac
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from headrace.errors import ExpressionError, ProgramError
+from headrace.model.nearest import nearest
 from headrace.sql import types
 from headrace.sql.parse import parse_tree, quote_text, root_columns
 
@@ -264,8 +264,7 @@ def resolve_name(name: str, known: list[str], where: str, text: str) -> str:
     same = [each for each in known if each.lower() == name.lower()]
     if len(same) == 1:
         return same[0]
-    near = difflib.get_close_matches(name.lower(), [each.lower() for each in known], n=3, cutoff=0.6)
-    spelled = [each for each in known if each.lower() in near]
+    spelled = nearest(name, known)
     next_move = "name a column of the stream as it is at this step"
     if name == "None":
         next_move = "SQL's word is NULL: write IS NULL, or IS NOT NULL"

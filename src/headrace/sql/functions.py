@@ -6,8 +6,7 @@ holds the two tables against each other, and another one holds both against Spar
 
 from __future__ import annotations
 
-import difflib
-
+from headrace.model.nearest import nearest
 from headrace.sql import types as t
 from headrace.sql.arithmetic import arithmetic
 from headrace.sql.calls import Rule, all_of, as_type, constant, count_args, fixed, implicit
@@ -21,7 +20,7 @@ def call(name: str, args: list[Node], text: str) -> Node:
     rule = FUNCTIONS.get(name)
     if rule is not None:
         return rule(args, text)
-    near = difflib.get_close_matches(name, FUNCTIONS, n=2, cutoff=0.8)
+    near = nearest(name, FUNCTIONS)
     hint = f" (is it {' or '.join(near)}?)" if near else ""
     raise Unsupported(f"the worker knows no function {name}(){hint}")
 

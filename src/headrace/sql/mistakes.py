@@ -6,7 +6,6 @@ not is left alone, and so is everything around it whose type is then not known.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headrace.errors import ExpressionError
+from headrace.model.nearest import nearest
 from headrace.sql import types as t
 from headrace.sql.bind import Binder, text_of
 from headrace.sql.functions import FUNCTIONS
@@ -95,7 +95,7 @@ def _as_sql_call(method: str, column: str, args: list[str]) -> str:
 def _check_function(name: str, text: str, where: str) -> None:
     if name.lower() in FUNCTIONS or name.lower() in SPARK_FUNCTIONS:
         return
-    near = difflib.get_close_matches(name.lower(), sorted(SPARK_FUNCTIONS | set(FUNCTIONS)), n=2, cutoff=0.75)
+    near = nearest(name, sorted(SPARK_FUNCTIONS | set(FUNCTIONS)))
     meant = f"did you mean {' or '.join(f'{each}()' for each in near)}?" if near else ""
     raise ExpressionError(
         f"SQL has no function {name}()",
