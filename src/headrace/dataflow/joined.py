@@ -24,7 +24,7 @@ from headrace.model.pairs import LEFT, RIGHT, PairCodec
 from headrace.model.record import Failed, Row
 from headrace.model.rows import codec_of
 from headrace.model.values import type_name
-from headrace.sql.expr import parse, quote_name, supported
+from headrace.sql.expr import check, parse, quote_name, supported
 
 if TYPE_CHECKING:
     from headrace.dataflow.app_graph import AppGraph
@@ -39,6 +39,8 @@ _WORDS: Final = re.compile(
     r"""'(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" | `(?:[^`]|``)*` | (?<![\w.])(?P<side>left|right)(?!\w|\s*\()""",
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
+
+_QUOTED_SIDE: Final = re.compile(r"`(left|right)`")
 
 
 class OfPair:
@@ -213,6 +215,10 @@ class Joined(Generic[L, R]):
         unknown = sorted(name for name in parse(quoted, str(at)).columns if name.lower() not in _SIDES)
         if unknown:
             raise self._sideless(unknown[0], text, at)
+        try:
+            check(quoted, self._pairs.schema, str(at))
+        except ExpressionError as error:
+            raise _without_quotes(error) from None
         reason = supported(quoted, self._pairs.schema)
         if reason is not None:
             raise ExpressionError(
@@ -299,6 +305,16 @@ class Joined(Generic[L, R]):
 
         def __getattr__(self, name: str) -> Any:
             raise unknown_of_join(name)
+
+
+def _without_quotes(error: ExpressionError) -> ExpressionError:
+    """The error with the sides as they were written, and its mark under the same character."""
+    text, newline, mark = error.found.partition("\n")
+    quotes = sum(2 for _ in _QUOTED_SIDE.finditer(text, 0, max(len(mark) - len("  found:    "), 0)))
+    error.found = _QUOTED_SIDE.sub(r"\1", text) + newline + mark[quotes:]
+    error.what = _QUOTED_SIDE.sub(r"\1", error.what)
+    error.next_move = _QUOTED_SIDE.sub(r"\1", error.next_move)
+    return error
 
 
 def _path(side: str, name: str) -> str:

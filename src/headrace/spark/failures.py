@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import logging
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,6 +22,7 @@ from pyspark.errors import (
     ParseException,
 )
 
+from headrace.dataflow.graph import ExprNode, Node
 from headrace.errors import (
     EnvironmentMissing,
     EpochFailed,
@@ -33,6 +35,7 @@ from headrace.errors import (
 from headrace.model.report import Failure
 from headrace.model.wire import ROW_BAD
 from headrace.runtime.failures import error_failure, reported_error
+from headrace.sql.expr import supported
 
 if TYPE_CHECKING:
     from headrace.plan.physical import Program, SourcePlan
@@ -69,8 +72,11 @@ def hand_over(error: HeadraceError) -> str:
     return f"{error.what} <headrace:{base64.b64encode(msgspec.msgpack.encode(error_failure(error))).decode()}>"
 
 
-def spark_error(error: BaseException) -> HeadraceError:
-    """An exception of Spark itself, without its stack; or the error that a reader of ours raised below it."""
+def spark_error(error: BaseException, nodes: Iterable[Node] = ()) -> HeadraceError:
+    """An exception of Spark itself, without its stack; or the error that a reader of ours raised below it.
+
+    `nodes` are the steps of the program: expressions in them that could not be checked may be what Spark is about.
+    """
     ours = _HANDED_OVER.search(str(error))
     if ours is not None:
         return reported_error(msgspec.msgpack.decode(base64.b64decode(ours.group(1)), type=Failure))
@@ -92,11 +98,14 @@ def spark_error(error: BaseException) -> HeadraceError:
             next_move="guard it (try_divide, try_cast, CASE), and start again: nothing of this epoch was published",
         )
     if isinstance(error, (AnalysisException, ParseException)):
+        unchecked = unchecked_expressions(nodes)
         return ProgramError(
             "Spark does not understand an expression or a source of this program",
             where="building the streaming plan",
             found=text,
-            next_move="look at the SQL text named above",
+            next_move="look at the expressions that only Spark can check: " + "; ".join(unchecked[:_LINES])
+            if unchecked
+            else "look at the options of the sources and at time=: every other expression was checked",
         )
     return EpochFailed(
         "Spark could not run an epoch",
@@ -104,6 +113,17 @@ def spark_error(error: BaseException) -> HeadraceError:
         found=text,
         next_move="start again: the epoch is replayed whole; --trace shows Spark's own account",
     )
+
+
+def unchecked_expressions(nodes: Iterable[Node]) -> list[str]:
+    """Expressions of a program whose functions or types are not known here, each with its line."""
+    found = []
+    for node in nodes:
+        if isinstance(node, ExprNode):
+            schema = node.inputs[0].codec.schema
+            texts = [text for _, text in node.exprs if supported(text, schema) is not None]
+            found += [f"{text!r} ({node.op} at {node.site})" for text in texts]
+    return found
 
 
 def _first_lines(text: str) -> str:

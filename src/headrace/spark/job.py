@@ -69,6 +69,7 @@ class Job:
         self.settings = settings
         self.until = until
         self.watch = watch
+        self._nodes = app.nodes
         self.program: Program = compile_app(app, parallelism=settings.parallelism, key_groups=settings.key_groups)
         self._side: Side | None = None
         """Which side of its backfills the program reads; None: it has none."""
@@ -329,7 +330,7 @@ class Job:
             raise self._translate(session, reason) from reason
 
     def _translate(self, session: SparkSession, error: BaseException) -> HeadraceError:
-        return jvm_death(session, error) or kafka_error(error, self._current) or spark_error(error)
+        return jvm_death(session, error) or kafka_error(error, self._current) or spark_error(error, self._nodes)
 
     def _start_query(self, frame: DataFrame, driver: EpochDriver, run: str) -> Any:
         folder = str(self.store.scratch().local_path(layout.spark(run)))

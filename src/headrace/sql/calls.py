@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.sql import types as t
-from headrace.sql.nodes import Node, Unsupported, WrongType, cast_or_fold, cast_to
+from headrace.sql.nodes import Node, Unsupported, WrongCount, WrongType, cast_or_fold, cast_to
 from headrace.sql.types import SqlType
 
 Rule = Callable[[list[Node], str], Node]
@@ -42,7 +42,7 @@ def exactly(node: Node, kinds: tuple[SqlType, ...], text: str) -> Node:
 def count_args(args: list[Node], low: int, high: int | None, text: str) -> None:
     if len(args) < low or (high is not None and len(args) > high):
         wanted = str(low) if high == low else f"{low} to {high}" if high is not None else f"{low} or more"
-        raise Unsupported(f"{text} has {len(args)} arguments and needs {wanted}")
+        raise WrongCount(text, len(args), wanted)
 
 
 def fixed(op: str, result: SqlType, *kinds: SqlType, optional: int = 0) -> Rule:

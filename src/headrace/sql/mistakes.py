@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headrace.errors import ExpressionError
+from headrace.model.amounts import count_of
 from headrace.model.nearest import nearest
 from headrace.sql import types as t
 from headrace.sql.bind import Binder, text_of
+from headrace.sql.evaluate.text_values import parse_date, parse_timestamp
 from headrace.sql.functions import FUNCTIONS
-from headrace.sql.nodes import Node, Unsupported, WrongType
-from headrace.sql.parse import point_at
+from headrace.sql.nodes import Node, Unsupported, WrongCount, WrongType
+from headrace.sql.parse import blank_quoted, point_at
+from headrace.sql.spark_functions import SPARK_FUNCTIONS
 
 if TYPE_CHECKING:
     from headrace.sql.expr import Parsed
@@ -26,6 +29,16 @@ if TYPE_CHECKING:
 _COMPARISONS: Final = ("EQ", "NEQ", "GT", "GTE", "LT", "LTE", "NullSafeEQ", "In", "Between")
 _ARITHMETIC: Final = ("Add", "Sub", "Mul", "Div", "Mod", "IntDiv")
 _LOGIC: Final = ("And", "Or", "Not")
+_CALLS: Final = ("Anonymous", "Substring", "Trim", "StrPosition", "Ceil", "Floor")
+# Functions that Spark gives more forms than the worker knows: other numbers of arguments are left to Spark.
+_LONGER_IN_SPARK: Final = (
+    "array", "ceil", "ceiling", "floor", "regexp_replace", "date_add", "dateadd", "datediff", "date_diff", "to_date",
+    "to_timestamp", "trim",
+)  # fmt: skip
+_BOOLEANS: Final = frozenset(["t", "true", "y", "yes", "1", "f", "false", "n", "no", "0"])
+# Spark reads these in TIMESTAMP '…', and times without a day or with a year of more than four digits.
+_SPECIAL_TIMES: Final = ("epoch", "now", "today", "tomorrow", "yesterday")
+_UNJUDGED_TIME: Final = re.compile(r"[-+]|t?\d{1,2}:|\d{5}")
 # Methods of Python's str whose function in SQL has another name or needs another form.
 _METHODS: Final = {
     "strip": "trim({0})",
@@ -42,6 +55,7 @@ _METHODS: Final = {
 
 def check_meaning(parsed: Parsed, schema: pa.Schema, where: str) -> None:
     """Raise ExpressionError for the first mistake in an expression whose columns are known."""
+    _check_brackets(parsed.sql, where)
     for tree in parsed.tree.walk():
         kind = type(tree).__name__
         if kind == "Dot":
@@ -49,7 +63,8 @@ def check_meaning(parsed: Parsed, schema: pa.Schema, where: str) -> None:
         elif kind == "Anonymous" and type(tree.parent).__name__ != "Dot":
             _check_function(str(tree.this), parsed.sql, where)
     binder = Binder(schema, {name.lower(): name for name in schema.names} | {name: name for name in schema.names})
-    for tree in parsed.tree.walk():
+    for tree in reversed(list(parsed.tree.walk())):
+        _check_forms(tree, binder, parsed.sql, where)
         _check_types(tree, binder, parsed.sql, where)
 
 
@@ -65,12 +80,28 @@ def _check_method(tree: Any, text: str, schema: pa.Schema, where: str) -> None:
     root = tree
     while type(root).__name__ == "Dot":
         root = root.this
-    names = {name.lower() for name in schema.names}
-    is_column = str(getattr(root, "name", "")).lower() in names or type(root).__name__ in ("Column", "Paren")
-    if type(call).__name__ != "Anonymous" or not is_column:
+    if type(call).__name__ != "Anonymous":
         return
-    method, column = str(call.this), text_of(tree.this)
+    names = {name.lower() for name in schema.names}
+    first, method = str(getattr(root, "name", "")), str(call.this)
     args = [text_of(arg) for arg in call.expressions]
+    if first.lower() not in names and type(root).__name__ not in ("Column", "Paren"):
+        # A function of one's own is called by its qualified name, session.f(x), and is given its column.
+        misspelt = nearest(first, schema.names)
+        known = method.lower() in _METHODS or method.lower() in FUNCTIONS
+        if misspelt or (known and not args):
+            raise ExpressionError(
+                f"there is no column {first!r}",
+                where=where,
+                expected="one of " + ", ".join(schema.names[:12]),
+                found=point_at(text, _position(rf"(?<![\w.]){re.escape(first)}(?!\w)", text)),
+                next_move=f"did you mean {' or '.join(misspelt)}? Columns have no methods in SQL: "
+                f"write {_as_sql_call(method, misspelt[0], args)}"
+                if misspelt
+                else "name a column of the stream as it is at this step",
+            )
+        return
+    column = text_of(tree.this)
     raise ExpressionError(
         f"columns have no methods in SQL, and {method} is called as one",
         where=where,
@@ -108,7 +139,7 @@ def _check_function(name: str, text: str, where: str) -> None:
 
 def _check_types(tree: Any, binder: Binder, text: str, where: str) -> None:
     kind = type(tree).__name__
-    if kind in _COMPARISONS:
+    if kind in _COMPARISONS or (kind == "Case" and tree.args.get("this") is not None):
         operands = list(_operands(tree, binder))
         for other in operands[1:]:
             reason = _mismatch(operands[0], other, "compares")
@@ -125,27 +156,168 @@ def _check_types(tree: Any, binder: Binder, text: str, where: str) -> None:
                 raise _type_error(tree, *reason, text, where)
     elif kind in _LOGIC:
         for each in (tree.this, tree.args.get("expression")):
-            node = None if each is None else _typed(binder, each)
-            if node is not None and (t.is_numeric(node.type) or node.type in (t.DATE, t.TIMESTAMP)):
-                what = f"has {node.type} where it needs a condition"
-                raise _type_error(tree, what, f"compare it with something: {text_of(each)} <> 0", text, where)
-    elif kind == "Anonymous" and str(tree.this).lower() in FUNCTIONS:
-        try:
-            binder.node(tree)
-        except WrongType as wrong:
+            if each is not None:
+                _check_condition(tree, each, binder, text, where)
+    elif kind == "If" and not (type(tree.parent).__name__ == "Case" and tree.parent.args.get("this") is not None):
+        _check_condition(tree.this, tree.this, binder, text, where)
+    elif kind in ("Cast", "TryCast") and not tree.args.get("safe"):
+        _check_cast(tree, binder, text, where)
+    elif kind in _CALLS:
+        _check_call(tree, binder, text, where)
+
+
+def _check_condition(tree: Any, part: Any, binder: Binder, text: str, where: str) -> None:
+    node = _typed(binder, part)
+    if node is not None and (t.is_numeric(node.type) or node.type in (t.DATE, t.TIMESTAMP)):
+        what = f"has {node.type} where it needs a condition" if tree is not part else f"is {node.type}, not a condition"
+        raise _type_error(tree, what, f"compare it with something: {text_of(part)} <> 0", text, where)
+
+
+def _check_cast(tree: Any, binder: Binder, text: str, where: str) -> None:
+    """``TIMESTAMP '2024-13-01'``, which is a cast of a literal."""
+    try:
+        node = binder.node(tree)
+    except Unsupported:
+        return
+    if node.op != "cast" or node.args[0].op != "literal" or node.args[0].type != t.STRING:
+        return
+    literal = str(node.args[0].value)
+    if node.type in (t.DATE, t.TIMESTAMP) and literal.strip().lower() not in _SPECIAL_TIMES:
+        reason = _unreadable(literal, node.type)
+        if reason:
+            raise _type_error(tree, *reason, text, where)
+
+
+def _check_call(tree: Any, binder: Binder, text: str, where: str) -> None:
+    name = str(tree.this).lower() if type(tree).__name__ == "Anonymous" else type(tree).__name__.lower()
+    try:
+        binder.node(tree)
+    except WrongType as wrong:
+        raise ExpressionError(
+            "a function is given a value of another type than it takes",
+            where=where,
+            expected=f"{wrong.expected} for {wrong.text.partition('(')[0].lower()}()",
+            found=f"{wrong.given}, in {text!r}",
+            next_move=f"cast it, or take another column: CAST(… AS {wrong.expected})",
+        ) from None
+    except WrongCount as wrong:
+        if name not in _LONGER_IN_SPARK:
             raise ExpressionError(
-                "a function is given a value of another type than it takes",
+                f"{name}() is given {count_of(wrong.count, 'argument')}",
                 where=where,
-                expected=f"{wrong.expected} for {tree.this}()",
-                found=f"{wrong.given}, in {text!r}",
-                next_move=f"cast it, or take another column: CAST(… AS {wrong.expected})",
+                expected=f"{wrong.wanted} {'argument' if wrong.wanted == '1' else 'arguments'}",
+                found=point_at(text, _position(rf"(?<![\w.]){re.escape(name)}\s*\(", text)),
+                next_move="docs/reference/expressions.md lists what the functions take",
             ) from None
-        except Unsupported:
-            pass
+    except Unsupported:
+        _check_places(name, tree, binder, text, where)
+
+
+def _check_places(name: str, tree: Any, binder: Binder, text: str, where: str) -> None:
+    """``round(n, s)``: how many places is the same for all rows."""
+    places = tree.expressions[1] if name == "round" and len(tree.expressions) == 2 else None
+    if places is not None and any(type(each).__name__ == "Column" for each in places.walk()):
+        number = text_of(tree.expressions[0])
+        raise ExpressionError(
+            "round() takes a fixed number of places",
+            where=where,
+            expected=f"a whole number: round({number}, 2)",
+            found=point_at(text, _position(rf"(?<![\w.]){re.escape(text_of(places))}(?!\w)", text)),
+            next_move="write the number of places",
+        )
+
+
+def _check_forms(tree: Any, binder: Binder, text: str, where: str) -> None:
+    """Python's ``s[0]``, ``s[1:3]``, ``'a' in s`` and ``s is 'x'``, which Spark's grammar or types do not have."""
+    kind = type(tree).__name__
+    if kind == "Bracket":
+        base = _node(binder, tree.this)
+        key = tree.expressions[0] if len(tree.expressions) == 1 else None
+        is_text = base is not None and base.type == t.STRING
+        if type(key).__name__ == "Slice":
+            what, form = "takes a slice, as in Python", _slice_call(text_of(tree.this), key, is_text)
+        elif is_text and key is not None:
+            what, form = "takes a part of a text by its place", _slice_call(text_of(tree.this), key, True)
+        else:
+            return
+        raise ExpressionError(
+            f"{text_of(tree.this)}[…] {what}",
+            where=where,
+            expected="a function; SQL counts from 1",
+            found=point_at(text, _position(r"\[", text)),
+            next_move=f"write {form}",
+        )
+    if kind == "In" and tree.args.get("field") is not None:
+        holder, item = text_of(tree.args["field"]), text_of(tree.this)
+        base = _node(binder, tree.args["field"])
+        functions = {"ARRAY": "array_contains", "MAP": "map_contains_key", "STRING": "contains"}
+        function = functions.get(base.type.name if base is not None else "")
+        raise ExpressionError(
+            "IN needs a list of values",
+            where=where,
+            expected=f"values in brackets: {item} IN (1, 2)" if base is None else "values in brackets, or a function",
+            found=point_at(text, _position(r"(?<!\w)in(?!\w)", text)),
+            next_move=f"write {function}({holder}, {item})"
+            if function
+            else f"write {item} IN ({holder}), or {item} = {holder}",
+        )
+    if kind == "Is" and type(tree.expression).__name__ not in ("Null", "Boolean"):
+        sign = "<>" if type(tree.parent).__name__ == "Not" else "="
+        raise ExpressionError(
+            "IS compares with NULL, TRUE and FALSE only",
+            where=where,
+            expected="IS NULL, IS NOT NULL, IS TRUE or IS FALSE",
+            found=point_at(text, _position(r"(?<!\w)is(?!\w)", text)),
+            next_move=f"write {text_of(tree.this)} {sign} {text_of(tree.expression)}",
+        )
+
+
+def _slice_call(column: str, key: Any, is_text: bool) -> str:
+    """The call that takes what Python's brackets would take."""
+    function = "substring" if is_text else "slice"
+    if type(key).__name__ != "Slice":
+        first = _whole(key)
+        start = "…" if first is None else str(first + 1 if first >= 0 else first)
+        return f"{function}({column}, {start}, 1)"
+    low, high = key.this, key.expression
+    first, end = 0 if low is None else _whole(low), None if high is None else _whole(high)
+    if first is None or first < 0 or (high is not None and (end is None or end < 0)):
+        return f"{function}({column}, start, length)"
+    length = "" if end is None else f", {max(end - first, 0)}"
+    return f"{function}({column}, {first + 1}{length or ('' if is_text else f', size({column})')})"
+
+
+def _whole(tree: Any) -> int | None:
+    text = text_of(tree)
+    return int(text) if re.fullmatch(r"-?\d+", text) else None
+
+
+def _check_brackets(text: str, where: str) -> None:
+    """``s in ['a']``: the parser takes it, and Spark does not."""
+    plain = blank_quoted(text)
+    match = re.search(r"(?<!\w)in\s*\[", plain, re.IGNORECASE)
+    if match is not None:
+        end = plain.find("]", match.end())
+        inner = text[match.end() : end if end >= 0 else len(text)]
+        raise ExpressionError(
+            "a list of values stands in round brackets",
+            where=where,
+            expected="IN (…)",
+            found=point_at(text, match.end() - 1),
+            next_move=f"write IN ({inner})",
+        )
+
+
+def _node(binder: Binder, tree: Any) -> Node | None:
+    try:
+        return binder.node(tree)
+    except Unsupported:
+        return None
 
 
 def _operands(tree: Any, binder: Binder) -> Iterator[Node]:
     parts = [tree.this, *(tree.args.get("expressions") or [])]
+    parts += [branch.this for branch in tree.args.get("ifs") or []]
     parts += [part for name in ("expression", "low", "high") if (part := tree.args.get(name)) is not None]
     nodes = [_typed(binder, part) for part in parts]
     if nodes[0] is not None:
@@ -174,10 +346,31 @@ def _mismatch(one: Node, two: Node, does: str) -> tuple[str, str] | None:
             return f"{does} text with a number", f"if {text.text} holds numbers, say so: {cast}{quoted}"
         if not re.fullmatch(r"\s*[-+]?[\d.]+([eE][-+]?\d+)?\s*", str(text.value)):
             return f"{does} a number with text that is none", f"{text.value!r} is not a number"
+    for literal, other in ((one, two), (two, one)):
+        if does == "compares" and literal.op == "literal" and literal.type == t.STRING:
+            reason = _unreadable(str(literal.value), other.type)
+            if reason:
+                return reason
     if does == "compares" and t.common_of([one.type, two.type]) is None:
         if t.TIMESTAMP in (one.type, two.type):
             return f"{does} {one.type} with {two.type}", "a time is written TIMESTAMP '2024-01-01 12:00:00'"
         return f"{does} {one.type} with {two.type}", "cast one of them, or take another column"
+    return None
+
+
+def _unreadable(literal: str, kind: t.SqlType) -> tuple[str, str] | None:
+    """What is wrong with a text that is to be read as another type, and the next move."""
+    plain = literal.strip().lower()
+    if kind == t.BOOLEAN and plain not in _BOOLEANS:
+        return "compares BOOLEAN with text that is none", f"{literal!r} is not true or false: write TRUE or FALSE"
+    if kind in (t.DATE, t.TIMESTAMP) and not _UNJUDGED_TIME.match(plain):
+        read = parse_date if kind == t.DATE else parse_timestamp
+        if read(literal.strip()) is None:
+            form = "DATE '2024-01-31'" if kind == t.DATE else "TIMESTAMP '2024-01-31 12:00:00'"
+            return (
+                f"has a text that is no {kind}",
+                f"{literal!r} names no {'day' if kind == t.DATE else 'time'}: write {form}",
+            )
     return None
 
 
@@ -193,75 +386,5 @@ def _type_error(tree: Any, what: str, next_move: str, text: str, where: str) -> 
 
 
 def _position(pattern: str, text: str) -> int:
-    match = re.search(pattern, text, re.IGNORECASE)
+    match = re.search(pattern, blank_quoted(text), re.IGNORECASE) or re.search(pattern, text, re.IGNORECASE)
     return 0 if match is None else match.end() - len(match.group().lstrip(". "))
-
-
-# --- the names of Spark SQL's own functions: ``SHOW SYSTEM FUNCTIONS`` of Spark 4
-# They tell a misspelt name from a function that only Spark has.
-
-
-_NAMES: Final = """
-abs acos acosh add_months aes_decrypt aes_encrypt aggregate and any any_value approx_count_distinct approx_percentile
-approx_top_k approx_top_k_accumulate approx_top_k_combine approx_top_k_estimate array array_agg array_append
-array_compact array_contains array_distinct array_except array_insert array_intersect array_join array_max array_min
-array_position array_prepend array_remove array_repeat array_size array_sort array_union arrays_overlap arrays_zip
-ascii asin asinh assert_true atan atan2 atanh avg base64 between bigint bin binary bit_and bit_count bit_get
-bit_length bit_or bit_xor bitmap_and_agg bitmap_bit_position bitmap_bucket_number bitmap_construct_agg bitmap_count
-bitmap_or_agg bool_and bool_or boolean bround btrim cardinality case cast cbrt ceil ceiling char char_length
-character_length chr coalesce collate collation collations collect_list collect_set collect_union concat concat_ws
-contains conv convert_timezone corr cos cosh cot count count_if count_min_sketch counter_diff covar_pop covar_samp
-crc32 csc cume_dist curdate current_catalog current_database current_date current_path current_schema current_time
-current_timestamp current_timezone current_user date date_add date_diff date_format date_from_unix_date date_part
-date_sub date_trunc dateadd datediff datepart day dayname dayofmonth dayofweek dayofyear decimal decode degrees
-dense_rank div double e element_at elt encode endswith equal_null every exists exp explode explode_outer expm1 extract
-factorial filter find_in_set first first_value flatten float floor forall format_number format_string from_avro
-from_base32 from_csv from_json from_protobuf from_unixtime from_utc_timestamp from_xml get get_json_object getbit
-greatest grouping grouping_id hash hex histogram_numeric hll_sketch_agg hll_sketch_estimate hll_union hll_union_agg
-hmac hour hypot if ifnull ilike in initcap inline inline_outer input_file_block_length input_file_block_start
-input_file_name instr int is_valid_utf8 is_valid_variant is_variant_null isnan isnotnull isnull
-jaro_winkler_similarity java_method json_array_length json_object_keys json_tuple kll_merge_agg_bigint
-kll_merge_agg_double kll_merge_agg_float kll_sketch_agg_bigint kll_sketch_agg_double kll_sketch_agg_float
-kll_sketch_get_n_bigint kll_sketch_get_n_double kll_sketch_get_n_float kll_sketch_get_quantile_bigint
-kll_sketch_get_quantile_double kll_sketch_get_quantile_float kll_sketch_get_rank_bigint kll_sketch_get_rank_double
-kll_sketch_get_rank_float kll_sketch_merge_bigint kll_sketch_merge_double kll_sketch_merge_float
-kll_sketch_to_string_bigint kll_sketch_to_string_double kll_sketch_to_string_float kurtosis lag last last_day
-last_value lcase lead least left len length levenshtein like listagg ln localtime localtimestamp locate log log10
-log1p log2 lower lpad ltrim luhn_check make_date make_dt_interval make_interval make_time make_timestamp
-make_timestamp_ltz make_timestamp_ntz make_valid_utf8 make_ym_interval map map_concat map_contains_key map_entries
-map_filter map_from_arrays map_from_entries map_keys map_values map_zip_with mask max max_by md5 mean measure median
-min min_by minute mod mode monotonically_increasing_id month monthname months_between named_struct nanvl negative
-next_day not now nth_value ntile nullif nullifzero nvl nvl2 octet_length or overlay parse_json parse_url percent_rank
-percentile percentile_approx percentile_cont percentile_disc pi pmod posexplode posexplode_outer position positive pow
-power printf python_worker_logs quarter quote radians raise_error rand randn random randstr range rank reduce reflect
-regexp regexp_count regexp_extract regexp_extract_all regexp_instr regexp_like regexp_replace regexp_substr regr_avgx
-regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy repeat replace reverse right rint
-rlike round row_number rpad rtrim schema_of_avro schema_of_csv schema_of_json schema_of_variant schema_of_variant_agg
-schema_of_xml sec second sentences sequence session_user session_window sha sha1 sha2 shiftleft shiftright
-shiftrightunsigned shuffle sign signum sin sinh size skewness slice smallint some sort_array soundex space
-spark_partition_id split split_part sql_keywords sqrt st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid
-stack startswith std stddev stddev_pop stddev_samp str_to_map string string_agg struct substr substring
-substring_index sum tan tanh theta_difference theta_intersection theta_intersection_agg theta_sketch_agg
-theta_sketch_estimate theta_union theta_union_agg time time_bucket time_diff time_from_micros time_from_millis
-time_from_seconds time_to_micros time_to_millis time_to_seconds time_trunc timestamp timestamp_micros timestamp_millis
-timestamp_nanos timestamp_seconds tinyint to_avro to_base32 to_binary to_char to_csv to_date to_json to_number
-to_protobuf to_time to_timestamp to_timestamp_ltz to_timestamp_ntz to_unix_timestamp to_utc_timestamp to_varchar
-to_variant_object to_xml transform transform_keys transform_values translate trim trunc try_add try_aes_decrypt
-try_avg try_divide try_element_at try_make_interval try_make_timestamp try_make_timestamp_ltz try_make_timestamp_ntz
-try_mod try_multiply try_parse_json try_parse_url try_reflect try_subtract try_sum try_to_binary try_to_date
-try_to_number try_to_time try_to_timestamp try_url_decode try_validate_utf8 try_variant_array_append try_variant_get
-try_variant_insert try_variant_set tuple_difference_double tuple_difference_integer tuple_difference_theta_double
-tuple_difference_theta_integer tuple_intersection_agg_double tuple_intersection_agg_integer tuple_intersection_double
-tuple_intersection_integer tuple_intersection_theta_double tuple_intersection_theta_integer tuple_sketch_agg_double
-tuple_sketch_agg_integer tuple_sketch_estimate_double tuple_sketch_estimate_integer tuple_sketch_summary_double
-tuple_sketch_summary_integer tuple_sketch_theta_double tuple_sketch_theta_integer tuple_union_agg_double
-tuple_union_agg_integer tuple_union_double tuple_union_integer tuple_union_theta_double tuple_union_theta_integer
-typeof ucase unbase64 unhex uniform unix_date unix_micros unix_millis unix_nanos unix_seconds unix_timestamp upper
-url_decode url_encode user uuid validate_utf8 var_pop var_samp variance variant_array_append variant_delete
-variant_explode variant_explode_outer variant_get variant_insert variant_set variant_strip_nulls vector_avg
-vector_cosine_similarity vector_inner_product vector_l2_distance vector_norm vector_normalize vector_sum version
-weekday weekofyear when width_bucket window window_time xpath xpath_boolean xpath_double xpath_float xpath_int
-xpath_long xpath_number xpath_short xpath_string xxhash64 year zeroifnull zip_with
-"""
-
-SPARK_FUNCTIONS: Final = frozenset(_NAMES.split())

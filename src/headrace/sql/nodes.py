@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from headrace.model.amounts import count_of
 from headrace.sql import types as t
 from headrace.sql.types import SqlType
 
@@ -24,8 +25,19 @@ class WrongType(Unsupported):
 
     def __init__(self, text: str, given: SqlType, expected: SqlType) -> None:
         super().__init__(f"{text} is given {given} where it needs {expected}")
+        self.text = text
         self.given = given
         self.expected = expected
+
+
+class WrongCount(Unsupported):
+    """A call has more or fewer arguments than its function takes."""
+
+    def __init__(self, text: str, count: int, wanted: str) -> None:
+        super().__init__(f"{text} has {count_of(count, 'argument')} and needs {wanted}")
+        self.text = text
+        self.count = count
+        self.wanted = wanted
 
 
 class Node(NamedTuple):

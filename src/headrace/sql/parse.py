@@ -107,6 +107,11 @@ def _syntax_error(detail: dict[str, Any], text: str) -> ExpressionError:
     )
 
 
+def blank_quoted(text: str) -> str:
+    """The text with its literals, quoted names and comments blanked out; every other character keeps its place."""
+    return _PIECES.sub(lambda match: match[0] if match.lastgroup == "array" else " " * len(match[0]), text)
+
+
 def point_at(text: str, at: int) -> str:
     """A text with a mark under one of its characters; the text alone where it has several lines."""
     return text if "\n" in text else f"{text}\n{' ' * (len('  found:    ') + at)}^"
