@@ -98,9 +98,9 @@ def test_horizons_need_event_time() -> None:
 
 def test_a_horizon_is_a_span_above_zero() -> None:
     for over in ("0s", hr.Duration(-1)):
-        with pytest.raises(ProgramError, match="a horizon must be longer than nothing"):
+        with pytest.raises(ProgramError, match="over= of sum must be greater than zero"):
             hr.sum("cents", over=over)
-    with pytest.raises(ProgramError, match="cannot read a horizon"):
+    with pytest.raises(ProgramError, match="cannot read over= of count"):
         hr.count(over="soon")
 
 

@@ -88,7 +88,7 @@ def test_tables_are_merged_name_by_name(folder: Path) -> None:
         ('epochs = "1s"', "did you mean epoch"),
         ('[profiles.prod]\nstoer = "x"', "did you mean store"),
         ('epoch = "soon"', "'epoch'"),
-        ('epoch = "0s"', "longer than nothing"),
+        ('epoch = "0s"', "must be greater than zero"),
         ("parallelism = 0", "out of range"),
         ("parallelism = 500", "1 to 128"),
         ("key_groups = 100", "power of two"),
@@ -176,3 +176,11 @@ def test_a_secret_may_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "HR_FILE_SECRET").write_text("hunter3\n")
     monkeypatch.setenv("HEADRACE_SECRETS_DIR", str(tmp_path))
     assert hr.secret("HR_FILE_SECRET") == "hunter3"
+
+
+def test_settings_made_by_hand_name_the_setting_that_nobody_knows() -> None:
+    with pytest.raises(SettingsError, match="there is no setting 'paralelism'") as raised:
+        hr.Settings(paralelism=2)  # type: ignore[call-arg]
+    assert raised.value.next_move == "did you mean parallelism?"
+    assert "test_settings.py:" in raised.value.where
+    assert hr.Settings(parallelism=2).parallelism == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -129,3 +129,56 @@ def test_a_span_that_no_time_could_be_moved_by_is_refused(span: Any) -> None:
     with pytest.raises(hr.ProgramError) as raised:
         hr.ttl(span)
     assert raised.value.what.endswith("is too long") and raised.value.expected == "365000 days at the most"
+
+
+@pytest.mark.parametrize("make", [hr.milliseconds, hr.seconds, hr.minutes, hr.hours, hr.days])
+@pytest.mark.parametrize("n", ["5", float("nan"), float("inf"), True, None])
+def test_a_span_is_made_of_a_finite_number(make: Any, n: Any) -> None:
+    with pytest.raises(hr.ProgramError, match=f"hr.{make.__name__} takes a number") as raised:
+        make(n)
+    assert "test_spans.py:" in raised.value.where
+    assert raised.value.next_move
+
+
+@pytest.mark.parametrize("at", [5, 5.5, None, timedelta(1), date(2024, 1, 1)])
+def test_a_timestamp_is_made_of_text_or_a_datetime(at: Any) -> None:
+    with pytest.raises(hr.ProgramError, match="takes ISO text or a datetime") as raised:
+        hr.timestamp(at)
+    assert "test_spans.py:" in raised.value.where
+    assert ("hr.Timestamp(5)" in raised.value.next_move) == (at == 5)
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda: hr.sum("n", over="x"), "cannot read over= of sum"),
+        (lambda: hr.count(over=hr.seconds(0)), "over= of count must be greater than zero"),
+        (lambda: hr.ttl("x"), "cannot read the TTL"),
+        (lambda: hr.ttl("0s"), "the TTL must be greater than zero"),
+        (lambda: hr.ttl("1d", clock="sun"), "ttl has no clock 'sun'"),  # type: ignore[arg-type]
+        (lambda: hr.tumbling("1h", offset="-1h"), "an offset is negative"),
+        (lambda: hr.tumbling("999999999d"), "the size of a window is too long"),
+    ],
+)
+def test_a_wrong_span_is_told_with_its_line_and_a_next_move(call: Any, what: str) -> None:
+    with pytest.raises(hr.ProgramError) as raised:
+        call()
+    assert raised.value.what == what
+    assert "test_spans.py:" in raised.value.where
+    assert raised.value.next_move or raised.value.expected
+    assert "above zero" not in raised.value.expected or "negative" not in raised.value.what
+
+
+def test_how_long_windows_are_kept_is_told_with_its_line() -> None:
+    class Hit(hr.Record):
+        page: str
+        at: hr.Timestamp
+
+    hits = hr.App("a").read("hits", hr.source.items([]), Hit, time=Hit.at)
+    hourly = hits.key_by("page").window(hr.tumbling("1h")).aggregate(n=hr.count()).named("hourly")
+    with pytest.raises(hr.ProgramError, match="keep has no unit") as raised:
+        hourly.queryable(keep=24)  # type: ignore[arg-type]
+    assert "test_spans.py:" in raised.value.where
+    with pytest.raises(hr.ProgramError) as raised:
+        hr.tumbling(5.5)  # type: ignore[arg-type]
+    assert "hr.Duration" not in raised.value.next_move

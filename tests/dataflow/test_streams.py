@@ -436,7 +436,7 @@ def test_show_writes_to_the_console(tx: hr.Stream[Tx]) -> None:
 
 
 def test_queryable_needs_state(tx: hr.Stream[Tx]) -> None:
-    mistake(tx.queryable, "keeps no state")
+    mistake(tx.queryable, "has no state to query")
 
 
 def test_named_returns_the_same_stream(tx: hr.Stream[Tx]) -> None:

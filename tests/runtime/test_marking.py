@@ -285,7 +285,7 @@ class Begins(Adaptive):
         ({"watermark": Begins()}, "nothing: int = …"),
         ({"watermark": Adaptive}, "add the parentheses"),
         ({"watermark": "5s"}, "hr.watermarks.bounded"),
-        ({"watermark": hr.watermarks.punctuated("delay_ms + 1")}, "neither holds for a row nor gives a time"),
+        ({"watermark": hr.watermarks.punctuated("delay_ms + 1")}, "needs a condition or a timestamp"),
         ({"watermark": hr.watermarks.punctuated("nobody = 1")}, "nobody"),
         ({"watermark": hr.watermarks.bounded("5s"), "out_of_order": "5s"}, "one of them"),
         ({"watermark": hr.watermarks.monotonous(), "time": None}, "time="),

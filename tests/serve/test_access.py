@@ -196,12 +196,12 @@ def test_a_user_may_have_several_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", 'a"b', "ü", "-x", "x" * 65])
 def test_names_that_would_not_survive_the_file_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SettingsError, match="name of a user"):
+    with pytest.raises(SettingsError, match="invalid user name"):
         add_user(tmp_path / "users.toml", name, ())
 
 
 def test_patterns_that_would_not_survive_the_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="pattern of a state"):
+    with pytest.raises(SettingsError, match="invalid pattern of states"):
         add_user(tmp_path / "users.toml", "web", ('a"]\n',))
 
 

@@ -204,8 +204,8 @@ def test_a_field_or_sql_says_which_producer_a_row_is_of(tmp_path: Path) -> None:
         ("regexp_extract(metadata.file_name, 'x')", "there is no column 'metadata'"),
         ("host +", "expression"),
         (7, "this is not a column"),
-        ("_metadata.file_name", "a file cannot be a split of its own"),
-        ("_metadata.file_path", "a file cannot be a split of its own"),
+        ("_metadata.file_name", "split= cannot be the whole file name"),
+        ("_metadata.file_path", "split= cannot be the whole file name"),
     ],
 )
 def test_a_split_that_nothing_tells_or_that_would_never_move_is_refused_while_building(split: Any, words: str) -> None:

@@ -21,6 +21,7 @@ from headrace.errors import ProgramError
 from headrace.model.hints import function_hints
 from headrace.model.shapes import annotation_of, split_optional, strip
 from headrace.model.time import Duration, Span, span_us
+from headrace.model.user_line import user_line
 from headrace.model.values import type_name
 from headrace.sql.expr import Expr, as_sql, check, check_supported, infer
 
@@ -245,7 +246,13 @@ def collect(x: object, *, where: Column | None = None, over: Span | None = None)
 def top(x: object, n: int, *, by: object = None, where: Column | None = None, over: Span | None = None) -> Agg[Any]:
     """The ``n`` greatest values, or the values in the rows where ``by`` is greatest; the greatest first."""
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise ProgramError("top keeps one value at least", where="top", expected="a whole number n > 0", found=repr(n))
+        raise ProgramError(
+            "n of top must be a whole number, 1 or more",
+            where=user_line(),
+            expected='hr.top("n", 3)',
+            found=repr(n),
+            next_move="say how many values to keep",
+        )
     return _declare("top", x, by=by, where=where, over=over, n=n)
 
 
@@ -255,7 +262,13 @@ def quantile(x: object, q: float, *, where: Column | None = None, over: Span | N
     Not-a-number is left out; where there is nothing else, the result is not-a-number.
     """
     if not isinstance(q, int | float) or isinstance(q, bool) or not 0 <= q <= 1:
-        raise ProgramError("a quantile is a share", where="quantile", expected="a number 0 ≤ q ≤ 1", found=repr(q))
+        raise ProgramError(
+            "q of quantile must be a number from 0 to 1",
+            where=user_line(),
+            expected='hr.quantile("n", 0.99)',
+            found=repr(q),
+            next_move="the 99th percentile is 0.99",
+        )
     return _declare("quantile", x, where=where, over=over, q=q)
 
 
@@ -269,10 +282,14 @@ def _declare(
     n: int = 0,
     q: float = 0.0,
 ) -> Agg[Any]:
-    over_us = None if over is None else span_us(over, what="a horizon", where=kind)
+    over_us = None if over is None else span_us(over, what=f"over= of {kind}", where=user_line())
     if over_us is not None and over_us <= 0:
         raise ProgramError(
-            "a horizon must be longer than nothing", where=kind, expected='over="1h"', found=f"over={over!r}"
+            f"over= of {kind} must be greater than zero",
+            where=user_line(),
+            expected='over="1h"',
+            found=f"over={over!r}",
+            next_move="leave over= out for all rows so far",
         )
     column = None if kind == "count" else as_sql(x)
     condition = None if where is None else as_sql(where)

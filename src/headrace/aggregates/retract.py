@@ -260,7 +260,7 @@ def _same(value: Any) -> Any:
 
 def _never_added(field: pa.Field, stretch: int | None = None) -> FunctionFailed:
     error = FunctionFailed(
-        f"a row that was never added is to be taken out of the aggregate {field.name.rpartition('.')[0]!r}",
+        f"the aggregate {field.name.rpartition('.')[0]!r} cannot take out a row that was never added",
         expected="rows that were added before",
         next_move="report it: updates and what they replace must come in pairs",
     )

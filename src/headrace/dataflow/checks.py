@@ -37,13 +37,14 @@ from headrace.dataflow.graph import (
     readers,
     upstream,
 )
-from headrace.dataflow.site import Site, user_frame
+from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
 from headrace.model.amounts import count_of
 from headrace.model.hints import function_hints
 from headrace.model.keyspec import KeySpec
 from headrace.model.rows import RowCodec
 from headrace.model.shapes import union_members
+from headrace.model.user_line import user_frame
 from headrace.model.values import type_name
 from headrace.sql.expr import infer
 from headrace.state.handles import StateDecl

@@ -18,10 +18,11 @@ import typing_extensions
 
 from headrace.dataflow.keying import check_key_type
 from headrace.dataflow.naming import check_name
-from headrace.dataflow.site import Site, call_site, user_frame
+from headrace.dataflow.site import Site, call_site
 from headrace.errors import ProgramError
 from headrace.model.hints import evaluate, local_names, own_annotations
 from headrace.model.rows import codec_of
+from headrace.model.user_line import user_frame
 from headrace.model.values import check_storable, type_name
 from headrace.state.handles import HANDLE_KINDS, Context, StateDecl, Timer
 

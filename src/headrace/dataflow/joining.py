@@ -164,7 +164,7 @@ def _bounds(within: Any, bounds: Any, at: Site) -> tuple[int, int]:
     inside = low + (bounds[0] == "("), high - (bounds[1] == ")")
     if inside[0] > inside[1]:
         raise ProgramError(
-            "nothing lies between these bounds",
+            "within= has nothing between its bounds",
             where=str(at),
             expected="the lower bound first: right − left is at least the one and at most the other",
             found=f"within=({format_span(low)!r}, {format_span(high)!r}), bounds={bounds!r}",
@@ -182,7 +182,11 @@ def _signed_us(span: Any, at: Site) -> int:
 def _positive(span: int, at: Site) -> int:
     if span < 0:
         raise ProgramError(
-            "a tolerance is not negative", where=str(at), expected="a span of time", found=format_span(span)
+            "tolerance cannot be negative",
+            where=str(at),
+            expected='a span of time, such as "1h"',
+            found=format_span(span),
+            next_move=f"write {format_span(-span)!r}",
         )
     return span
 
@@ -196,13 +200,13 @@ def _keep_of(keep: Any, nodes: tuple[Node, Node], at: Site) -> Keep:
         kept: Keep = keep
         return kept
     if nodes[0].updates != nodes[1].updates:
-        replaces = nodes[0] if nodes[0].updates else nodes[1]
+        replaces, plain = nodes if nodes[0].updates else nodes[::-1]
         raise ProgramError(
-            "one side of this join replaces earlier rows, the other does not",
+            f"cannot join updates ({replaces.label}) with plain rows ({plain.label})",
             where=str(at),
             expected='keep="latest", to join the newest rows of both; or .changes() of the one, to join every version',
             found=f"{replaces.label} gives the row of a key anew whenever it changes",
-            next_move="for each row what held at its time: join_asof",
+            next_move="to join each row with what held at its time: join_asof",
         )
     return "latest" if nodes[0].updates else "all"
 
@@ -238,7 +242,7 @@ def _check_unused(beside: str, at: Site, **given: Any) -> None:
     for name, value in given.items():
         if value is not None:
             raise ProgramError(
-                f"{name}= says nothing beside {beside}",
+                f"{name}= cannot be combined with {beside}",
                 where=str(at),
                 expected="bounds= with within=(…); keep= and ttl= with within=None",
                 found=f"{name}={value!r}",
@@ -268,10 +272,11 @@ def _check_window(what: str, window: Any, nodes: tuple[Node, Node], at: Site) ->
         )
     if isinstance(window, Session) and window.gap_us is None:
         raise ProgramError(
-            f"{what} takes sessions of one gap",
+            f"{what} needs sessions with a fixed gap",
             where=str(at),
             expected='hr.session("30m")',
-            found=f"a gap that is told by {window.gap_sql}, a column of one side",
+            found=f"the gap {window.gap_sql}, a column of one side",
+            next_move='say one gap for all rows: hr.session("30m")',
         )
     if window.clock == "event":
         _check_timed(what, nodes, at)
@@ -282,7 +287,7 @@ def _check_appends(what: str, nodes: tuple[Node, Node], at: Site) -> None:
     for side, node in zip(("left", "right"), nodes, strict=True):
         if node.updates:
             raise ProgramError(
-                f"{what} takes rows that stand for themselves",
+                f"{what} cannot take updates",
                 where=str(at),
                 expected="streams whose rows do not replace earlier ones",
                 found=f"the {side} side, {node.label}, gives the row of a key anew whenever it changes",

@@ -8,12 +8,13 @@ from typing import Any
 
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.projection import known_column
-from headrace.dataflow.site import Site, user_frame
+from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
 from headrace.model.hints import function_hints
 from headrace.model.keyspec import KeySpec
 from headrace.model.rows import RowCodec
 from headrace.model.shapes import split_optional, strip, union_members
+from headrace.model.user_line import user_frame
 from headrace.model.values import type_name
 from headrace.sql.expr import Expr
 

@@ -24,11 +24,11 @@ def feed(stream: OnGraph, loop: Any, at: Site) -> None:
     node = getattr(loop, "node", None)
     if not isinstance(node, LoopNode):
         raise ProgramError(
-            "rows can be fed into loops only",
+            "feed takes a loop",
             where=str(at),
             expected='what app.loop("again", Tx) gave',
             found=repr(loop),
-            next_move="make the loop first, read it like a stream, and feed it at the end",
+            next_move='make the loop first: again = app.loop("again", Tx), read it like a stream, and feed it last',
         )
     checks.check_same_app(loop, [stream], at)
     if stream.node.codec is not node.codec:

@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Generator, Iter
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar, get_args, get_origin
 
-from headrace.dataflow.site import Site, user_frame
+from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
 from headrace.model.hints import function_hints
 from headrace.model.shapes import union_members
+from headrace.model.user_line import user_frame
 from headrace.model.values import type_name
 
 _MANY = (Iterable, Iterator, Generator, Sequence, Collection, AbstractSet, list, tuple, set, frozenset)

@@ -31,6 +31,7 @@ from headrace.errors import ProgramError, SettingsError
 from headrace.model.ids import KEY_GROUPS
 from headrace.model.nearest import did_you_mean, nearest
 from headrace.model.time import span_us
+from headrace.model.user_line import user_line
 
 FILE: Final = "headrace.toml"
 PREFIX: Final = "HEADRACE_"
@@ -44,7 +45,16 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _SettingsMeta(msgspec.StructMeta):
+    """Refuses settings that nobody knows in words; a Struct would raise a TypeError."""
+
+    def __call__(self, *args: Any, **settings: Any) -> Any:
+        for name in settings:
+            _check_known(name, user_line())
+        return super().__call__(*args, **settings)
+
+
+class Settings(msgspec.Struct, metaclass=_SettingsMeta, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How a program runs; nothing in here changes what it means."""
 
     store: str = "./.headrace/{app}"
@@ -246,10 +256,17 @@ def _checked(settings: Settings, app: str) -> Settings:
     """Settings whose values make sense, with the app's name in the store's."""
     try:
         if span_us(settings.epoch, what="the setting 'epoch'") <= 0:
-            raise SettingsError("the setting 'epoch' has to be longer than nothing", found=repr(settings.epoch))
+            raise SettingsError(
+                "the setting 'epoch' must be greater than zero",
+                expected='a span such as "500ms"',
+                found=repr(settings.epoch),
+                next_move='write epoch="500ms"',
+            )
         span_us(settings.sink_patience, what="the setting 'sink_patience'")
     except ProgramError as error:
-        raise SettingsError(error.what, expected=error.expected, found=error.found) from error
+        raise SettingsError(
+            error.what, expected=error.expected, found=error.found, next_move=error.next_move
+        ) from error
     groups = settings.key_groups
     if groups < 1 or groups & (groups - 1):
         raise SettingsError("the setting 'key_groups' has to be a power of two", found=str(groups), next_move="use 128")

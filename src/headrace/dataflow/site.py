@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 import sys
 from itertools import count
-from pathlib import Path
-from types import FrameType
 from typing import Final, NamedTuple
 
 from headrace.errors import HeadraceError
+from headrace.model.user_line import short_path, user_frame
 
 TRACE: Final = "HEADRACE_TRACE"
 """Set in the environment: tracebacks are shown whole."""
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _statements = count(1)
 
 
@@ -27,21 +25,13 @@ class Site(NamedTuple):
     line: int
 
     def __str__(self) -> str:
-        return f"{_short(self.file)}:{self.line}"
+        return f"{short_path(self.file)}:{self.line}"
 
 
 def call_site() -> Site:
     """The line of the user's program that is being executed."""
     frame = user_frame()
     return Site(frame.f_code.co_filename, frame.f_lineno) if frame is not None else Site("<unknown>", 0)
-
-
-def user_frame() -> FrameType | None:
-    """The innermost frame outside of Headrace."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return frame
 
 
 def without_our_frames(error: HeadraceError) -> HeadraceError:
@@ -57,17 +47,6 @@ def without_our_frames(error: HeadraceError) -> HeadraceError:
     if error.__cause__ is None:
         error.__suppress_context__ = True
     return error.with_traceback(None)
-
-
-def _short(file: str) -> str:
-    """A path as short as it can be while an editor still finds it from the working directory."""
-    if not os.path.isabs(file):
-        return file
-    try:
-        relative = os.path.relpath(file)
-    except (OSError, ValueError):
-        return file
-    return file if relative.startswith("..") else relative
 
 
 def current_cell() -> int | None:

@@ -131,7 +131,7 @@ class Stream(AwaitVerbs[T], Generic[T]):
         """The same stream; the state of its step may be read from outside, which counts as a reader."""
         if not self._node.stateful:
             raise ProgramError(
-                f"{self._node.label} keeps no state that could be asked for",
+                f"{self._node.label} has no state to query",
                 where=str(call_site()),
                 expected="a keyed step: process, reduce, aggregate or latest",
                 found=self._node.verb,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.dataflow.site import Site, user_frame
 from headrace.errors import ProgramError
 from headrace.model.nearest import did_you_mean
+from headrace.model.user_line import user_line
 
 KEYED_VERBS: Final = (
     "process", "reduce", "aggregate", "latest", "window", "connect", "join", "join_asof", "co_group",
@@ -76,7 +76,7 @@ def unknown_verb(label: str, name: str) -> UnknownVerb:
     if name in KEYED_VERBS:
         return UnknownVerb(
             f"{name} needs a key",
-            where=_where(),
+            where=user_line(),
             expected=f"a keyed stream: stream.key_by(…).{name}(…)",
             found=f"{name} on {label}, which has no key",
             next_move="say which rows belong together: key_by(Tx.card), key_by('card')",
@@ -84,7 +84,7 @@ def unknown_verb(label: str, name: str) -> UnknownVerb:
     if name == "late":
         return UnknownVerb(
             "late rows come out of keyed steps",
-            where=_where(),
+            where=user_line(),
             expected="the stream that process, reduce, aggregate or latest gave",
             found=label,
         )
@@ -94,7 +94,7 @@ def unknown_verb(label: str, name: str) -> UnknownVerb:
         next_move = f"say which rows belong together, and aggregate them: .key_by(…).aggregate({aggregate})"
     return UnknownVerb(
         f"a stream has no {name!r}",
-        where=_where(),
+        where=user_line(),
         expected=f"one of {', '.join(STREAM_VERBS)}",
         found=name,
         next_move=next_move or did_you_mean(name, (*STREAM_VERBS, *KEYED_VERBS)),
@@ -112,7 +112,7 @@ def unknown_keyed_verb(key: str, name: str) -> UnknownVerb:
         next_move = f"name the result: .aggregate({_AGGREGATES[name.lower()]})"
     return UnknownVerb(
         f"a keyed stream has no {name!r}",
-        where=_where(),
+        where=user_line(),
         expected=f"one of {', '.join(KEYED_VERBS)}",
         found=f"{name} after key_by({key})",
         next_move=next_move or did_you_mean(name, (*KEYED_VERBS, *STREAM_VERBS)),
@@ -130,7 +130,7 @@ def unknown_window_verb(windows: str, name: str) -> UnknownVerb:
         next_move = f"name the result: .window(…).aggregate({_AGGREGATES[name.lower()]})"
     return UnknownVerb(
         f"windows have no {name!r}",
-        where=_where(),
+        where=user_line(),
         expected=f"one of {', '.join(WINDOW_VERBS)}",
         found=f"{name} on {windows}",
         next_move=next_move,
@@ -144,13 +144,8 @@ def unknown_of_join(name: str) -> UnknownVerb:
     rows_first = f"make rows of its pairs first: .select(…).{name}(…) or .map(…).{name}(…)"
     return UnknownVerb(
         f"a join has no {name!r}",
-        where=_where(),
+        where=user_line(),
         expected="select, map, named, unmatched_left, unmatched_right, late_left or late_right",
         found=name,
         next_move=rows_first if known else did_you_mean(name, _JOIN_VERBS),
     )
-
-
-def _where() -> str:
-    frame = user_frame()
-    return str(Site(frame.f_code.co_filename, frame.f_lineno)) if frame is not None else ""

@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from headrace.dataflow.outputs import describe_function
 from headrace.dataflow.projection import columns_sql
-from headrace.dataflow.site import Site, user_frame
+from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
 from headrace.model.generators import GeneratorPlan, WatermarkGenerator, plan_generator
 from headrace.model.ids import MIN_TIME
 from headrace.model.rows import RowCodec
 from headrace.model.shapes import quoted
 from headrace.model.time import Span, Timestamp, span_us
+from headrace.model.user_line import user_frame
 from headrace.sql.expr import check as check_expression
 from headrace.sql.expr import infer
 
@@ -99,11 +100,13 @@ def plan_marking(watermark: Any, out_of_order: Span | None, time: str | None, co
     if not isinstance(watermark, Watermark):
         shown = f"the class {watermark.__name__}" if isinstance(watermark, type) else repr(watermark)
         raise ProgramError(
-            "this does not tell how far time has come",
+            "watermark= takes a watermark or a WatermarkGenerator",
             where=where,
             expected=_WAYS,
             found=shown,
-            next_move="add the parentheses" if isinstance(watermark, type) else "",
+            next_move="add the parentheses"
+            if isinstance(watermark, type)
+            else 'write watermark=hr.watermarks.bounded("5s")',
         )
     if watermark.said is None:
         return Marking(span_us(watermark.out_of_order, what="out_of_order", where=where))
@@ -125,7 +128,7 @@ def _sql_marking(said: Any, time: str, codec: RowCodec, where: str) -> Marking:
         event_time = quoted(time) if time in codec.names else f"({time})"
         return Marking(mark=f"CASE WHEN ({text}) THEN {event_time} END", said_by=f"a row with {shown}")
     raise ProgramError(
-        "this neither holds for a row nor gives a time",
+        "punctuated() needs a condition or a timestamp",
         where=where,
         expected="a condition such as kind = 'flush', or a timestamp: a column or SQL that gives one",
         found=f"punctuated({shown})" + ("" if found is None else f", which is {found}"),
@@ -165,7 +168,7 @@ def plan_alignment(align: str | None, max_drift: Span | None, time: str | None, 
         return Alignment()
     if align is None or max_drift is None or not isinstance(align, str) or not align:
         raise ProgramError(
-            "sources wait for each other in a group, within a span",
+            "align= and max_drift= must be given together",
             where=where,
             expected='both: align="orders", max_drift="1m"',
             found=f"align={align!r}, max_drift={max_drift!r}",
@@ -189,9 +192,10 @@ def plan_alignment(align: str | None, max_drift: Span | None, time: str | None, 
     drift = span_us(max_drift, what="max_drift", where=where)
     if drift <= 0:
         raise ProgramError(
-            "a source has to be allowed some way ahead of the others",
+            "max_drift must be greater than zero",
             where=where,
             expected='a span such as max_drift="1m"',
             found=f"max_drift={max_drift!r}",
+            next_move="leave align= and max_drift= out, and the source waits for no other",
         )
     return Alignment(align, drift)

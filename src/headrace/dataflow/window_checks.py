@@ -34,14 +34,19 @@ def check_window(assigner: Any, fire: Any, panes: Any, allow_late_us: int, evict
     _check_kinds(assigner, fire, panes, evict, at)
     refuse_updates(node, "window", at)
     if allow_late_us < 0:
-        raise ProgramError("lateness cannot be negative", where=str(at), expected='allow_late="0s" or more')
+        raise ProgramError(
+            "allow_late= cannot be negative",
+            where=str(at),
+            expected='allow_late="0s" or more',
+            next_move="leave allow_late= out",
+        )
     timed = has_event_time(node)
     _check_assigner(assigner, node, timed, at)
     if isinstance(assigner, RowCount):
         _check_row_count(fire, panes, evict, at)
     elif isinstance(assigner, Unbounded) and fire is None:
         raise ProgramError(
-            "an unbounded window never ends, so it would never give a result",
+            "an unbounded window needs fire=: it never ends",
             where=str(at),
             expected='fire=hr.every("1m"), hr.per_epoch(), hr.every(rows=100) or another trigger',
             found="no fire=",
@@ -49,7 +54,7 @@ def check_window(assigner: Any, fire: Any, panes: Any, allow_late_us: int, evict
         )
     if allow_late_us and not (assigner.timed and assigner.clock == "event"):
         raise ProgramError(
-            "only for windows in event time rows can be late",
+            "allow_late= needs windows in event time",
             where=str(at),
             expected='allow_late= with tumbling, sliding, cumulating or session windows of clock="event"',
             found=f"allow_late= with {_named(assigner)}",
@@ -97,7 +102,7 @@ def _check_kinds(assigner: Any, fire: Any, panes: Any, evict: Any, at: Site) -> 
 def _check_assigner(assigner: Assigner, node: Node, timed: bool, at: Site) -> None:
     if assigner.timed and assigner.clock == "event" and not timed:
         raise ProgramError(
-            "windows in event time need one",
+            "windows in event time need a source with event time",
             where=str(at),
             expected=f"a source of {node.label} with time=, or windows by the wall clock",
             found="none of its sources has one",
@@ -108,7 +113,7 @@ def _check_assigner(assigner: Assigner, node: Node, timed: bool, at: Site) -> No
         found = infer(assigner.gap_sql, node.codec.schema)
         if found is not None and not pa.types.is_integer(found):
             raise ProgramError(
-                "the gap of a session is a span",
+                "the gap of a session must be a span",
                 where=str(at),
                 expected="a column of hr.Duration, or whole microseconds",
                 found=f"{assigner.gap_sql}, which is {found}",
@@ -135,7 +140,7 @@ def _check_row_count(fire: Any, panes: str, evict: Any, at: Site) -> None:
     for option, is_given in given.items():
         if is_given:
             raise ProgramError(
-                "windows of rows say themselves when they give results and what they keep",
+                "windows of rows take no fire=, panes= or evict=",
                 where=str(at),
                 expected="hr.rows(n, every=…) alone",
                 found=f"{option}= beside it",
@@ -147,7 +152,7 @@ def _check_trigger(fire: Any, assigner: Assigner, node: Node, timed: bool, at: S
     match fire:
         case Periodic() if fire.clock == "event" and (not timed or (assigner.timed and assigner.clock == "wall")):
             raise ProgramError(
-                "there is no event time here to give results by",
+                "a trigger by event time needs event time",
                 where=str(at),
                 expected='clock="wall"',
                 found=f"a trigger by event time for {_named(assigner)}",
@@ -155,7 +160,7 @@ def _check_trigger(fire: Any, assigner: Assigner, node: Node, timed: bool, at: S
             )
         case OnDelta() if isinstance(assigner, Session):
             raise ProgramError(
-                "on_delta cannot tell what two sessions that become one have to be compared with",
+                "on_delta does not support session windows",
                 where=str(at),
                 expected="windows that do not merge",
                 found="session windows",
@@ -181,7 +186,7 @@ def _check_number(column: str, node: Node, at: Site) -> None:
 def _check_evictor(evict: Any, node: Node, timed: bool, at: Site) -> None:
     if isinstance(evict, KeepSpan) and not timed:
         raise ProgramError(
-            "without event time rows have no age",
+            "keep_span needs event time",
             where=str(at),
             expected=f"a source of {node.label} with time=",
             found="keep_span",
@@ -211,16 +216,19 @@ def check_own_trigger(fire: Trigger, decls: Sequence[StateDecl], assigner: Assig
     for decl in decls:
         if decl.kind not in _SCOPED or decl.ttl is not None:
             raise ProgramError(
-                f"{cls.__name__}.{decl.name} is nothing that a trigger can keep",
+                f"triggers cannot declare {_declared(decl)}",
                 where=str(at),
                 expected="states without a ttl; times are set with ctx.set_timer and ctx.set_wall_timer",
-                found=f"a {decl.kind}" + (" with a ttl" if decl.ttl is not None else ""),
+                found=f"{cls.__name__}.{decl.name}",
+                next_move=f"remove {decl.name}"
+                if decl.ttl is None
+                else "leave ttl= out: the state goes with its window",
             )
     if not isinstance(assigner, Session):
         return
     if cls.on_merge is Trigger.on_merge:
         raise ProgramError(
-            f"{cls.__name__} does not say what happens when sessions become one",
+            f"{cls.__name__} needs on_merge: sessions merge",
             where=str(at),
             expected="def on_merge(self, ctx): sets the timers of ctx.window",
             found="a class without it",
@@ -234,14 +242,15 @@ def check_scoped(cls: type, decls: Sequence[StateDecl], assigner: Assigner, at: 
     for decl in decls:
         if decl.kind in ("timer", "wall_timer", "timers", "broadcast"):
             raise ProgramError(
-                f"{cls.__name__}.{decl.name} is nothing that a window function can have",
+                f"window functions cannot declare {_declared(decl)}",
                 where=str(at),
-                expected="states, side outputs and counters; when it is called is said by fire=",
-                found=f"a {decl.kind}",
+                expected="states, side outputs and counters; fire= says when the function is called",
+                found=f"{cls.__name__}.{decl.name}",
+                next_move=f"remove {decl.name}, and write window(…, fire=…)",
             )
         if decl.scope == "window" and decl.ttl is not None:
             raise ProgramError(
-                f"{cls.__name__}.{decl.name} goes with its window, and has a ttl",
+                f"{cls.__name__}.{decl.name} cannot have a ttl: it goes with its window",
                 where=str(at),
                 next_move="leave ttl= out, or keep it by key",
             )
@@ -255,12 +264,18 @@ def check_mergeable(cls: type, decls: Sequence[StateDecl], at: Site) -> None:
         lacks_merge = decl.kind == "aggregating" and not hasattr(decl.aggregator, "merge")
         if decl.kind == "value" or lacks_merge:
             raise ProgramError(
-                f"{cls.__name__}.{decl.name} does not say how the values of two sessions become one",
+                f"{cls.__name__}.{decl.name} cannot be merged when sessions merge",
                 where=str(at),
                 expected="a ReducingState, AggregatingState, ListState or MapState",
                 found="a ValueState" if decl.kind == "value" else "an aggregator without merge",
                 next_move=f"write {decl.name}: hr.ReducingState[…] = hr.state(reduce=…)",
             )
+
+
+def _declared(decl: StateDecl) -> str:
+    """What a class declares, in words."""
+    kind = decl.kind.replace("_", " ")
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}" + (" with a ttl" if decl.ttl is not None else "")
 
 
 def _named(assigner: Assigner) -> str:

@@ -135,7 +135,7 @@ class WindowStream(StepStream[R, T]):
             )
         if not spec.assigner.timed:
             raise ProgramError(
-                "these windows are never gone for good",
+                "windows without an end have no final results",
                 where=str(at),
                 expected="windows with an end: tumbling, sliding, cumulating, session",
                 found=f"{self._node.label}",
@@ -175,7 +175,7 @@ class WindowStream(StepStream[R, T]):
                     found=f"keep={keep!r} for {node.label}",
                     next_move="leave keep= out, or keep the results: .finals().key_by(…).latest().queryable()",
                 )
-            node.spec = replace(self._spec, keep_us=span_us(keep))
+            node.spec = replace(self._spec, keep_us=span_us(keep, what="keep", where=str(at)))
         return self
 
     def _archive_at(self, path: str, at: Site) -> None:
@@ -369,13 +369,21 @@ def check_archived(node: KeyedNode, spec: WindowSpec, keys: tuple[str, ...], at:
             found=node.label,
             next_move="write the rows themselves: .finals().write(hr.sink.files(…))",
         )
+    if not spec.assigner.timed:
+        raise ProgramError(
+            "windows without an end cannot be archived",
+            where=str(at),
+            expected="tumbling, sliding, cumulating or session windows",
+            found=node.label,
+            next_move="leave archive= out",
+        )
     codec = node.codec
     missing = [name for name in (*keys, WINDOW_START, WINDOW_END) if name not in codec.names]
     if missing:
         raise ProgramError(
-            "results that do not say their key and window cannot be found in an archive",
+            f"archived results need the columns {', '.join((*keys, WINDOW_START, WINDOW_END))}",
             where=str(at),
-            expected=f"{type_name(codec.type)} to have the fields {', '.join((*keys, WINDOW_START, WINDOW_END))}",
+            expected=f"{type_name(codec.type)} to have them",
             found=f"no {' and no '.join(missing)}",
             next_move="add them to the type (times are hr.Timestamp), or let aggregate make one: .aggregate(total=…)",
         )

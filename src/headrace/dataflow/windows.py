@@ -62,7 +62,7 @@ def cumulating(size: Span, *, every: Span, offset: Span = "0s", clock: Clock = "
     length, step = _positive(size, "the size of a window"), _positive(every, "every")
     if length % step:
         raise ProgramError(
-            "windows that grow reach their size in whole steps",
+            "the size of cumulating windows must be a multiple of every",
             where=str(call_site()),
             expected="a size that is a multiple of every",
             found=f"size {format_span(length)}, every {format_span(step)}",
@@ -188,7 +188,13 @@ def timeout(span: Span, *, of: Trigger | None = None, since: Literal["first", "n
 def keep_rows(n: int, *, after: bool = False) -> Evictor:
     """When a window fires, only its newest ``n`` rows stay; with ``after``, its function still sees all of them."""
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise ProgramError("a window keeps one row at least", where=str(call_site()), expected="n > 0", found=repr(n))
+        raise ProgramError(
+            "n of keep_rows must be a whole number, 1 or more",
+            where=str(call_site()),
+            expected="hr.keep_rows(100)",
+            found=repr(n),
+            next_move="say how many rows stay in a window",
+        )
     return KeepRows(n, after)
 
 
@@ -206,7 +212,11 @@ def keep_delta(x: object, threshold: float, *, after: bool = False) -> Evictor:
     limit = _number(threshold)
     if limit <= 0:
         raise ProgramError(
-            "with this threshold no row would stay", where=str(call_site()), expected="above 0", found=repr(threshold)
+            "the threshold must be greater than zero",
+            where=str(call_site()),
+            expected="a number above 0",
+            found=repr(threshold),
+            next_move="with a threshold of 0 no row would stay in a window",
         )
     return KeepDelta(limit, column, fn, after)
 
@@ -219,7 +229,11 @@ def _positive(span: Any, what: str) -> int:
     length = span_us(span, what=what, where=at)
     if length <= 0:
         raise ProgramError(
-            f"{what} has to be longer than nothing", where=at, expected="a span above zero", found=repr(span)
+            f"{what} must be greater than zero",
+            where=at,
+            expected='a span above zero, such as "1h"',
+            found=repr(span),
+            next_move="give a longer span",
         )
     return length
 

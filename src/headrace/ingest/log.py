@@ -150,7 +150,12 @@ class Log:
     def make_stream(self, name: str, partitions: int) -> None:
         """Makes a stream, or gives one more partitions. It never loses any: their events would be lost to readers."""
         if not layout.is_stream_name(name):
-            raise SettingsError("this cannot be the name of a stream", expected=layout.STREAM_NAMES, found=repr(name))
+            raise SettingsError(
+                "invalid stream name",
+                expected=layout.STREAM_NAMES,
+                found=repr(name),
+                next_move="choose another name",
+            )
         stream = self._streams.get(name)
         if stream is None:
             stream = _Stream(name, KeyMemory(self.options.remember_us, self.options.remember_keys))

@@ -130,14 +130,15 @@ def plan_generator(
     base: Any = WatermarkGenerator
     if cls.on_epoch is base.on_epoch:
         raise ProgramError(
-            f"{cls.__name__} does not say how far time has come",
+            f"{cls.__name__} needs on_epoch",
             where=where,
             expected="def on_epoch(self) -> hr.Timestamp | None",
             found="a class without it",
+            next_move="return the watermark: every row up to it has come",
         )
     if cls.on_row is base.on_row and cls.on_rows is base.on_rows:
         raise ProgramError(
-            f"{cls.__name__} does not look at any row",
+            f"{cls.__name__} needs on_row or on_rows",
             where=where,
             expected="def on_row(self, row, at), or def on_rows(self, rows, times)",
             found="a class without either",

@@ -96,7 +96,13 @@ def parse_key_text(text: str, type: Any = None) -> Any:
         return _from_json(value, type)
     except (TypeError, ValueError, ArithmeticError) as error:
         name = getattr(type, "__name__", str(type))
-        raise ProgramError("this is not such a key", where="key", expected=name, found=repr(text)) from error
+        raise ProgramError(
+            f"this is not a key of type {name}",
+            where="key",
+            expected=name,
+            found=repr(text),
+            next_move="write the key as it is in JSON; quotes may be left out",
+        ) from error
 
 
 def _from_json(value: Any, annotation: Any) -> Any:

@@ -12,13 +12,17 @@ There are no time zones here: text and datetimes without one are read as UTC, an
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NewType, overload
 
 import numpy as np
 
 from headrace.errors import ProgramError
+from headrace.model.user_line import user_line
 
 
 class SpanInt(int):
@@ -149,7 +153,7 @@ def milliseconds(n: float) -> Duration:
     >>> milliseconds(1.5)
     1500
     """
-    return Duration(round(n * 1_000))
+    return _duration(n, 1_000, "milliseconds")
 
 
 def seconds(n: float) -> Duration:
@@ -158,22 +162,38 @@ def seconds(n: float) -> Duration:
     >>> timestamp("2024-01-01T00:00:00") + seconds(60) == timestamp("2024-01-01T00:01:00")
     True
     """
-    return Duration(round(n * 1_000_000))
+    return _duration(n, 1_000_000, "seconds")
 
 
 def minutes(n: float) -> Duration:
     """A span of ``n`` minutes."""
-    return Duration(round(n * 60_000_000))
+    return _duration(n, 60_000_000, "minutes")
 
 
 def hours(n: float) -> Duration:
     """A span of ``n`` hours."""
-    return Duration(round(n * 3_600_000_000))
+    return _duration(n, 3_600_000_000, "hours")
 
 
 def days(n: float) -> Duration:
     """A span of ``n`` times 24 hours."""
-    return Duration(round(n * 86_400_000_000))
+    return _duration(n, 86_400_000_000, "days")
+
+
+def _duration(n: float, unit_us: int, unit: str) -> Duration:
+    if type(n) is int:
+        return Duration(n * unit_us)
+    if isinstance(n, bool) or not isinstance(n, Real | Decimal) or not math.isfinite(n):
+        raise ProgramError(
+            f"hr.{unit} takes a number",
+            where=user_line(),
+            expected=f"a finite number: hr.{unit}(5)",
+            found=f"hr.{unit}({n!r:.100})",
+            next_move='a span may also be text with its unit: "5s"'
+            if isinstance(n, str)
+            else f"give a number of {unit}",
+        )
+    return Duration(round(n * unit_us))
 
 
 def timestamp(at: str | datetime) -> Timestamp:
@@ -186,6 +206,15 @@ def timestamp(at: str | datetime) -> Timestamp:
     """
     if isinstance(at, str):
         return Timestamp(parse_time(at))
+    if not isinstance(at, datetime):
+        number = isinstance(at, int) and not isinstance(at, bool)
+        raise ProgramError(
+            "hr.timestamp takes ISO text or a datetime",
+            where=user_line(),
+            expected='hr.timestamp("2024-01-01T12:00:00Z"), or a datetime',
+            found=f"{type(at).__name__} {at!r:.100}",
+            next_move=f"microseconds since 1970 are hr.Timestamp({at!r})" if number else "give its text: str(…)",
+        )
     aware = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
     return Timestamp((aware - _EPOCH) // _MICROSECOND)
 
@@ -203,13 +232,14 @@ def span_us(span: Span, *, what: str = "a span of time", where: str = "") -> int
     if isinstance(span, SpanInt):
         return _bounded(int(span), span, what, where)
     if isinstance(span, int | float) and not isinstance(span, bool):
+        microseconds = f"; microseconds are hr.Duration({span!r})" if isinstance(span, int) else ""
         raise ProgramError(
             f"{what} has no unit",
             where=where,
             expected='text like "5s", a timedelta, or hr.seconds(5)',
             found=f"the bare number {span!r}",
             next_move=f'say the unit: "{span:g}s" or hr.seconds({span!r}), "{span:g}ms" or hr.milliseconds({span!r}), '
-            f'"{span:g}m", "{span:g}h", "{span:g}d"; microseconds are hr.Duration({span!r})',
+            f'"{span:g}m", "{span:g}h", "{span:g}d"{microseconds}',
         )
     raise _bad_span(span, what, where)
 
@@ -217,13 +247,25 @@ def span_us(span: Span, *, what: str = "a span of time", where: str = "") -> int
 def _bounded(length_us: int, span: Span, what: str, where: str) -> int:
     """Times and spans are added in 64 bits: a span of this length leaves room for every year that a time may have."""
     if abs(length_us) > _LONGEST_SPAN_US:
-        raise ProgramError(f"{what} is too long", where=where, expected="365000 days at the most", found=repr(span))
+        raise ProgramError(
+            f"{what} is too long",
+            where=where,
+            expected="365000 days at the most",
+            found=repr(span),
+            next_move="give a shorter span",
+        )
     return length_us
 
 
 def _parse_span(text: str, what: str, where: str) -> int:
     if text.strip().startswith("-") and _SPAN.fullmatch(text.strip()[1:]):
-        raise ProgramError(f"{what} is negative", where=where, expected="a span above zero", found=repr(text))
+        raise ProgramError(
+            f"{what} is negative",
+            where=where,
+            expected="a span without a minus sign",
+            found=repr(text),
+            next_move=f"write {text.strip()[1:].strip()!r}",
+        )
     if _SPAN.fullmatch(text) is None:
         raise _bad_span(text, what, where)
     total = 0.0

@@ -204,14 +204,19 @@ def add_user(path: Path, name: str, states: tuple[str, ...]) -> str:
     """Makes a token for a new user, or a further one for a known user, and writes it into the file; gives the token."""
     if not _NAME.fullmatch(name):
         raise SettingsError(
-            "this cannot be the name of a user", expected="letters, digits, - and _, 64 at most", found=repr(name)
+            "invalid user name",
+            expected="letters, digits, - and _, 64 at most",
+            found=repr(name),
+            next_move="choose another name",
         )
     for pattern in states:
         if not _PATTERN.fullmatch(pattern):
             raise SettingsError(
-                "this cannot be the pattern of a state", expected="a name as hourly, fraud.shops or fraud.*",
+                "invalid pattern of states",
+                expected="a name as hourly, fraud.shops or fraud.*",
                 found=repr(pattern),
-            )  # fmt: skip
+                next_move="* stands for any characters",
+            )
     known = read_users(path) if path.exists() else {}
     token, kept = make_token()
     lines = [f'\n[[users."{name}".tokens]]', f'id = "{kept.id}"', f'salt = "{kept.salt}"', f'sha256 = "{kept.sha256}"']

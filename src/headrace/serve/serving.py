@@ -73,7 +73,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def check(self) -> None:
         """Refuses what cannot work, or should not."""
         if self.processes < 1:
-            raise SettingsError("there has to be a process", where="--processes", found=str(self.processes))
+            raise SettingsError(
+                "--processes must be 1 or more", found=str(self.processes), next_move="leave it out for one process"
+            )
         check_binding(
             self.bind,
             users=self.users is not None,

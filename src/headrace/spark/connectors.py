@@ -111,7 +111,7 @@ def find_spark() -> Spark:
         if named := re.fullmatch(r"spark-core_([\d.]+)-(.+)\.jar", jar.name):
             return Spark(home, named[2], named[1])
     raise EnvironmentMissing(
-        "this is no whole Spark",
+        "the Spark installation is incomplete",
         where=str(home),
         expected="a folder jars/ with spark-core in it",
         found="none",

@@ -101,10 +101,10 @@ class Worker:
         manifest = read_manifest(self.store, order.timeline, order.parent_epoch)
         if manifest.nonce != order.parent:
             raise EpochFailed(
-                f"the manifest of epoch {order.parent_epoch} is not the one this epoch was ordered to continue",
+                f"another driver published epoch {order.parent_epoch}",
                 where=self.store.url,
-                expected=order.parent,
-                found=manifest.nonce,
+                expected=f"the manifest {order.parent}, which this epoch continues",
+                found=f"the manifest {manifest.nonce}",
                 next_move="another driver is at work on this store; start again once one is left",
             )
         if known is not None and known.manifest.nonce == manifest.parent:

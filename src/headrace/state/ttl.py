@@ -17,6 +17,7 @@ from typing import Literal, Protocol, get_args
 from headrace.errors import ProgramError
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.time import Span, span_us
+from headrace.model.user_line import user_line
 
 Clock = Literal["event", "wall"]
 Refresh = Literal["create", "write", "read"]
@@ -52,11 +53,15 @@ def ttl(
     for given, allowed, what in ((clock, Clock, "clock"), (refresh, Refresh, "refresh"), (expired, Expired, "expired")):
         if given not in get_args(allowed):
             choices = " or ".join(repr(choice) for choice in get_args(allowed))
-            raise ProgramError(f"ttl has no {what} {given!r}", where="ttl", expected=choices, found=repr(given))
-    length_us = span_us(span, what="a time to live", where="ttl")
+            raise ProgramError(f"ttl has no {what} {given!r}", where=user_line(), expected=choices, found=repr(given))
+    length_us = span_us(span, what="the TTL", where=user_line())
     if length_us <= 0:
         raise ProgramError(
-            "a time to live must be longer than nothing", where="ttl", expected="a span above zero", found=repr(span)
+            "the TTL must be greater than zero",
+            where=user_line(),
+            expected='a span above zero, such as "7d"',
+            found=repr(span),
+            next_move="leave the TTL out to keep the state for good",
         )
     return TTL(length_us, clock, refresh, expired)
 

@@ -49,12 +49,12 @@ class FileSplits:
         self._where = where
         if self.text.replace("`", "").lower() in _ONE_FILE:
             raise ProgramError(
-                "a file cannot be a split of its own",
+                "split= cannot be the whole file name; name the producer's part",
                 where=where,
-                expected="what its producer is told by: a field of the rows, or SQL over them and _metadata.file_name",
+                expected="a field that names the producer, or SQL over the rows and _metadata.file_name",
                 found=f"split={self.text!r}",
                 next_move="leave split= out: each file is read whole in one epoch, and time is that of the newest row; "
-                "or take the part of the name that tells the producer: "
+                "or take the part of the name that is the producer's: "
                 "split=\"regexp_extract(_metadata.file_name, '^([a-z]+)-', 1)\"",
             )
 
