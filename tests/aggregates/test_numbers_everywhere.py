@@ -106,7 +106,17 @@ def test_a_sum_that_leaves_64_bits_is_refused_with_its_step_and_key(way: str, cu
         last_result(way, hr.sum("n"), rows[:cut], rows[cut:])
     assert refused.value.where == "step asked"
     assert str(LARGEST) in refused.value.expected
-    assert refused.value.found == "key 'a'"
+    assert refused.value.found == "key a"
+
+
+def test_a_sum_of_a_whole_stream_that_leaves_64_bits_names_its_step_and_no_key() -> None:
+    app = hr.App("numbers")
+    rows = app.read("rows", hr.source.items([]), Reading, time=Reading.at)
+    rows.window(hr.tumbling("1h")).aggregate(x=hr.sum("n")).named("asked").queryable()
+    with Harness(app, start="2024-01-01T12:00") as h, pytest.raises(FunctionFailed) as refused:
+        h.push(rows, *(reading(n=LARGEST).replace(at=h.at("12:00:01")) for _ in range(2)))
+        h.epoch(watermark="18:00:00")
+    assert (refused.value.where, refused.value.found) == ("step asked", "")
 
 
 @pytest.mark.parametrize("cut", [1, 2])
@@ -126,7 +136,7 @@ def test_a_sum_over_a_horizon_that_leaves_64_bits_is_refused_with_step_and_key(w
     for cut in (1, 2):
         with pytest.raises(FunctionFailed, match="the sum 'x' leaves 64 bits") as refused:
             last_result(way, hr.sum("n", over="1h"), rows[:cut], rows[cut:])
-        assert (refused.value.where, refused.value.found) == ("step asked", "key 'a'")
+        assert (refused.value.where, refused.value.found) == ("step asked", "key a")
 
 
 @pytest.mark.parametrize("way", ["tumbling", "sliding", "session"])

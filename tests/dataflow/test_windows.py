@@ -129,7 +129,7 @@ def test_wrong_spans_and_numbers_are_refused() -> None:
     mistake(lambda: hr.timeout("1s", of="soon"), "another trigger")  # type: ignore[arg-type]
     mistake(lambda: hr.timeout("1s", of=hr.timeout("2s")), "a timeout of a timeout")
     mistake(lambda: hr.timeout("1s", since="ever"), "counts from a row")  # type: ignore[arg-type]
-    mistake(lambda: hr.keep_rows(0), "one row at least")
+    mistake(lambda: hr.keep_rows(0), "n of keep_rows must be a whole number")
     mistake(lambda: hr.keep_span("0s"), "must be greater than zero")
     mistake(lambda: hr.keep_delta("cents", 0), "the threshold must be greater than zero")
 

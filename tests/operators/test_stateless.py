@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.errors import FunctionFailed
+from headrace.errors import ExpressionError, FunctionFailed
 from headrace.model.batch import Rows
 from headrace.model.rows import codec_of
 from headrace.operators.contract import Operator, TaskInfo
+from headrace.operators.failures import function_failed
 from headrace.operators.stateless import BatchOperator, call_operator, expression_operator
+from headrace.runtime.failures import reported_error
 
 
 class Tap(hr.Record):
@@ -226,3 +228,12 @@ def test_a_row_without_a_value_fails_alone() -> None:
     with pytest.raises(FunctionFailed, match="div") as caught:
         Pushed(expression_operator("with_columns", "s", exprs, TAPS, TAPS)).push(taps(1, 0, 3))
     assert "try_divide" in caught.value.next_move
+
+
+def test_what_an_error_of_ours_expected_and_found_is_said_once() -> None:
+    error = ExpressionError("no value for a row", where="step x", expected="a number", found="'abc'")
+    failed = function_failed(error, step="prices", function="CAST(a AS INT)", row=None)
+    assert failed.what == "CAST(a AS INT) raised ExpressionError: no value for a row"
+    assert (failed.where, failed.expected, failed.found) == ("step prices", "a number", "'abc'")
+    again = reported_error(failed.failure)
+    assert str(again).count("expected:") == str(again).count("found:") == str(failed).count("expected:") == 1

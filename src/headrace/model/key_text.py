@@ -77,6 +77,15 @@ def _to_json(value: Any, annotation: Any) -> Any:
     return _time_text(value) if isinstance(value, int) and _is_timestamp(annotation) else value
 
 
+def key_phrase(key: Any) -> str:
+    """A key in an error's ``found``; empty for None, which is the key of windows over a whole stream.
+
+    >>> key_phrase("a"), key_phrase(("a", 3)), key_phrase(None)
+    ('key a', 'key ["a",3]', '')
+    """
+    return "" if key is None else f"key {key_text(key)}"
+
+
 def parse_key_text(text: str, type: Any = None) -> Any:
     """The key that a person wrote, for a key of this annotation; the other way round of `key_text`.
 

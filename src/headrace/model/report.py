@@ -69,7 +69,8 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     way_out: str = ""
     """What can be done besides mending the function, as reading the step's ``errors``; not every step has them."""
     parts: dict[str, str] = {}
-    """Of an ``error``: the name of its class, and what, where, expected, found, next_move."""
+    """Of an ``error``: the name of its class, and what, where, expected, found, next_move; of a function that raised
+    one, what it expected and found."""
 
 
 class StepReport(msgspec.Struct, omit_defaults=True):

@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.model.batch import Keys, Rows
 from headrace.model.ids import MIN_TIME
@@ -58,6 +58,11 @@ class TaskInfo:
 
     def ends_at(self, step: str) -> int:
         return self.end_watermark.get(step, MIN_TIME)
+
+
+COMBINING: Final = "combining before "
+"""Stands before the name of a step where its rows are combined before the exchange: a work of its own in reports, and
+the step itself to people."""
 
 
 class Operator(ABC):

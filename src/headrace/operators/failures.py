@@ -49,11 +49,14 @@ def function_failed(
     ``way_out``: what else its reader can do; only where it is true of this step and this function.
     """
     failure = describe_failure(error, step=step, function=function, row=row, key=key, way_out=way_out)
-    found = [f"{failure.file}:{failure.line}" if failure.file else "no line of its own code"]
+    found = [failure.parts["found"]] if failure.parts.get("found") else []
+    if failure.file or not found:
+        found.insert(0, f"{failure.file}:{failure.line}" if failure.file else "no line of its own code")
     found += [f"{what} {text}" for what, text in (("key", failure.key), ("row", failure.row)) if text]
     failed = FunctionFailed(
         f"{failure.function or 'a function'} raised {failure.error}",
         where=f"step {step}",
+        expected=failure.parts.get("expected", ""),
         found="; ".join(found),
         next_move=next_move(way_out),
     )
@@ -72,10 +75,13 @@ def describe_failure(
 ) -> Failure:
     """Everything a person needs to find the mistake."""
     file, line, trace = _user_trace(error, _home_of(function))
+    ours = error if isinstance(error, HeadraceError) else None
     return Failure(
         kind="function",
         step=step,
-        error=_error_text(error),
+        # What an error of ours expected and found are parts of the error that is made of it, and said once.
+        error=_error_text(error) if ours is None else f"{type(ours).__name__}: {ours.what}",
+        parts={} if ours is None else {"expected": ours.expected, "found": ours.found},
         function=function_name(function),
         file=file,
         line=line,
@@ -93,7 +99,7 @@ def failed_row(
     failure = describe_failure(error, step=step, function=function, key=key)
     return Failed(
         step=step,
-        error=failure.error,
+        error=_error_text(error),
         row=b"" if row is None else row_json(row),
         trace=failure.trace,
         key=failure.key,

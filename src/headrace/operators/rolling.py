@@ -22,6 +22,7 @@ from headrace.aggregates.own import AddFailed, add_guarded, add_row, encode_resu
 from headrace.errors import FunctionFailed, StoreError
 from headrace.model.batch import Int64s, Rows
 from headrace.model.job import VALUE_TABLE
+from headrace.model.key_text import key_phrase
 from headrace.model.keys import encode_key
 from headrace.model.values import ValueCodec, value_codec
 from headrace.operators.contract import TaskInfo
@@ -71,7 +72,7 @@ class RollingOperator(KeyedOperator):
     def place(self, error: FunctionFailed, slot: int | None) -> FunctionFailed:
         """An aggregate cannot be computed: says of which step, and of which key where that is known."""
         error.where = f"step {self.step}"
-        error.found = "" if slot is None else f"key {self.key_of(slot)!r}"
+        error.found = "" if slot is None else key_phrase(self.key_of(slot))
         return error
 
     def failure(self, error: Exception, function: Any, row: Any, slot: int, way_out: str = READ_ERRORS) -> Exception:

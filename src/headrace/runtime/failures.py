@@ -15,7 +15,7 @@ from headrace.model.batch import Rows
 from headrace.model.record import Failed
 from headrace.model.report import LEFT_TO_SPARK, Failure
 from headrace.model.rows import codec_of
-from headrace.operators.contract import Operator
+from headrace.operators.contract import COMBINING, Operator
 from headrace.operators.failures import next_move, user_place
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _step_of(error: BaseException) -> str:
     while trace is not None:
         operator = trace.tb_frame.f_locals.get("self")
         step, trace = operator.step if isinstance(operator, Operator) else step, trace.tb_next
-    return step
+    return step.removeprefix(COMBINING)
 
 
 def _ended(error: SystemExit) -> FunctionFailed:
@@ -122,8 +122,15 @@ def reported_error(failure: Failure) -> HeadraceError:
         # Without the name of a function the error is a sentence of ours, about what a function did.
         f"{failure.function} raised {failure.error}" if failure.function else failure.error,
         where=f"step {failure.step}" + (f", {failure.file}:{failure.line}" if failure.file else ""),
+        expected=failure.parts.get("expected", ""),
         found=", ".join(
-            part for part in (failure.key and f"key {failure.key}", failure.row and f"row {failure.row}") if part
+            part
+            for part in (
+                failure.parts.get("found"),
+                failure.key and f"key {failure.key}",
+                failure.row and f"row {failure.row}",
+            )
+            if part
         ),
         next_move=next_move(failure.way_out),
     )

@@ -27,7 +27,7 @@ from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.columns import Column
 from headrace.model.ids import MIN_TIME
 from headrace.model.rows import RowCodec
-from headrace.operators.contract import MAIN, Operator, TaskInfo
+from headrace.operators.contract import COMBINING, MAIN, Operator, TaskInfo
 from headrace.operators.keyed import sort_slots
 from headrace.operators.spec import Combined
 from headrace.windows.sliced.plan import PanePlan
@@ -80,7 +80,8 @@ class CombineOperator(Operator):
     """Stands before the exchange of a windowed step. Its keys have no hashes: whoever exchanges computes them."""
 
     def __init__(self, spec: WindowSettings, info: StepInfo) -> None:
-        super().__init__(f"combining before {info.step}")
+        super().__init__(f"{COMBINING}{info.step}")
+        self._windowed = info.step
         self.plan = PanePlan(spec, info)
         self.codec = partial_codec(self.plan)
         self._task = TaskInfo(0, 0, 0)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.dataflow.graph import KeyedNode
+from headrace.operators.contract import COMBINING
 from headrace.operators.spec import COMBINED_PORT
 from headrace.plan.build import step_info
 from headrace.plan.physical import OpPlan, Target
@@ -41,7 +42,7 @@ def _combine(program: Program, edge: EdgePlan, node: KeyedNode, combined: Combin
     """The program with an operator before every entrance of the edge, and partial results on it."""
     into_edge = Target("edge", edge.index)
     op = OpPlan(
-        step=f"combining before {node.label}",
+        step=f"{COMBINING}{node.label}",
         build=combined.build,
         targets={"main": (into_edge,)},
         rekey=node.key,

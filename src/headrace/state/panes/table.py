@@ -25,6 +25,7 @@ from headrace.aggregates.rules import SINCE, live_rows, merge_columns, nothing, 
 from headrace.errors import FunctionFailed, StoreError
 from headrace.model.batch import Int64s, UInt64s
 from headrace.model.ids import MAX_TIME, MIN_TIME
+from headrace.model.key_text import key_phrase
 from headrace.model.keys import decode_key
 
 SEEN: Final = "!seen.max"
@@ -131,7 +132,7 @@ def _merge(batch: pa.RecordBatch, *, splits: bool) -> pa.RecordBatch:
                 accs = merge_columns(fields, accs, cut)
                 return pa.RecordBatch.from_arrays([*base, *accs], schema=batch.schema)
             if error.stretch is not None:
-                error.found = f"key {decode_key(base[2][error.stretch].as_py())!r}"
+                error.found = key_phrase(decode_key(base[2][error.stretch].as_py()))
             raise
     return pa.RecordBatch.from_arrays([*base, *accs], schema=batch.schema)
 

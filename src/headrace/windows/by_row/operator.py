@@ -21,6 +21,7 @@ import numpy as np
 from headrace.errors import FunctionFailed, HeadraceError, StoreError
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
+from headrace.model.key_text import key_phrase
 from headrace.operators.contract import LATE, TaskInfo
 from headrace.operators.failures import READ_ERRORS, function_failed
 from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys
@@ -330,7 +331,7 @@ class WindowOperator(KeyedOperator):
     def place(self, error: FunctionFailed, slot: int | None) -> FunctionFailed:
         """An aggregate cannot be computed: says of which step, and of which key where that is known."""
         error.where = f"step {self.step}"
-        error.found = "" if slot is None else f"key {self.key_of(slot)!r}"
+        error.found = "" if slot is None else key_phrase(self.key_of(slot))
         return error
 
     def _failure(self, refusal: Refusal, pairs: Pairs) -> Exception:

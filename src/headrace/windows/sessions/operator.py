@@ -31,7 +31,7 @@ from headrace.operators.contract import ERRORS, LATE, TaskInfo
 from headrace.operators.failures import READ_ERRORS, failed_row, function_failed
 from headrace.operators.keyed import decode_keys
 from headrace.state.panes.column import PaneColumn
-from headrace.state.panes.fragments import START, ending_at, find_hashes, compact_fragments
+from headrace.state.panes.fragments import START, compact_fragments, ending_at, find_hashes
 from headrace.state.panes.lookup import PaneRange
 from headrace.state.panes.table import concat_rows, first_live_pane
 from headrace.windows.columnar import EMIT_ROWS, LATE_PANE, ON_TIME, ColumnarWindows, Mask
