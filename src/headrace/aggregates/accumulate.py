@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from msgspec import structs
 
@@ -53,6 +52,8 @@ if TYPE_CHECKING:
 
 TIME_NOTE: Final = "!time"
 """Time of the newest row of a key; always the last note."""
+NOT_COUNTED: Final[Any] = object()
+"""Stands where an aggregate does not take a row."""
 _FEW_ROWS: Final = 48
 """Up to so many rows the scalar rules are done before Arrow has begun."""
 _LIST_RULES: Final = {"count_distinct": SET, "collect": LIST, "top": TOP, "quantile": SKETCH}
@@ -75,6 +76,21 @@ class TakenStretches(NamedTuple):
         """The values of each stretch."""
         bounds = [*self.starts.tolist(), len(values)]
         return [values[start:end] for start, end in pairwise(bounds)]
+
+
+class RowValues(NamedTuple):
+    """What `Fold.gather` takes of each row of a batch."""
+
+    values: Sequence[Any]
+    whole: bool
+    """Whether the aggregate takes every row; where it does not, the value is `NOT_COUNTED`."""
+
+    def at(self, rows: list[int]) -> Sequence[Any]:
+        """The values of some rows, as far as they count."""
+        values = self.values
+        if self.whole:
+            return [values[row] for row in rows]
+        return [value for row in rows if (value := values[row]) is not NOT_COUNTED]
 
 
 class Partials(NamedTuple):
@@ -185,28 +201,44 @@ class Fold:
             return Partials(present.tolist(), [distinct(set(part)) for part in parts])
         return Partials(present.tolist(), [dict(part) for part in parts] if self.kind == "quantile" else parts)
 
+    def row_values(self, rows: Rows) -> RowValues:
+        """What `gather` takes of each row, for whoever puts rows together one by one."""
+        taken, values = self._taken_values(rows, np.arange(len(rows)))
+        if taken.rows is None:
+            return RowValues(values, whole=True)
+        spread = [NOT_COUNTED] * len(rows)
+        for row, value in zip(taken.rows.tolist(), values):
+            spread[row] = value
+        return RowValues(spread, whole=False)
+
     def _partials_of_few(self, rows: Rows, starts: Int64s) -> Partials:
+        taken, values = self._taken_values(rows, starts)
+        groups = taken.groups.tolist()
+        if self.kind == "count":
+            return Partials(groups, np.diff(np.append(taken.starts, len(values))).tolist())
+        accs: list[Any] = []
+        try:
+            for part in taken.cut(values) if groups else ():
+                accs.append(self.gather(part))
+        except FunctionFailed as error:
+            error.stretch = groups[len(accs)]
+            raise
+        return Partials(groups, accs)
+
+    def _taken_values(self, rows: Rows, starts: Int64s) -> tuple[TakenStretches, Sequence[Any]]:
+        """The stretches of rows that count, and what `gather` takes of each row."""
         arrays = [values.array(rows) for values in (self.by, self.values) if values is not None]
         taken = self._taken_rows(rows, starts, arrays)
         total = len(rows) if taken.rows is None else len(taken.rows)
-        if self.kind == "count":
-            return Partials(taken.groups.tolist(), np.diff(np.append(taken.starts, total)).tolist())
-        if not total:
-            return Partials([], [])
+        if self.kind == "count" or not total:
+            return taken, range(total)
         if taken.rows is not None:
             arrays = [array.take(pa.array(taken.rows)) for array in arrays]
         values: Any = self.listed(*arrays)
         if self._timed:
             times = rows.times if rows.times is None or taken.rows is None else rows.times[taken.rows]
             values = list(zip([None] * total if times is None else times.tolist(), values))
-        groups, accs = taken.groups.tolist(), list[Any]()
-        try:
-            for part in taken.cut(values):
-                accs.append(self.gather(part))
-        except FunctionFailed as error:
-            error.stretch = groups[len(accs)]
-            raise
-        return Partials(groups, accs)
+        return taken, values
 
     def listed(self, *arrays: pa.Array) -> Any:
         """What `gather` takes, of arrays without nulls: what rows are compared by, if that is something else; values.
@@ -214,7 +246,7 @@ class Fold:
         Those of ``first`` and ``last`` lack their times.
         """
         if self.kind == "quantile":
-            return buckets_of(self._values.floats(arrays[-1]))
+            return buckets_of(self._values.floats(arrays[-1])).tolist()
         values = self._values.objects(arrays[-1])
         return values if self.by is None else list(zip(self.by.objects(arrays[0]), values))
 
@@ -256,9 +288,9 @@ def _earlier(older: tuple[int | None, Any], newer: tuple[int | None, Any]) -> tu
     return newer if older[0] is not None and newer[0] is not None and newer[0] < older[0] else older
 
 
-def _sketch(buckets: npt.NDArray[np.int64]) -> dict[int, int]:
+def _sketch(buckets: Sequence[int]) -> dict[int, int]:
     sketch: dict[int, int] = {}
-    for bucket in buckets.tolist():
+    for bucket in buckets:
         sketch[bucket] = sketch.get(bucket, 0) + 1
     return dict(sorted(sketch.items()))
 

@@ -62,22 +62,53 @@ def add_row(own: Own, accs: list[Any], row: Any) -> None:
             raise AddFailed(aggregator, error) from error
 
 
+class RepeatFailed(AddFailed):
+    """A row that was taken a moment ago is refused now: there is no telling what such an aggregator counts."""
+
+
+class GuardedAccumulators:
+    """The accumulators of a key while rows are added that may be refused."""
+
+    def __init__(self, own: Own, accs: list[Any]) -> None:
+        """``accs`` stays as it is."""
+        self._own = own
+        self._safe = accs
+        self._since: list[Any] = []
+        self.accs = _copied(own, accs)
+
+    def add(self, row: Any) -> None:
+        """Adds a row. Raises AddFailed where it is refused, and the accumulators are as if it had not come."""
+        try:
+            add_row(self._own, self.accs, row)
+        except AddFailed:
+            self._restore()
+            raise
+        self._since.append(row)
+
+    def _restore(self) -> None:
+        added = _copied(self._own, self._safe)
+        for earlier in self._since:
+            try:
+                add_row(self._own, added, earlier)
+            except AddFailed as failed:
+                raise RepeatFailed(failed.aggregator, failed.error) from failed.error
+        self._safe, self._since = _copied(self._own, added), []
+        for i, _ in self._own:
+            self.accs[i] = added[i]
+
+
 def add_guarded(own: Own, accs: list[Any], rows: Sequence[Any]) -> tuple[list[Any], list[Refused]]:
     """The accumulators of a key with these rows added, as copies, and the rows that were refused."""
-    safe, since = accs, list[Any]()
-    added = _copied(own, safe)
+    guarded = GuardedAccumulators(own, accs)
     refused: list[Refused] = []
     for place, row in enumerate(rows):
         try:
-            add_row(own, added, row)
-            since.append(row)
+            guarded.add(row)
+        except RepeatFailed:
+            raise
         except AddFailed as failed:
             refused.append(Refused(place, failed))
-            added = _copied(own, safe)
-            for earlier in since:
-                add_row(own, added, earlier)
-            safe, since = _copied(own, added), []
-    return added, refused
+    return guarded.accs, refused
 
 
 def encode_results(name: str, column: Column, results: Sequence[Any]) -> pa.Array:
