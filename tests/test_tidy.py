@@ -120,11 +120,9 @@ PARTICIPLES = {"told", "found", "made", "kept", "held", "given", "taken", "wante
 # Class names that several modules still have. The list only shrinks.
 SHARED_CLASS_NAMES = {
     "Behind",
-    "Firing",
     "Fold",
     "Node",
     "Record",
-    "Refusal",
     "Refused",
     "Run",
     "Scope",

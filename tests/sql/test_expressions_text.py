@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sql.evaluate.text_values import double_text, float_text, parse_date, parse_timestamp
 from headrace.sql.evaluate.numbers import round_half_up
 from headrace.sql.evaluate.text import pad_text, split_text
+from headrace.sql.evaluate.text_values import double_text, float_text, parse_date, parse_timestamp
 from tests.effort import examples
 
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.windows.kinds import Cumulating, Sliding, Tumbling, has_window, last_instant
-from headrace.windows.sessions.gaps import find_clusters, find_unions
 from tests.windows.model import Kind
 
 TIMES = st.lists(st.integers(-(10**6), 10**6) | st.integers(-40, 40), min_size=1, max_size=8)
@@ -53,33 +52,3 @@ def test_the_ends_of_time_have_no_windows() -> None:
     assert has_window(np.array([MIN_TIME, 0, MAX_TIME, -(10**18)])).tolist() == [False, True, False, True]
     assert last_instant(10, 5) == 14
     assert last_instant(MAX_TIME, MAX_TIME) == MAX_TIME
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-20, 20), st.integers(1, 12)), min_size=1, max_size=12))
-def test_rows_that_touch_directly_or_through_others_are_one_cluster(rows: list[tuple[int, int, int]]) -> None:
-    rows.sort(key=lambda row: row[0])
-    slots, starts, gaps = (np.array(column) for column in zip(*rows, strict=True))
-    found = find_clusters(slots, starts, starts + gaps)
-    sessions: list[tuple[int, int, int]] = []
-    for slot, start, gap in sorted(rows):
-        last = sessions[-1] if sessions else (-1, 0, 0)
-        if last[0] == slot and start <= last[2]:
-            sessions[-1] = (slot, last[1], max(last[2], start + gap))
-        else:
-            sessions.append((slot, start, start + gap))
-    assert list(zip(found.slots, found.starts, found.ends, strict=True)) == sessions
-    for (slot, start, gap), cluster in zip(rows, found.of_row.tolist(), strict=True):
-        assert sessions[cluster][0] == slot
-        assert sessions[cluster][1] <= start and start + gap <= sessions[cluster][2]
-
-
-def test_clusters_and_open_sessions_that_touch_become_one() -> None:
-    clusters = find_clusters(np.array([0, 0, 0]), np.array([10, 40, 100]), np.array([20, 50, 110]))
-    olds = {name: object() for name in [(0, 10), (20, 30), (60, 70)]}
-    unions, starts, ends = find_unions(clusters, lambda slot: list(olds.items()))  # type: ignore[arg-type]
-    assert [([name for name, _ in union.olds], union.name) for union in unions] == [
-        ([(0, 10), (20, 30)], (0, 30)),
-        ([], (40, 50)),
-        ([], (100, 110)),
-    ]
-    assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == [(0, 30), (40, 50), (100, 110)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.state import cells
 from headrace.testing.rig import NO_LIMIT
-from headrace.windows.by_row import firing, merging
+from headrace.windows.by_row import firing
 from tests.windows.model import Kind, Model, Rule
 from tests.windows.stepping import VERBS, Event, expected_of, rig_of, told, windowed
 
@@ -116,7 +116,6 @@ def test_windows_give_what_a_plain_recomputation_gives(
     with (
         patch.object(cells, "SMALL_ENTRIES", small_entries),
         patch.object(cells, "WINDOW_KEYS", window_keys),
-        patch.object(merging, "WINDOW_KEYS", window_keys),
         patch.object(firing, "CHUNK_KEYS", window_keys),
         patch.object(firing, "CHUNK_ROWS", window_keys),
     ):

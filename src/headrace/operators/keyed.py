@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import FunctionFailed, StoreError
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
+from headrace.model.key_text import key_phrase
 from headrace.model.keys import decode_key
 from headrace.model.record import Failed
 from headrace.model.rows import codec_of
 from headrace.operators.contract import ERRORS, LATE, Operator, TaskInfo
-from headrace.operators.failures import NO_KEY, failed_row
+from headrace.operators.failures import NO_KEY, READ_ERRORS, failed_row, function_failed
 from headrace.state.shard import distinct_keys
 
 if TYPE_CHECKING:
@@ -139,6 +141,22 @@ class KeyedOperator(Operator):
     def keeps_errors(self) -> bool:
         """Whether somebody reads the errors of this step; otherwise a failing function stops the task."""
         return ERRORS in self.outlets
+
+    def key_of(self, slot: int) -> Any:
+        return decode_keys([self.state.name(slot)], self.key_type)[0]
+
+    def place(self, error: FunctionFailed, slot: int | None) -> FunctionFailed:
+        """An aggregate cannot be computed: says of which step, and of which key where that is known."""
+        error.where = f"step {self.step}"
+        error.found = "" if slot is None else key_phrase(self.key_of(slot))
+        return error
+
+    def failure(self, error: Exception, function: Any, row: Any, slot: int, way_out: str = READ_ERRORS) -> Exception:
+        """The error that ends the task where a function of the user's raised."""
+        if isinstance(error, StoreError):
+            return error
+        key = self.key_of(slot)
+        return function_failed(error, step=self.step, function=function, row=row, key=key, way_out=way_out)
 
     def keep_failed(
         self, error: Exception, function: Any, row: Any, at_us: int | None, *, key: Any = NO_KEY, timer: str = ""

@@ -22,11 +22,9 @@ from headrace.aggregates.own import AddFailed, add_guarded, add_row, encode_resu
 from headrace.errors import FunctionFailed, StoreError
 from headrace.model.batch import Int64s, Rows
 from headrace.model.job import VALUE_TABLE
-from headrace.model.key_text import key_phrase
 from headrace.model.keys import encode_key
 from headrace.model.values import ValueCodec, value_codec
 from headrace.operators.contract import TaskInfo
-from headrace.operators.failures import READ_ERRORS, function_failed
 from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys, stamps_of, starts_of
 from headrace.state.fitting import declared_codec
 from headrace.state.overlay import UNLOADED, ValueColumn
@@ -65,21 +63,6 @@ class RollingOperator(KeyedOperator):
     def results(self, slots: list[int]) -> Rows:
         """The rows to give out for these keys."""
         raise NotImplementedError
-
-    def key_of(self, slot: int) -> Any:
-        return decode_keys([self.state.name(slot)], self.key_type)[0]
-
-    def place(self, error: FunctionFailed, slot: int | None) -> FunctionFailed:
-        """An aggregate cannot be computed: says of which step, and of which key where that is known."""
-        error.where = f"step {self.step}"
-        error.found = "" if slot is None else key_phrase(self.key_of(slot))
-        return error
-
-    def failure(self, error: Exception, function: Any, row: Any, slot: int, way_out: str = READ_ERRORS) -> Exception:
-        if isinstance(error, StoreError):
-            return error
-        key = self.key_of(slot)
-        return function_failed(error, step=self.step, function=function, row=row, key=key, way_out=way_out)
 
 
 class _RowRolling(RollingOperator):

@@ -81,7 +81,6 @@ class CombineOperator(Operator):
 
     def __init__(self, spec: WindowSettings, info: StepInfo) -> None:
         super().__init__(f"{COMBINING}{info.step}")
-        self._windowed = info.step
         self.plan = PanePlan(spec, info)
         self.codec = partial_codec(self.plan)
         self._task = TaskInfo(0, 0, 0)

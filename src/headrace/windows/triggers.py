@@ -1,8 +1,8 @@
 """When a window gives out results: what ``fire=`` takes.
 
-A trigger is a declaration, frozen and shipped. How the built-in ones are carried out, for whole batches where that can
-be, is in the modules `deciding` and `firing` beside this one. One of one's own is a class derived from `Trigger`; it is
-asked row by row.
+A trigger is a declaration, frozen and shipped. How it is carried out is said by the operators: in columns where that
+can be, otherwise row by row (`headrace.windows.by_row.row_triggers`). One of one's own is a class derived from
+`Trigger`; it is asked after each row.
 """
 
 from __future__ import annotations

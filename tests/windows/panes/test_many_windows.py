@@ -17,7 +17,7 @@ from headrace.errors import FunctionFailed
 from headrace.model.batch import Keys
 from headrace.model.keys import encode_key, hash_encoded
 from headrace.model.rows import codec_of
-from headrace.operators.keyed import MAX_PIECE_ROWS
+from headrace.operators.keyed import MAX_PIECE_ROWS, KeyedBatch
 from headrace.state.panes.lookup import piece_of
 from headrace.state.panes.table import merge_rows
 from headrace.testing.rig import OperatorRig
@@ -172,13 +172,13 @@ def test_rows_that_are_put_into_windows_one_by_one_are_few_at_once_where_windows
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pairs: list[int] = []
-    put = WindowOperator._put
+    handle = WindowOperator.handle
 
-    def watched(self: WindowOperator, rows: Any, positions: Any, *more: Any) -> None:
-        pairs.append(len(positions))
-        put(self, rows, positions, *more)
+    def watched(self: WindowOperator, port: int, batch: KeyedBatch) -> None:
+        pairs.append(len(batch.rows) * self.assigner.per_row)
+        handle(self, port, batch)
 
-    monkeypatch.setattr(WindowOperator, "_put", watched)
+    monkeypatch.setattr(WindowOperator, "handle", watched)
     spec = spec_of(Sliding(2000, 1), {}, reduce=lambda older, newer: older)
     operator = WindowOperator(spec, replace(info_of({}), codec=codec_of(Sale)))
     rig = OperatorRig(operator, Sale, lambda sale: sale.shop)

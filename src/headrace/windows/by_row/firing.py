@@ -1,8 +1,8 @@
-"""What happens to windows by a clock, when all input of an epoch is in: they fire, and they go.
+"""Windows give results and go: when a trigger says so after a row, and by a clock, when all input of an epoch is in.
 
-Where to look comes from the timetables; whether there is something to do is told by the window. For each key event time
-comes first, then the wall clock, each in the order of time, windows of one time in the order of their bounds. A window
-whose end has come gives its result there, and none that was asked for earlier: of one epoch it would say the same.
+Where to look comes from the timetables; the window says whether there is something to do. For each key event time comes
+first, then the wall clock, each in the order of time, windows of one time in the order of their bounds. A window whose
+end has come gives its result there, and none that was asked for earlier: of one epoch it would say the same.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from headrace.operators.failures import function_failed
 from headrace.operators.process import MAX_REARMS, DueRange, find_due
 from headrace.state.shard import EVENT_DUE, WALL_DUE
-from headrace.windows.by_row.contents import FIRE, PURGE
-from headrace.windows.by_row.outcomes import Result
+from headrace.windows.by_row.results import WindowResult
+from headrace.windows.by_row.row_triggers import FIRE, PURGE
 from headrace.windows.by_row.schedule import Timetable
 from headrace.windows.by_row.window_state import OpenWindow, WindowName
 from headrace.windows.context import Pane
@@ -31,16 +31,63 @@ CHUNK_ROWS: Final = 65_536
 """… and rows that may be taken into memory before changes may have to leave it."""
 
 
-class Firing:
+class WindowFiring:
     """Fires the windows of one step."""
 
     def __init__(self, operator: WindowOperator) -> None:
         self._operator = operator
         self._reached: int | None = None
+        """How far event time has come when the epoch ends; None: its rows are still coming."""
         self._touched = 0
 
     def begin(self) -> None:
         self._reached = None
+
+    # --- one window
+
+    def carry_out(self, verdict: int, slot: int, name: WindowName, window: OpenWindow) -> None:
+        """Does what a trigger said."""
+        if verdict & FIRE:
+            self.fire(slot, name, window)
+        if verdict & PURGE and window.size:
+            self._operator.contents.purge(slot, name, window)
+
+    def fire(self, slot: int, name: WindowName, window: OpenWindow, *, main: bool = True, finals: bool = False) -> None:
+        """A window gives a result, if it holds anything: to the main outlet, to ``finals``, or to both."""
+        operator = self._operator
+        finals = finals and FINALS in operator.outlets
+        if not window.size or not (main or finals):
+            return
+        self._touched += window.size if operator.spec.keeps_rows else 1
+        operator.settle(slot, window)
+        at = operator.time_of(name, window)
+        content = operator.contents.read(slot, name, window)
+        pane: Pane = self._pane(name) if main else "late" if window.late else "on_time"
+        if content:
+            home = window.home or name
+            operator.results.take(WindowResult(slot, name, home, pane, at, content, main, finals))
+        if not main:
+            return
+        if content:
+            operator.report.fired += 1
+            window.late = window.late or pane == "late"
+        window.changed, window.timeout = False, None
+        if operator.spec.discard:
+            operator.contents.purge(slot, name, window)
+
+    def _pane(self, name: WindowName) -> Pane:
+        """Whether a result that is given now comes before, with or after the end of its window."""
+        operator, end = self._operator, name[1] - 1
+        if not operator.assigner.timed:
+            return "on_time" if isinstance(operator.settings.assigner, RowCount) else "early"
+        if operator.schedule.is_past(name):
+            return "late"
+        if self._reached is None:
+            return "early"
+        reached = operator.task.clock_us if operator.assigner.clock == "wall" else self._reached
+        return "on_time" if end <= reached else "early"
+
+    # --- everything that is due
 
     def run(self, reached: int) -> Iterator[int]:
         """Looks at everything that is due; now and then, with no key at hand, yields how many rows that touched."""
@@ -58,14 +105,14 @@ class Firing:
             slots = operator.state.enter(due.hashes[start:end], due.keys[start:end])
             self._touched = 0
             for slot in slots.tolist():
-                self._fire_key(slot, due.times[EVENT_DUE][start], due.times[WALL_DUE][start])
+                self._fire_key(slot, due.times[EVENT_DUE][start], due.times[WALL_DUE][start], reached)
                 start += 1
                 if self._touched > CHUNK_ROWS:
                     break
             yield self._touched
 
-    def _fire_key(self, slot: int, event_times: list[int], wall_times: list[int]) -> None:
-        schedule, reached, clock = self._operator.schedule, self._reached or 0, self._operator.task.clock_us
+    def _fire_key(self, slot: int, event_times: list[int], wall_times: list[int], reached: int) -> None:
+        schedule, clock = self._operator.schedule, self._operator.task.clock_us
         left = MAX_REARMS + len(event_times) + len(wall_times)
         schedule.event.expect(event_times)
         schedule.wall.expect(wall_times)
@@ -78,46 +125,49 @@ class Firing:
 
     def _look(self, slot: int, table: Timetable, upto_us: int) -> bool:
         """Looks at the windows of the earliest time that is due; False: nothing is."""
-        found = table.take(slot, upto_us)
-        if found is None:
+        due = table.take(slot, upto_us)
+        if due is None:
             return False
-        at, names = found
-        windows, endless = self._operator.windows, not self._operator.assigner.timed
+        at, names = due
+        windows, is_event = self._operator.windows, table.due_table == EVENT_DUE
         for name in names:
-            held = windows.find(slot, name)
-            if held is None or self._look_at(slot, name, held, at, table.due_table == EVENT_DUE):
+            window = windows.find(slot, name)
+            if window is None:
                 continue
-            if endless and held.is_bare:
-                windows.remove(slot, name)
+            window.awaited -= {(is_event, at)}
+            goes = self._look_at(slot, name, window, at, is_event)
+            if goes:
+                self._clear(slot, name, window)
+            if goes or (not self._operator.assigner.timed and window.is_bare):
+                windows.remove(slot, window)
             else:
-                windows.put(slot, name, held)
+                windows.write(slot, name, window)
         return True
 
-    def _look_at(self, slot: int, name: WindowName, held: OpenWindow, at: int, event: bool) -> bool:
-        """Does what is due for a window; whether it is gone then."""
+    def _look_at(self, slot: int, name: WindowName, window: OpenWindow, at: int, is_event: bool) -> bool:
+        """Does what is due for a window; whether it goes then."""
         operator, plan, schedule = self._operator, self._operator.plan, self._operator.schedule
-        if operator.own_trigger is not None and at in (held.event_timers if event else held.wall_timers):
-            self._ask(slot, name, held, at, event)
-        if plan.periodic is not None and held.early == at and (plan.periodic.clock == "event") == event:
-            held.early = None
-            if held.changed and not self._ends_now(name):
-                self.fire(slot, name, held)
-        if not event and held.timeout == at:
-            held.timeout, held.count = None, 0
-            self.fire(slot, name, held)
-        if not event and plan.per_epoch and held.changed and at == operator.task.clock_us:
-            self.fire(slot, name, held)
-        if not operator.assigner.timed or (operator.assigner.clock == "event") != event:
+        if operator.own_trigger is not None:
+            verdict = operator.own_trigger.on_time(slot, name, window, at, is_event=is_event)
+            self.carry_out(verdict, slot, name, window)
+        if plan.periodic is not None and window.early == at and (plan.periodic.clock == "event") == is_event:
+            window.early = None
+            if window.changed and not self._ends_now(name):
+                self.fire(slot, name, window)
+        if not is_event and window.timeout == at:
+            window.timeout, window.count = None, 0
+            self.fire(slot, name, window)
+        if not is_event and plan.per_epoch and window.changed and at == operator.task.clock_us:
+            self.fire(slot, name, window)
+        if not operator.assigner.timed or (operator.assigner.clock == "event") != is_event:
             return False
-        drops = at == schedule.drop_of(name)
-        if plan.at_end and at == schedule.end_of(name) and (held.changed or not schedule.is_past(name)):
-            self.fire(slot, name, held, finals=drops)
-        elif drops:
+        goes = at == schedule.drop_of(name)
+        if plan.at_end and at == name[1] - 1 and (window.changed or not schedule.is_past(name)):
+            self.fire(slot, name, window, finals=goes)
+        elif goes:
             # What the epoch would still give out for a window that goes with it comes now or never.
-            self.fire(slot, name, held, main=plan.per_epoch and held.changed, finals=True)
-        if drops:
-            self._drop(slot, name, held)
-        return drops
+            self.fire(slot, name, window, main=plan.per_epoch and window.changed, finals=True)
+        return goes
 
     def _ends_now(self, name: WindowName) -> bool:
         """Whether the end of a window comes with this epoch and gives a result of its own."""
@@ -125,60 +175,16 @@ class Firing:
         if not (operator.assigner.timed and operator.plan.at_end):
             return False
         reached = self._reached if operator.assigner.clock == "event" else operator.task.clock_us
-        return operator.schedule.end_of(name) <= (reached or 0)
+        return name[1] - 1 <= (reached or 0)
 
-    def _ask(self, slot: int, name: WindowName, held: OpenWindow, at: int, event: bool) -> None:
+    def _clear(self, slot: int, name: WindowName, window: OpenWindow) -> None:
+        """Throws away what lies elsewhere for a window."""
         operator = self._operator
-        assert operator.own_trigger is not None
-        call = operator.own_trigger.on_event_time if event else operator.own_trigger.on_wall_time
-        verdict = call(slot, name, held, at)
-        if verdict & FIRE:
-            self.fire(slot, name, held)
-        if verdict & PURGE and held.size:
-            operator.contents.purge(slot, name, held)
-
-    def fire(self, slot: int, name: WindowName, held: OpenWindow, *, main: bool = True, finals: bool = False) -> None:
-        """A window gives a result, if it holds anything: to the main outlet, to ``finals``, or to both."""
-        operator = self._operator
-        finals = finals and FINALS in operator.outlets
-        if not held.size or not (main or finals):
-            return
-        self._touched += held.size if operator.spec.keeps_rows else 1
-        content = operator.contents.read(slot, name, held)
-        pane: Pane = self.pane(name) if main else "late" if held.late else "on_time"
-        if content:
-            at = operator.time_of(name, held.newest)
-            operator.outcome.take(Result(slot, name, held.home or name, pane, at, content, main, finals))
-        if not main:
-            return
-        operator.report.fired += 1
-        held.changed = False
-        held.late = held.late or pane == "late"
-        operator.schedule.stop_waiting(slot, name, held)
-        if operator.spec.discard:
-            operator.contents.purge(slot, name, held)
-
-    def pane(self, name: WindowName) -> Pane:
-        """Whether a result that is given now comes before, with or after the end of its window."""
-        operator = self._operator
-        if not operator.assigner.timed:
-            return "on_time" if isinstance(operator.said.assigner, RowCount) else "early"
-        end = operator.schedule.end_of(name)
-        if operator.assigner.clock == "wall":
-            return "on_time" if self._reached is not None and end <= operator.task.clock_us else "early"
-        if operator.schedule.is_past(name):
-            return "late"
-        return "on_time" if self._reached is not None and end <= self._reached else "early"
-
-    def _drop(self, slot: int, name: WindowName, held: OpenWindow) -> None:
-        operator = self._operator
-        operator.schedule.over(slot, name, held)
-        operator.contents.drop(slot, name, held)
+        operator.contents.drop(slot, name, window)
         if operator.function is not None:
-            operator.function.scoped.clear(slot, held.home or name)
+            operator.function.scoped.clear(slot, window.home or name)
         if operator.own_trigger is not None:
-            operator.own_trigger.clear(slot, name, held)
-        operator.windows.remove(slot, name)
+            operator.own_trigger.clear(slot, name, window)
 
     def _endless(self, slot: int) -> Exception:
         operator = self._operator

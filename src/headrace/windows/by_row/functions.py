@@ -27,13 +27,14 @@ from headrace.state.cells import ABSENT, EntriesColumn
 from headrace.state.handles import AggregatingState, ListState, MapState, ReducingState, StateDecl
 from headrace.state.subs import LIST_SUB, SubCodec, map_sub
 from headrace.windows.by_row.window_state import NAME_BYTES, WINDOW_SUB, WindowName, decode_name, encode_name
-from headrace.windows.context import Pane, WindowContext
+from headrace.windows.context import WindowContext
 from headrace.windows.kinds import Window
 
 if TYPE_CHECKING:
     from headrace.operators.contract import TaskInfo
     from headrace.operators.spec import StepInfo
     from headrace.state.shard import ShardState
+    from headrace.windows.by_row.results import WindowResult
 
 
 _MANY = ("list", "map")
@@ -226,14 +227,12 @@ class WindowFunction:
         """The watermark of the epoch's end is known."""
         self.context.watermark = watermark  # type: ignore[assignment]
 
-    def call(
-        self, slot: int, name: WindowName, home: WindowName, pane: Pane, at_us: int, rows: Sequence[Any],
-        keep_failed: KeepFailed | None,
-    ) -> list[Any]:  # fmt: skip
-        """The rows that the function gives for a window. ``keep_failed``: where a failing call is told, not raised."""
-        self._bind(slot, name, home)
-        context = self.context
-        context.pane = pane
+    def call(self, result: WindowResult, rows: Sequence[Any], keep_failed: KeepFailed | None) -> list[Any]:
+        """The rows that the function gives for a window. ``keep_failed``: who keeps a failing call; None: it raises."""
+        slot, context = result.slot, self.context
+        self._bind(slot, result.name, result.home)
+        context.pane = result.pane
+        at_us = int(context.now) if result.at_us is None else result.at_us
         context.timestamp = at_us  # type: ignore[assignment]
         on_window = self.function.on_window
         saved = None if keep_failed is None else self.bound.save(slot)

@@ -11,41 +11,29 @@ open; those are strangers here, and as long as a key has one, none of its rows g
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import numpy as np
 
 from headrace.errors import FunctionFailed
 from headrace.model.batch import Rows
 from headrace.model.values import value_codec
 from headrace.state.subs import SubCodec, first_place
-from headrace.windows.by_row.contents import (
-    PURGE,
-    Accumulated,
-    Contents,
-    Fired,
-    Pairs,
-    Pieces,
-    Reduced,
-    StopAdding,
-    Verdicts,
-    join_counts,
-)
-from headrace.windows.by_row.window_state import OpenWindow, OpenWindows, WindowName
+from headrace.windows.by_row.contents import Contents, RowRefused
+from headrace.windows.by_row.window_state import OpenWindow, WindowName
 from headrace.windows.evictors import Evictor
 from headrace.windows.kinds import Assigner, Cumulating, Sliding, aligned_us
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
     from headrace.state.shard import ShardState
+    from headrace.windows.by_row.key_windows import OpenWindows
 
 
 ROWS_TABLE: Final = "!rows"
 
-TellFailure = Callable[[Exception, Any, Any, int, WindowName], None]
-"""Takes the error, the function, the row if it is one's fault, the key's slot and the window; may raise."""
+KeepRefused = Callable[[RowRefused, int, int | None], None]
+"""Takes what a function raised, the key's slot, and the time of the window that gives no result; may raise."""
 
 PlaceError = Callable[[FunctionFailed, int], FunctionFailed]
 """Names the step and the key in the error of an aggregate."""
@@ -82,18 +70,22 @@ class StoredRows:
 
     def __init__(self, state: ShardState, codec: RowCodec, epoch: int) -> None:
         self._column = state.entries(ROWS_TABLE, value_codec(codec.type), ROW_SUB)
-        self.next_place = first_place(epoch)
+        self._next_place = first_place(epoch)
         self._slot = -1
         self._rows: list[StoredRow] = []
 
-    def append(self, slots: Sequence[int], times: Sequence[int], rows: Sequence[Any]) -> int:
-        """Takes rows in the order they came; returns the place of the first, the others follow it."""
-        self.forget()
-        put, first = self._column.put, self.next_place
-        for place, (slot, time, row) in enumerate(zip(slots, times, rows), first):
-            put(slot, (time, place), row)
-        self.next_place = first + len(rows)
-        return first
+    @property
+    def next_place(self) -> int:
+        """The place of the row that comes next."""
+        return self._next_place
+
+    def append(self, slot: int, time: int, row: Any) -> None:
+        """Takes the row that came last."""
+        place = self._next_place
+        self._column.put(slot, (time, place), row)
+        if slot == self._slot:
+            insort(self._rows, StoredRow(place, time, row), key=_moment)
+        self._next_place = place + 1
 
     def within(self, slot: int, start: int, end: int) -> list[StoredRow]:
         """Rows of a key from ``start`` up to but not including ``end``, in the order of their times."""
@@ -107,22 +99,22 @@ class StoredRows:
 
     def _of_key(self, slot: int) -> list[StoredRow]:
         if slot != self._slot:
-            found = [StoredRow(place, time, row) for (time, place), row in self._column.entries(slot)]
-            found.sort(key=_moment)
-            self._slot, self._rows = slot, found
+            rows = [StoredRow(place, time, row) for (time, place), row in self._column.entries(slot)]
+            rows.sort(key=_moment)
+            self._slot, self._rows = slot, rows
         return self._rows
 
     def remove(self, slot: int, rows: Sequence[StoredRow]) -> None:
         """Removes rows that `within` or `until` gave."""
         if not rows:
             return
-        kept = self._of_key(slot)
-        first = bisect_left(kept, min(map(_time, rows)), key=_time)
-        last = bisect_right(kept, max(map(_time, rows)), key=_time)
+        of_key = self._of_key(slot)
+        first = bisect_left(of_key, min(map(_time, rows)), key=_time)
+        last = bisect_right(of_key, max(map(_time, rows)), key=_time)
         gone = {row.place for row in rows}
         # Only among rows of those times; a window's rows stand together, so that what is behind them moves up once.
-        kept[first:last] = [row for row in kept[first:last] if row.place not in gone]
-        if not kept:
+        of_key[first:last] = [row for row in of_key[first:last] if row.place not in gone]
+        if not of_key:
             # One marker instead of a tombstone for each.
             self._column.clear_key(slot)
             return
@@ -130,102 +122,79 @@ class StoredRows:
             self._column.remove(slot, (row.time, row.place))
 
     def forget(self) -> None:
+        """Slots are about to mean other keys."""
         self._slot, self._rows = -1, []
 
 
 class RowContents(Contents):
     """All rows of a window, after eviction; or what they come to, where an aggregate or a reduction is asked for."""
 
-    commutes = True
-    kept: StoredRows
-    tell_failure: TellFailure
-    """Where it is told that a function of the user's raised; the window then gives no result."""
+    stored: StoredRows
 
-    def __init__(
-        self, taken: RowCodec, assigner: Assigner, evict: Evictor | None, inner: Accumulated | Reduced | None
-    ) -> None:
-        self.taken = taken
+    def __init__(self, taken: RowCodec, assigner: Assigner, evict: Evictor | None, inner: Contents | None) -> None:
         self.kinds = {}
+        self._taken = taken
         self._assigner = assigner
         self._evict = evict
         self._inner = inner
         self._looked_at = -1
         self._strangers: list[WindowName] = []
+        self._events: list[Any] = []
+        self._times: list[int] = []
+        self._last = -1
 
     def begin(
-        self, state: ShardState, windows: OpenWindows, epoch: int, tell_failure: TellFailure, place: PlaceError
+        self, state: ShardState, windows: OpenWindows, epoch: int, keep_refused: KeepRefused, place: PlaceError
     ) -> None:
-        """A task begins."""
-        self.kept = StoredRows(state, self.taken, epoch)
+        """A task begins. ``keep_refused``: keeps that a function refused a window, which then gives no result."""
+        self.stored = StoredRows(state, self._taken, epoch)
         self._windows = windows
-        self.tell_failure = tell_failure
+        self._keep_refused = keep_refused
         self._place_error = place
-        self._looked_at = -1
+        self.forget()
 
-    def add(self, pairs: Pairs, helds: Sequence[OpenWindow], verdicts: Verdicts | None) -> list[Fired]:
-        pieces = Pieces.of(pairs, verdicts, self.stamps)
-        first, positions = self._append(pairs)
-        places = (np.searchsorted(positions, pairs.positions)).tolist()
-        fired = []
-        for piece, stretch in enumerate(pieces.stretches):
-            held = helds[stretch]
-            pieces.take_in(piece, held)
-            if pieces.verdicts[piece]:
-                fired.append(pieces.fired(pairs, piece, held, first + places[pieces.bounds[piece + 1] - 1]))
-                if pieces.verdicts[piece] & PURGE:
-                    held.newest = None
-        return fired
+    def begin_batch(self, rows: Rows, *, guarded: bool) -> None:
+        self._events, self._last = rows.objects, -1
+        self._times = [0] * len(rows) if rows.times is None else rows.times.tolist()
 
-    def _append(self, pairs: Pairs) -> tuple[int, Any]:
-        """Stores each row once; returns the place of the first, and the positions that the places stand for."""
-        positions, pair = np.unique(pairs.positions, return_index=True)
-        rows = pairs.rows if len(pair) == len(pairs.positions) and bool((np.diff(pair) > 0).all()) else None
-        rows = pairs.rows.take(pair) if rows is None else rows
-        slots = np.array(pairs.slots, dtype=np.int64)[pairs.stretch_of()[pair]].tolist()
-        times = [0] * len(pair) if rows.times is None else rows.times.tolist()
-        return self.kept.append(slots, times, rows.objects), positions
+    def add(self, slot: int, window: OpenWindow, row: int) -> None:
+        if row != self._last:
+            # Its other windows come next.
+            self._last = row
+            self.stored.append(slot, self._times[row], self._events[row])
 
     def merge(self, older: OpenWindow, newer: OpenWindow) -> None:
-        join_counts(older, newer)
+        """Their rows lie beside each other already."""
 
-    def resolve(self, fired: Fired) -> Any:
-        content = self._read(fired.slot, fired.name, fired.held, fired.content)
-        if fired.verdict & PURGE:
-            self._purge(fired.slot, fired.name, fired.held, fired.content)
-        return content
+    def come_to(self, rows: Rows) -> list[Any]:
+        return rows.objects if self._inner is None else self._inner.come_to(rows)
 
-    def read(self, slot: int, name: WindowName, held: OpenWindow) -> Any:
-        return self._read(slot, name, held, self.kept.next_place - 1)
-
-    def purge(self, slot: int, name: WindowName, held: OpenWindow) -> None:
-        self._purge(slot, name, held, self.kept.next_place - 1)
-        held.newest = None
-
-    def drop(self, slot: int, name: WindowName, held: OpenWindow) -> None:
+    def drop(self, slot: int, name: WindowName, window: OpenWindow) -> None:
         """Rows go with the last of their windows, and windows go in the order of their ends."""
         if self._assigner.overlaps:
-            rows = self.kept.until(slot, _kept_from(self._assigner, name[1]))
+            rows = self.stored.until(slot, _kept_from(self._assigner, name[1]))
         else:
-            rows = self._within(slot, name, held, self.kept.next_place - 1)
+            rows = self._within(slot, name, window)
         strangers = self._strangers_of(slot)
         if strangers:
             others = strangers
             if name in strangers:
-                others = [each for each, _ in self._windows.of_key(slot)]
+                others = self._windows.names_of_key(slot)
                 strangers.remove(name)
             others = [each for each in others if each != name]
             rows = [row for row in rows if not any(start <= row.time < end for start, end in others)]
-        self.kept.remove(slot, rows)
+        self.stored.remove(slot, rows)
 
     def forget(self) -> None:
-        self.kept.forget()
+        """Slots are about to mean other keys."""
+        self.stored.forget()
         self._looked_at = -1
 
     def _strangers_of(self, slot: int) -> list[WindowName]:
         """Open windows of a key that are not of the kind that is asked for now."""
         if slot != self._looked_at:
             makes = self._assigner.makes
-            self._strangers = [name for name, _ in self._windows.of_key(slot) if not makes(*name)]
+            self._strangers = [name for name in self._windows.names_of_key(slot) if not makes(*name)]
             self._looked_at = slot
         return self._strangers
 
@@ -235,61 +204,62 @@ class RowContents(Contents):
 
     # --- what a window alone sees and throws away
 
-    def _within(self, slot: int, name: WindowName, held: OpenWindow, upto: int) -> list[StoredRow]:
+    def _within(self, slot: int, name: WindowName, window: OpenWindow) -> list[StoredRow]:
         """A window's rows in the order they came."""
-        since, gone = held.since, set(held.gone)
-        within = self.kept.within(slot, *name)
-        found = [row for row in within if since <= row.place <= upto and row.place not in gone]
-        found.sort(key=_place)
-        return found
+        since, gone = window.since, set(window.gone)
+        rows = [row for row in self.stored.within(slot, *name) if row.place >= since and row.place not in gone]
+        rows.sort(key=_place)
+        return rows
 
-    def _read(self, slot: int, name: WindowName, held: OpenWindow, upto: int) -> Any:
-        rows = self._within(slot, name, held, upto)
-        seen = rows
+    def read(self, slot: int, name: WindowName, window: OpenWindow) -> Any:
+        rows = self._within(slot, name, window)
+        shown = rows
         if self._evict is not None and rows:
             try:
-                kept = _kept_by(self._evict, rows)
+                staying = _staying(self._evict, rows)
             except Exception as error:
-                self.tell_failure(error, self._evict.keep, None, slot, name)
+                self._keep_refused(RowRefused(error, self._evict.keep, None), slot, self._time_of(name))
                 return None
-            seen = rows if self._evict.after else kept
-            self._throw_away(slot, held, rows, kept)
-        if self._inner is None:
-            return [row.row for row in seen]
-        return self._come_to(self._inner, seen, slot, name) if seen else None
-
-    def _come_to(self, inner: Accumulated | Reduced, seen: list[StoredRow], slot: int, name: WindowName) -> Any:
-        times = np.array([row.time for row in seen], dtype=np.int64)
-        objects = [row.row for row in seen]
+            shown = rows if self._evict.after else staying
+            self._throw_away(slot, window, rows, staying)
+        objects = [row.row for row in shown]
+        if self._inner is None or not objects:
+            return objects
         try:
-            return inner.of_rows(Rows.of_objects(self.taken, objects, times))
+            return self._inner.come_to(Rows.of_objects(self._taken, objects, [row.time for row in shown]))
         except FunctionFailed as error:
             raise self._place_error(error, slot) from None
-        except StopAdding as stop:
-            self.tell_failure(stop.refusal.error, stop.refusal.function, objects[stop.refusal.pair], slot, name)
+        except RowRefused as refused:
+            self._keep_refused(refused, slot, self._time_of(name))
             return None
 
-    def _throw_away(self, slot: int, held: OpenWindow, rows: list[StoredRow], kept: list[StoredRow]) -> None:
-        if len(kept) == len(rows):
+    def _time_of(self, name: WindowName) -> int | None:
+        return name[1] - 1 if self._assigner.timed else None
+
+    def _throw_away(
+        self, slot: int, window: OpenWindow, rows: list[StoredRow], staying: list[StoredRow]
+    ) -> None:  # fmt: skip
+        if len(staying) == len(rows):
             return
-        stays = {row.place for row in kept}
+        stays = {row.place for row in staying}
         gone = [row for row in rows if row.place not in stays]
-        held.size -= len(gone)
+        window.size -= len(gone)
         if self._shares_rows(slot):
-            held.gone = [*held.gone, *(row.place for row in gone)]
+            window.gone = [*window.gone, *(row.place for row in gone)]
         else:
-            self.kept.remove(slot, gone)
+            self.stored.remove(slot, gone)
 
-    def _purge(self, slot: int, name: WindowName, held: OpenWindow, upto: int) -> None:
-        rows = self._within(slot, name, held, upto)
+    def purge(self, slot: int, name: WindowName, window: OpenWindow) -> None:
+        rows = self._within(slot, name, window)
         if self._shares_rows(slot):
-            held.since, held.gone = upto + 1, []
+            window.since, window.gone = self.stored.next_place, []
         else:
-            self.kept.remove(slot, rows)
-        held.size = max(held.size - len(rows), 0)
+            self.stored.remove(slot, rows)
+        window.size = max(window.size - len(rows), 0)
+        window.newest = None
 
 
-def _kept_by(evict: Evictor, rows: list[StoredRow]) -> list[StoredRow]:
+def _staying(evict: Evictor, rows: list[StoredRow]) -> list[StoredRow]:
     stays = evict.keep([row.row for row in rows], [row.time for row in rows])
     return [row for row, stay in zip(rows, stays, strict=True) if stay]
 

@@ -1,10 +1,15 @@
 """When a window has to be looked at: what a trigger asks for, and the tables of times that say which windows are due.
 
-`FiringPlan` is a declared trigger, taken apart. A `Timetable` holds an entry per key and time, indexed by time across
-keys; an entry is a hint, and the window itself says whether there is something to do. `Schedule` enters windows: for
-their end, where that gives a result, and for when they are dropped. A window that changes after its end is entered for
-its end once more, which is due with this epoch. A step that gives results once per epoch enters changed windows for the
-wall clock of the epoch, which is due at once.
+`FiringPlan` is a declared trigger, taken apart. A `Timetable` is a set of timers per key, as ``process`` has them, and
+indexed by time across keys likewise; each timer says which windows it is for.
+
+Invariants
+- An entry of a timetable is a hint: the window itself says whether there is something to do.
+- For an open window the timetable of its own clock holds the time at which it goes, and until then its end, where rows
+  may come after it. Further times follow from what stands in the window (`Schedule.awaited_times`): so timetables are
+  brought up to date when the window is written, and nobody else enters anything.
+- A window that changes after its end is entered for its end once more, and one that fires once per epoch for the
+  clock of the epoch: both are due with this epoch.
 """
 
 from __future__ import annotations
@@ -27,6 +32,9 @@ if TYPE_CHECKING:
     from headrace.operators.contract import TaskInfo
     from headrace.state.shard import ShardState
     from headrace.windows.settings import WindowSettings
+
+EVENT_TABLE: Final = "!event_times"
+WALL_TABLE: Final = "!wall_times"
 
 
 @dataclass(frozen=True)
@@ -57,10 +65,6 @@ def derive_plan(fire: Trigger | None, assigner: Assigner) -> FiringPlan:
             return FiringPlan(on_rows=fire)
 
 
-EVENT_TABLE: Final = "!event_times"
-WALL_TABLE: Final = "!wall_times"
-
-
 def plain_spec(spec: WindowSettings) -> WindowSettings:
     """Windows of rows as what they are made of: an unbounded window, a trigger that counts, purging or an evictor."""
     assigner = spec.assigner
@@ -72,13 +76,6 @@ def plain_spec(spec: WindowSettings) -> WindowSettings:
     return replace(spec, assigner=Unbounded(), fire=fire, discard=True)
 
 
-def uses_wall_clock(plan: FiringPlan, assigner: Assigner, own_trigger: bool) -> bool:
-    """Whether something may be due without any input."""
-    by_clock = assigner.timed and assigner.clock == "wall"
-    periodic = plan.periodic is not None and plan.periodic.clock == "wall"
-    return by_clock or periodic or plan.timeout is not None or own_trigger
-
-
 class Timetable:
     """What is due on one clock, during one task."""
 
@@ -86,35 +83,29 @@ class Timetable:
         self.due_table = due_table
         self._column: EntriesColumn = state.entries(table, value_codec(list[tuple[int, int]]), TIME_SUB)
         self._timers = Timers(table, self._column)
-        """The same times as any set of timers; here each says which windows it is for."""
         state.index_timer(due_table, self._column)
 
     def add(self, slot: int, time_us: int, name: WindowName) -> None:
         """Something is due for a window of this key then; twice is once."""
-        found = self._column.find(slot, time_us)
-        names: list[WindowName] = [] if found is ABSENT else found
+        names = self._names(slot, time_us)
         if name not in names:
             self._column.put(slot, time_us, [*names, name])
         self._timers._await(time_us)
 
-    def remove(self, slot: int, time_us: int | None, name: WindowName) -> None:
+    def remove(self, slot: int, time_us: int, name: WindowName) -> None:
         """Takes `add` back, if it was said."""
-        if time_us is None:
+        names = self._names(slot, time_us)
+        if name not in names:
             return
-        found = self._column.find(slot, time_us)
-        if found is ABSENT or name not in found:
-            return
-        rest = [each for each in found if each != name]
+        rest = [each for each in names if each != name]
         if rest:
             self._column.put(slot, time_us, rest)
         else:
             self._column.remove(slot, time_us)
 
-    def move(self, slot: int, old_us: int | None, new_us: int, name: WindowName) -> None:
-        """A window's time has changed."""
-        if old_us != new_us:
-            self.remove(slot, old_us, name)
-            self.add(slot, new_us, name)
+    def _names(self, slot: int, time_us: int) -> list[WindowName]:
+        names = self._column.find(slot, time_us)
+        return [] if names is ABSENT else names
 
     # --- while a key's windows fire
 
@@ -129,7 +120,7 @@ class Timetable:
         time_us = timers._peek(upto_us)
         if time_us is None:
             return None
-        names = self._column.find(slot, time_us)
+        names = self._names(slot, time_us)
         timers._take(time_us)
         return time_us, sorted(names)
 
@@ -140,12 +131,13 @@ class Schedule:
     event: Timetable
     wall: Timetable
 
-    def __init__(self, assigner: Assigner, plan: FiringPlan, allow_late_us: int) -> None:
+    def __init__(self, assigner: Assigner, plan: FiringPlan, allow_late_us: int, *, own_timers: bool) -> None:
+        """``own_timers``: whether a trigger of the user's may set timers."""
         self._assigner = assigner
         self._plan = plan
         self._allow_late_us = allow_late_us
-        self._watermark = MIN_TIME
-        self._clock = self._last_clock = MIN_TIME
+        self._own_timers = own_timers
+        self._watermark = self._clock = self._last_clock = MIN_TIME
 
     def begin(self, state: ShardState, watermark: int, task: TaskInfo) -> None:
         self.event = Timetable(state, EVENT_TABLE, EVENT_DUE)
@@ -156,13 +148,11 @@ class Schedule:
         self._last_clock = task.clock_us if task.last_clock_us == MIN_TIME else task.last_clock_us
 
     @property
-    def own(self) -> Timetable:
-        """The timetable of the clock that windows are assigned by."""
-        return self.event if self._assigner.clock == "event" else self.wall
-
-    def end_of(self, name: WindowName) -> int:
-        """The last instant of a window."""
-        return name[1] - 1
+    def uses_wall_clock(self) -> bool:
+        """Whether something may be due without any input."""
+        by_clock = self._assigner.timed and self._assigner.clock == "wall"
+        periodic = self._plan.periodic is not None and self._plan.periodic.clock == "wall"
+        return by_clock or periodic or self._plan.timeout is not None or self._own_timers
 
     def drop_of(self, name: WindowName) -> int:
         """When a window goes for good."""
@@ -172,68 +162,76 @@ class Schedule:
         """Whether the end of a window had passed when the epoch began."""
         return self._assigner.timed and self._assigner.clock == "event" and name[1] - 1 <= self._watermark
 
-    def opened(self, slot: int, name: WindowName) -> None:
-        """A window is new."""
-        if self._assigner.timed:
-            self.own.add(slot, self.drop_of(name), name)
-            if self._plan.at_end and self._allow_late_us:
-                self.own.add(slot, self.end_of(name), name)
+    def changed(self, name: WindowName, window: OpenWindow) -> None:
+        """Rows came into a window: notes in it when a result is to come because of that."""
+        periodic, timeout = self._plan.periodic, self._plan.timeout
+        if periodic is not None and not self.is_past(name):
+            # The next round time after the epoch began, which may be before it ends.
+            began = self._last_clock if periodic.clock == "wall" else self._watermark
+            at = aligned_us(began, periodic.every_us) + periodic.every_us
+            ends_first = self._assigner.timed and periodic.clock == self._assigner.clock and at >= name[1] - 1
+            if not ends_first and (window.early is None or at < window.early):
+                window.early = at
+        if timeout is not None and window.changed and (window.timeout is None or timeout.since_newest):
+            window.timeout = self._clock + timeout.span_us
 
-    def changed(self, slot: int, name: WindowName, held: OpenWindow, *, fired: bool) -> None:
-        """Rows came; ``fired``: a trigger fired on one of them."""
-        plan, past = self._plan, self.is_past(name)
-        if plan.at_end and past:
-            self.event.add(slot, self.end_of(name), name)
-        if plan.per_epoch:
+    def awaited_times(self, window: OpenWindow) -> frozenset[tuple[bool, int]]:
+        """What a window waits for beside its end: whether in event time, and the time."""
+        times: list[tuple[bool, int]] = []
+        if self._own_timers:
+            times += [(True, at) for at in window.event_timers]
+            times += [(False, at) for at in window.wall_timers]
+        if self._plan.periodic is not None and window.early is not None:
+            times.append((self._plan.periodic.clock == "event", window.early))
+        if window.timeout is not None:
+            times.append((False, window.timeout))
+        return frozenset(times)
+
+    # --- what stands in the timetables
+
+    def enter_changed(self, slot: int, name: WindowName) -> None:
+        """Rows came into a window: it may be due with this epoch."""
+        if self._plan.at_end and self.is_past(name):
+            self.event.add(slot, name[1] - 1, name)
+        if self._plan.per_epoch:
             self.wall.add(slot, self._clock, name)
-        if plan.periodic is not None and not past:
-            self._enter_periodic(slot, name, held, plan.periodic)
-        if plan.timeout is not None:
-            if fired:
-                self.stop_waiting(slot, name, held)
-            if held.changed and (held.timeout is None or plan.timeout.since_newest):
-                until = self._clock + plan.timeout.span_us
-                self.wall.move(slot, held.timeout, until, name)
-                held.timeout = until
 
-    def _enter_periodic(self, slot: int, name: WindowName, held: OpenWindow, periodic: Periodic) -> None:
-        """A result comes at the next round time after the epoch began, which may be before it ends."""
-        table, began = (self.wall, self._last_clock) if periodic.clock == "wall" else (self.event, self._watermark)
-        at = aligned_us(began, periodic.every_us) + periodic.every_us
-        if self._assigner.timed and periodic.clock == self._assigner.clock and at >= self.end_of(name):
+    def enter(self, slot: int, name: WindowName, window: OpenWindow) -> None:
+        """Enters a window with all it waits for now."""
+        if window.stored_as != name:
+            self.remove(slot, window)
+            for at in self._bounds(name):
+                self._own.add(slot, at, name)
+        awaited = self.awaited_times(window)
+        if awaited != window.awaited:
+            for is_event, at in window.awaited - awaited:
+                self._table(is_event).remove(slot, at, name)
+            for is_event, at in awaited - window.awaited:
+                self._table(is_event).add(slot, at, name)
+            window.awaited = awaited
+
+    def remove(self, slot: int, window: OpenWindow) -> None:
+        """Takes back what was entered for a window under the name it is stored as."""
+        name = window.stored_as
+        if name is None:
             return
-        if held.early is None or at < held.early:
-            table.move(slot, held.early, at, name)
-            held.early = at
+        for at in self._bounds(name):
+            self._own.remove(slot, at, name)
+        for is_event, at in window.awaited:
+            self._table(is_event).remove(slot, at, name)
+        window.awaited = frozenset()
 
-    def stop_waiting(self, slot: int, name: WindowName, held: OpenWindow) -> None:
-        """A result was given: what was waited for has come."""
-        if held.timeout is not None:
-            self.wall.remove(slot, held.timeout, name)
-            held.timeout = None
+    def _bounds(self, name: WindowName) -> list[int]:
+        """When a window is looked at in any case."""
+        if not self._assigner.timed:
+            return []
+        ends = self._plan.at_end and self._allow_late_us
+        return [self.drop_of(name), name[1] - 1] if ends else [self.drop_of(name)]
 
-    def renamed(self, slot: int, name: WindowName, held: OpenWindow) -> None:
-        """A window got other bounds by merging; its old ones are gone."""
-        self.opened(slot, name)
-        if held.early is not None and self._plan.periodic is not None:
-            (self.wall if self._plan.periodic.clock == "wall" else self.event).add(slot, held.early, name)
-        if held.timeout is not None:
-            self.wall.add(slot, held.timeout, name)
+    @property
+    def _own(self) -> Timetable:
+        """The timetable of the clock that windows are assigned by."""
+        return self._table(self._assigner.clock == "event")
 
-    def gone(self, slot: int, name: WindowName, held: OpenWindow) -> None:
-        """A window is no more, before its time."""
-        if self._assigner.timed:
-            self.own.remove(slot, self.drop_of(name), name)
-            if self._plan.at_end and self._allow_late_us:
-                self.own.remove(slot, self.end_of(name), name)
-        self.over(slot, name, held)
-
-    def over(self, slot: int, name: WindowName, held: OpenWindow) -> None:
-        """A window's time is over: takes back what else was asked for."""
-        if self._plan.periodic is not None:
-            (self.wall if self._plan.periodic.clock == "wall" else self.event).remove(slot, held.early, name)
-        self.wall.remove(slot, held.timeout, name)
-        for at in held.event_timers:
-            self.event.remove(slot, at, name)
-        for at in held.wall_timers:
-            self.wall.remove(slot, at, name)
+    def _table(self, is_event: bool) -> Timetable:
+        return self.event if is_event else self.wall

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from headrace.errors import StoreError
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.values import ValueCodec, value_codec
-from headrace.state.cells import ABSENT
 from headrace.state.subs import SubCodec
 
 if TYPE_CHECKING:
+    from headrace.aggregates.own import GuardedAccumulators
     from headrace.model.job import DeclaredState
     from headrace.state.shard import ShardState
     from headrace.windows.kinds import Assigner
@@ -56,11 +56,11 @@ WINDOW_SUB: Final = SubCodec(encode_name, decode_name)
 
 
 class OpenWindow:
-    """One open window of one key. Changed in place; whoever changes it puts it into its table again."""
+    """One open window of one key. Changed in place; whoever changes it writes it again (`KeyWindows`)."""
 
     __slots__ = (
-        "accs", "changed", "count", "early", "event_timers", "gone", "home", "late", "mark", "newest", "since",
-        "size", "timeout", "wall_timers",
+        "accs", "awaited", "changed", "count", "early", "event_timers", "gone", "guarded", "home", "late", "mark",
+        "newest", "rows", "since", "size", "stored_as", "timeout", "wall_timers",
     )  # fmt: skip
 
     accs: list[Any]
@@ -92,6 +92,16 @@ class OpenWindow:
     home: WindowName | None
     """The name under which the states of this window lie; None: its own. A session keeps its first."""
 
+    # Not stored: while the key is at hand.
+    stored_as: WindowName | None
+    """Its name in the table; None: it is not there yet."""
+    awaited: frozenset[tuple[bool, int]]
+    """The times that the timetables hold for it under that name (`Schedule.awaited_times`)."""
+    rows: list[int]
+    """Rows of the batch that were put in and are not in the accumulators yet."""
+    guarded: GuardedAccumulators | None
+    """The own accumulators, where a row that they refuse must be undone."""
+
     def __init__(self, accumulators: int) -> None:
         self.accs = [None] * accumulators
         self.size = 0
@@ -107,10 +117,15 @@ class OpenWindow:
         self.since = 0
         self.gone = []
         self.home = None
+        self.stored_as = None
+        self.awaited = frozenset()
+        self.rows = []
+        self.guarded = None
 
     def empty(self) -> None:
         """Throws away what the window holds; what its trigger remembers stays."""
         self.accs = [None] * len(self.accs)
+        self.guarded = None
         self.size = 0
         self.newest = None
 
@@ -121,25 +136,19 @@ class OpenWindow:
         return not (self.size or self.count or self.mark is not None or waits)
 
 
-class _Field(NamedTuple):
-    name: str
-    kind: Any
-    default: Any
-
-
-_FIELDS: Final = (
-    _Field("size", int, 0),
-    _Field("changed", bool, False),
-    _Field("late", bool, False),
-    _Field("newest", int | None, None),
-    _Field("count", int, 0),
-    _Field("early", int | None, None),
-    _Field("timeout", int | None, None),
-    _Field("event_timers", list[int], []),
-    _Field("wall_timers", list[int], []),
-    _Field("since", bytes, b""),
-    _Field("gone", list[bytes], []),
-    _Field("home", tuple[int, int] | None, None),
+_FIELDS: Final[tuple[tuple[str, Any, Any], ...]] = (
+    ("size", int, 0),
+    ("changed", bool, False),
+    ("late", bool, False),
+    ("newest", int | None, None),
+    ("count", int, 0),
+    ("early", int | None, None),
+    ("timeout", int | None, None),
+    ("event_timers", list[int], []),
+    ("wall_timers", list[int], []),
+    ("since", bytes, b""),
+    ("gone", list[bytes], []),
+    ("home", tuple[int, int] | None, None),
 )
 
 
@@ -159,24 +168,25 @@ def window_codec(kinds: Mapping[str, Any], mark: Any, *, each: bool = False) -> 
     inner = value_codec(stored)
     count = len(kinds)
 
-    def encode(held: OpenWindow) -> bytes:
+    def encode(window: OpenWindow) -> bytes:
+        since = place_bytes(window.since) if window.since else b""
         return inner.encode(
             stored(
-                *held.accs, held.mark, held.size, held.changed, held.late, held.newest, held.count, held.early,
-                held.timeout, held.event_timers, held.wall_timers,
-                place_bytes(held.since) if held.since else b"", [place_bytes(place) for place in held.gone], held.home,
+                *window.accs, window.mark, window.size, window.changed, window.late, window.newest, window.count,
+                window.early, window.timeout, window.event_timers, window.wall_timers,
+                since, [place_bytes(place) for place in window.gone], window.home,
             )
         )  # fmt: skip
 
     def decode(raw: bytes) -> OpenWindow:
-        found = inner.decode(raw)
-        held = OpenWindow(count)
-        held.accs = [getattr(found, f"acc{i}") for i in range(count)]
-        for name in ("mark", *(field.name for field in _FIELDS)):
-            setattr(held, name, getattr(found, name))
-        held.since = int.from_bytes(found.since, "big")
-        held.gone = [int.from_bytes(place, "big") for place in found.gone]
-        return held
+        read = inner.decode(raw)
+        window = OpenWindow(count)
+        window.accs = [getattr(read, f"acc{i}") for i in range(count)]
+        for name in ("mark", *(field[0] for field in _FIELDS)):
+            setattr(window, name, getattr(read, name))
+        window.since = int.from_bytes(read.since, "big")
+        window.gone = [int.from_bytes(place, "big") for place in read.gone]
+        return window
 
     return ValueCodec(encode, decode, each=each)
 
@@ -184,37 +194,6 @@ def window_codec(kinds: Mapping[str, Any], mark: Any, *, each: bool = False) -> 
 def place_bytes(place: int) -> bytes:
     """A row's place, which is wider than the numbers of MessagePack."""
     return place.to_bytes(16, "big")
-
-
-class OpenWindows:
-    """The open windows of all keys during one task."""
-
-    def __init__(self, state: ShardState, codec: ValueCodec, accumulators: int) -> None:
-        self._column = state.entries(WINDOWS_TABLE, codec, WINDOW_SUB)
-        self._accumulators = accumulators
-
-    def find(self, slot: int, name: WindowName) -> OpenWindow | None:
-        found = self._column.find(slot, name)
-        return None if found is ABSENT else found
-
-    def fresh(self) -> OpenWindow:
-        """A window that nothing was put into yet."""
-        return OpenWindow(self._accumulators)
-
-    def of_key(self, slot: int) -> list[tuple[WindowName, OpenWindow]]:
-        """All open windows of a key, by start."""
-        return sorted(self._column.entries(slot), key=_name)
-
-    def put(self, slot: int, name: WindowName, held: OpenWindow) -> None:
-        """The window is new, or has changed."""
-        self._column.put(slot, name, held)
-
-    def remove(self, slot: int, name: WindowName) -> None:
-        self._column.remove(slot, name)
-
-
-def _name(entry: tuple[WindowName, OpenWindow]) -> WindowName:
-    return entry[0]
 
 
 SESSION: Final = "session"
