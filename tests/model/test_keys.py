@@ -246,8 +246,17 @@ def test_every_key_group_belongs_to_exactly_one_shard(parallelism: int, groups: 
     )
 
 
-def test_the_jvm_computes_no_bytes_for_types_it_spells_differently() -> None:
-    assert keys.key_sql([("x", pa.float64())]) is None
-    assert keys.key_sql([("s", pa.string()), ("m", pa.decimal128(38, 18))]) is None
-    assert keys.key_sql([("odd`name", pa.binary())]) == "coalesce(concat(X'79', `odd``name`), X'6e')"
-    assert keys.hash_sql("k") == "xxhash64(k)"
+@quick
+@given(st.lists(st.binary(max_size=80), max_size=60), st.integers(0, 3))
+def test_a_column_of_keys_is_hashed_as_its_keys_are(encoded: list[bytes], skipped: int) -> None:
+    column = pa.array(encoded, pa.binary()).slice(skipped)
+    assert keys.hash_encoded(column).tolist() == [keys.hash_key(key) for key in column.to_pylist()]
+
+
+@pytest.mark.parametrize("length", [*range(70), 131, 70_000])
+def test_many_keys_of_one_length_are_hashed_as_each_is(length: int) -> None:
+    made = [bytes((n * 7 + place) % 256 for place in range(length)) for n in range(40)]
+    expected = [keys.hash_key(key) for key in made]
+    assert keys.hash_encoded(pa.array(made, pa.binary())).tolist() == expected
+    mixed = [*made, b"shorter", *(b"%03d" % n for n in range(30))]
+    assert keys.hash_encoded(pa.array(mixed, pa.binary())).tolist()[:40] == expected

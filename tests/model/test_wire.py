@@ -1,25 +1,128 @@
+"""Frames: what is written is read as it was, where it lies, and nothing else is taken for one."""
+
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
+import pytest
 
-from headrace.model.wire import REPORT, assign_slots, control_batch, wire_schema
+from headrace.errors import EpochFailed
+from headrace.model.wire import (
+    MARKER,
+    REPORT,
+    ROWS,
+    WEIGHT_BYTES,
+    WIRE_SCHEMA,
+    control_frame,
+    edge_schema,
+    order_keys,
+    read_frames,
+    read_rows,
+    report_batch,
+    rows_frame,
+    wire_batches,
+)
+
+FIELDS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("n", pa.int64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("tags", pa.list_(pa.string())),
+        ("place", pa.struct([("x", pa.float64()), ("y", pa.float64())])),
+        ("counts", pa.map_(pa.string(), pa.int64())),
+        ("total", pa.decimal128(38, 18)),
+        ("on", pa.bool_()),
+    ]
+)
+SCHEMA = edge_schema(FIELDS, timed=True)
 
 
-def test_edges_share_slots_of_one_type() -> None:
-    slots, placed = assign_slots([[pa.string(), pa.int64(), pa.string()], [pa.int64(), pa.string()]])
-    assert slots == [pa.string(), pa.int64(), pa.string()]
-    assert placed == [(0, 1, 2), (1, 0)]
+def rows(count: int) -> pa.RecordBatch:
+    numbers = range(count)
+    fields = [
+        [None if n % 5 == 4 else f"name {n}" for n in numbers],
+        list(numbers),
+        list(numbers),
+        [[str(i) for i in range(n % 3)] for n in numbers],
+        [None if n % 7 == 6 else {"x": float(n), "y": -0.0} for n in numbers],
+        [[(str(n), n)] for n in numbers],
+        [None if n % 2 else n for n in numbers],
+        [n % 3 == 0 for n in numbers],
+    ]
+    keys = [b"k" * (n % 4) for n in numbers]
+    columns = [list(numbers), keys, list(numbers), *fields]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
 
 
-def test_an_edge_never_puts_two_fields_into_one_slot() -> None:
-    _, placed = assign_slots([[pa.int64()], [pa.int64(), pa.int64()]])
-    assert placed[1] == (0, 1)
+@pytest.mark.parametrize("piece", [(0, 0), (0, 1), (0, 40), (3, 30)])
+def test_rows_come_out_as_they_went_in(piece: tuple[int, int]) -> None:
+    given = rows(40).slice(*piece)
+    (batch,) = wire_batches([(1, rows_frame(7, given))])
+    (frame,) = read_frames(batch)
+    assert (frame.kind, frame.edge) == (ROWS, 7)
+    assert read_rows(frame, SCHEMA).equals(given)
 
 
-def test_control_rows_carry_shard_and_content() -> None:
-    schema = wire_schema([pa.string()])
-    batch = control_batch(schema, REPORT, [(1, b"x"), (0, b"y")])
-    assert batch.schema == schema
-    assert batch.column("h").to_pylist() == [1, 0]
-    assert batch.column("k").to_pylist() == [b"x", b"y"]
-    assert batch.column("s0").null_count == 2
+def test_a_batch_names_the_shard_of_each_frame_and_keeps_their_order() -> None:
+    contents = [(2, b"a"), (0, b""), (2, b"ccc")]
+    (batch,) = wire_batches([(shard, control_frame(REPORT, content)) for shard, content in contents])
+    assert batch.schema == WIRE_SCHEMA
+    assert batch.column(0).to_pylist() == [2, 0, 2]
+    assert [frame.body.to_pybytes() for frame in read_frames(batch)] == [b"a", b"", b"ccc"]
+    middle = list(read_frames(batch.slice(1, 1)))
+    assert [frame.body.to_pybytes() for frame in middle] == [b""]
+
+
+def test_arrays_are_read_where_they_lie_at_multiples_of_eight_bytes() -> None:
+    addressed = [(0, control_frame(MARKER, b"odd")), (0, rows_frame(0, rows(9))), (1, rows_frame(0, rows(33)))]
+    (batch,) = wire_batches(addressed)
+    data = batch.column(1).buffers()[2]
+    for frame in read_frames(batch):
+        assert (frame.body.address - data.address) % 8 == 0
+        if frame.kind == ROWS:
+            for buffer in read_rows(frame, SCHEMA).column(0).buffers()[1:]:
+                assert data.address <= buffer.address < data.address + data.size and buffer.address % 8 == 0
+
+
+def test_a_large_frame_counts_as_many_rows_because_spark_cuts_batches_by_rows() -> None:
+    large = control_frame(REPORT, bytes(10 * WEIGHT_BYTES))
+    (batch,) = wire_batches([(3, large), (4, control_frame(REPORT, b"small"))])
+    assert batch.column(0).to_pylist() == [3] * 11 + [4]
+    assert [len(frame.body) for frame in read_frames(batch)] == [10 * WEIGHT_BYTES, 5]
+
+
+def test_frames_of_many_bytes_are_handed_on_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.model.wire._BATCH_BYTES", 100)
+    addressed = [(n, control_frame(REPORT, bytes(40))) for n in range(5)]
+    batches = list(wire_batches(addressed))
+    assert [batch.column(0).to_pylist() for batch in batches] == [[0], [1], [2], [3], [4]]
+    assert list(wire_batches([])) == []
+
+
+@pytest.mark.parametrize("data", [b"HF", b"HF" + bytes([2]) + bytes(20), b"no frame at all, but long enough"])
+def test_bytes_that_are_no_frame_are_refused_in_words(data: bytes) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([0], pa.int32()), pa.array([data])], schema=WIRE_SCHEMA)
+    with pytest.raises(EpochFailed, match="no frame of this version"):
+        list(read_frames(batch))
+
+
+def test_the_end_of_a_frame_that_is_cut_off_is_missed() -> None:
+    data = rows_frame(0, rows(9))[:-16]
+    batch = pa.RecordBatch.from_arrays([pa.array([0], pa.int32()), pa.array([data])], schema=WIRE_SCHEMA)
+    with pytest.raises(EpochFailed):
+        list(read_frames(batch))
+
+
+def test_order_keys_sort_by_level_task_and_place() -> None:
+    places = [(0, 0, 9), (0, 1, 0), (0, 300, 5), (1, 0, 0)]
+    keys = [order_keys(level, task, first, 2).to_pylist() for level, task, first in places]
+    flat = [key for pair in keys for key in pair]
+    assert flat == sorted(flat) and len(set(flat)) == 8
+
+
+def test_reports_go_to_the_driver_without_a_frame() -> None:
+    assert report_batch([b"one", b"two"]).column("report").to_pylist() == [b"one", b"two"]
+    assert np.array_equal(report_batch([]).num_rows, 0)

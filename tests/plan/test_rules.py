@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -133,13 +134,22 @@ def test_late_rows_that_somebody_reads_are_not_combined() -> None:
     assert not program_of(app).edges[0].combined
 
 
-def test_an_exchange_right_behind_a_source_is_written_by_the_jvm() -> None:
-    app = hr.App("direct")
-    clicks = app.read("clicks", json(), Click).where("n > 0")
-    clicks.key_by("page").latest().named("last").queryable()
-    (source,) = program_of(app).sources
-    assert source.direct == 0 and not source.fragment.ops
-    assert program_of(app, rules=()).sources[0].direct is None
+def test_time_is_read_from_its_field_where_that_comes_through_as_it_was_read() -> None:
+    expressions: list[tuple[Callable[[hr.Stream[Any]], hr.Stream[Any]], str | None]] = [
+        (lambda clicks: clicks, "at"),
+        (lambda clicks: clicks.where("n > 0").select(Click, n="n + 1"), "at"),
+        (lambda clicks: clicks.with_columns(n="n + 1"), "at"),
+        (lambda clicks: clicks.with_columns(at="at + INTERVAL 1 SECOND"), None),
+        (lambda clicks: clicks.select("page"), None),
+        (lambda clicks: clicks.select("page", at="done"), None),
+    ]
+    for said, field in expressions:
+        app = hr.App("times")
+        said(app.read("clicks", json(), Click, time=Click.at)).map(repr, output=str).write(hr.sink.discard())
+        assert program_of(app).sources[0].time_field == field
+    app = hr.App("times")
+    app.read("clicks", json(), Click, time="at + INTERVAL 1 SECOND").map(repr, output=str).write(hr.sink.discard())
+    assert program_of(app).sources[0].time_field is None
 
 
 @pytest.mark.parametrize("left_out", [*RULES, None], ids=lambda rule: "none of them" if rule is None else rule.__name__)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.model.wire import read_frames, read_rows, wire_batches
 from headrace.operators import holding, process, rolling
-from headrace.runtime.ends import TaskEnds
+from headrace.plan.physical import Program
+from headrace.runtime import framing
+from headrace.runtime.framing import Addressed, FrameCutter
 from headrace.testing import Harness
 
 
@@ -42,14 +44,25 @@ def first_letter(tap: Any) -> str:
 def drained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows lay in a task whenever it was asked for what goes on."""
     sizes: list[int] = []
-    drain = TaskEnds.drain_wire
+    plans: dict[FrameCutter, Program] = {}
+    begin, drain = FrameCutter.__init__, FrameCutter.drain
 
-    def watch(ends: TaskEnds) -> list[pa.RecordBatch]:
-        batches = drain(ends)
-        sizes.append(sum(batch.num_rows for batch in batches))
-        return batches
+    def remember(cutter: FrameCutter, program: Program, level: int, task: int) -> None:
+        begin(cutter, program, level, task)
+        plans[cutter] = program
 
-    monkeypatch.setattr(TaskEnds, "drain_wire", watch)
+    def watch(cutter: FrameCutter, *, last: bool = False) -> list[Addressed]:
+        frames = drain(cutter, last=last)
+        read = [frame for batch in wire_batches(frames) for frame in read_frames(batch)]
+        edges = plans[cutter].edges
+        sizes.append(sum(read_rows(frame, edges[frame.edge].schema).num_rows for frame in read))
+        return frames
+
+    monkeypatch.setattr(FrameCutter, "__init__", remember)
+    monkeypatch.setattr(FrameCutter, "drain", watch)
+    # A task gathers nothing.
+    monkeypatch.setattr(framing, "_SHARD_BYTES", 1)
+    monkeypatch.setattr(framing, "_LEAST_BYTES", 1)
     return sizes
 
 

@@ -1,9 +1,9 @@
-"""Keys in bulk: their bytes, hashes, key groups and shards, of columns and of Spark SQL, and columns back from bytes.
+"""Keys in bulk: bytes of columns, key groups and shards, and columns back from bytes.
 
 The bytes of a single value are defined in `key_bytes`, with the table of the format; keys as people write them in
-`key_text`. Both are offered here. `encode_columns` and `key_sql` must give the very same bytes. `decode_columns` reads
-text, bytes, whole numbers, times, dates, floats, booleans, nulls among them, and tuples of these; for any other type it
-returns None, and the caller decodes key by key. Nothing here knows about sessions, steps or state.
+`key_text`; hashes in `key_hash`. All are offered here. `decode_columns` reads text, bytes, whole numbers, times, dates,
+floats, booleans, nulls among them, and tuples of these; for any other type it returns None, and the caller decodes key
+by key. Nothing here knows about sessions, steps or state.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
 from headrace.errors import ProgramError
 from headrace.model.batch import Int64s
-from headrace.model.ids import HASH_SEED, KEY_GROUPS
-from headrace.model.key_bytes import KEY_TYPES, LENGTH, NULL_KEY, decode_key, encode_key
+from headrace.model.ids import KEY_GROUPS
+from headrace.model.key_bytes import KEY_TYPES, NULL_KEY, decode_key, encode_key
+from headrace.model.key_hash import hash_encoded, hash_key
 from headrace.model.key_text import key_text, parse_key_text
 
 __all__ = [
@@ -31,19 +31,12 @@ __all__ = [
     "group_range",
     "hash_encoded",
     "hash_key",
-    "hash_sql",
     "key_group",
     "key_groups",
-    "key_sql",
     "key_text",
     "parse_key_text",
     "shard_of",
 ]
-
-
-def hash_key(encoded: bytes) -> int:
-    """xxhash64 of key bytes as an unsigned number; Spark's ``xxhash64`` gives the same bits, signed."""
-    return xxhash.xxh64_intdigest(encoded, HASH_SEED)
 
 
 def key_group(hashed: int, groups: int = KEY_GROUPS) -> int:
@@ -65,17 +58,6 @@ def shard_of(group: int, parallelism: int, groups: int = KEY_GROUPS) -> int:
 def group_range(shard: int, parallelism: int, groups: int = KEY_GROUPS) -> range:
     """The key groups that `shard_of` gives to this shard."""
     return range(-(-shard * groups // parallelism), -(-(shard + 1) * groups // parallelism))
-
-
-def hash_encoded(encoded: pa.BinaryArray) -> npt.NDArray[np.uint64]:
-    """`hash_key` of each element; a value that comes again is hashed once."""
-    distinct = encoded.dictionary_encode()
-    digest = xxhash.xxh64_intdigest
-    hashes: npt.NDArray[np.uint64] = np.array(
-        [digest(key, HASH_SEED) for key in distinct.dictionary.to_pylist()], dtype=np.uint64
-    )
-    positions: npt.NDArray[np.int32] = distinct.indices.to_numpy(zero_copy_only=False)
-    return hashes[positions]
 
 
 def encode_columns(arrays: Sequence[pa.Array]) -> pa.BinaryArray:
@@ -155,55 +137,6 @@ def _fixed(tag: bytes, values: npt.NDArray[Any], nulls_of: pa.Array | None) -> p
     if nulls_of is None or not nulls_of.null_count:
         return encoded
     return pc.if_else(nulls_of.is_valid(), encoded, pa.scalar(NULL_KEY, pa.binary()))
-
-
-def key_sql(columns: Sequence[tuple[str, pa.DataType]]) -> str | None:
-    """Spark SQL (ANSI on) for the bytes that `encode_columns` gives; None where the JVM cannot say them."""
-    if not columns:
-        return f"X'{NULL_KEY.hex()}'"
-    composite = len(columns) > 1
-    parts = [_part_sql("`" + name.replace("`", "``") + "`", kind, composite) for name, kind in columns]
-    if any(part is None for part in parts):
-        return None
-    known = [part for part in parts if part is not None]
-    return f"concat(X'28', {', '.join(known)})" if composite else known[0]
-
-
-def _part_sql(name: str, kind: pa.DataType, composite: bool) -> str | None:
-    found = _payload_sql(name, kind)
-    if found is None:
-        return None
-    tag, payload, width = found
-    head = f"X'{tag.hex()}'"
-    if composite and width is not None:
-        head = f"X'{LENGTH.pack(width + 1).hex()}{tag.hex()}'"
-    elif composite:
-        head = f"unhex(lpad(hex(octet_length({name}) + 1), 8, '0')), {head}"
-    null = f"X'{(LENGTH.pack(1) + NULL_KEY).hex()}'" if composite else f"X'{NULL_KEY.hex()}'"
-    return f"coalesce(concat({head}, {payload}), {null})"
-
-
-def _payload_sql(name: str, kind: pa.DataType) -> tuple[bytes, str, int | None] | None:
-    """Tag, SQL of the payload and its width in bytes (None: as long as the value)."""
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return b"s", f"CAST({name} AS BINARY)", None
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return b"y", name, None
-    if pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
-        return b"i", f"unhex(lpad(hex({name}), 16, '0'))", 8
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return b"i", f"unhex(lpad(hex(unix_micros({name})), 16, '0'))", 8
-    if pa.types.is_date32(kind):
-        return b"d", f"unhex(right(lpad(hex(unix_date({name})), 16, '0'), 8))", 4
-    if pa.types.is_boolean(kind):
-        # A CASE without ELSE stays null for null; IF would make it false.
-        return b"b", f"CASE WHEN {name} THEN X'01' WHEN NOT {name} THEN X'00' END", 1
-    return None
-
-
-def hash_sql(key_bytes_sql: str) -> str:
-    """Spark SQL for the hash of key bytes, as a signed BIGINT with the bits of `hash_key`."""
-    return f"xxhash64({key_bytes_sql})"
 
 
 _NULL: Final = ord("n")

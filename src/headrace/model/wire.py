@@ -1,35 +1,42 @@
-"""The columns that rows wear between two levels of a job: the one place where reserved columns are spelled.
+"""Frames: what crosses an exchange. Spark sees two columns, the number of a shard and bytes, and nothing of a program.
 
-Every exchange of a job has the same schema: a few reserved columns, then *slots*, typed columns that edges share. An
-edge's fields are laid into slots of their own type, so two edges with three text fields each need three text slots,
-not six columns. Rows of an edge leave the slots of others null.
+A frame is a header and a body. The body of a frame of rows is one Arrow record batch in the schema of its edge: hash and
+bytes of the key, event time where the edge has one, then the fields. Markers and reports are frames, too. The format is
+specified in docs/formats/frame.md.
 
-Rows of a keyed edge have their key in ``k`` and its hash in ``h``. Control rows (negative edge numbers) carry their
-content in ``k`` and the number of the shard they go to in ``h``. Rows of edges without a key have that number in ``h``,
-too: those that are spread over the shards have an empty ``k``; those that go to every shard stand there once for each,
-and their ``k`` says their order (`order_keys`), which is the same on all of them.
+Invariants
+- Bodies begin at, and frames end at, a multiple of 8 bytes, so that arrays are read where they lie.
+- Whoever reads a frame knows the schema of its edge from the program; it does not travel.
+- Rows of an edge without a key have hash 0. Where all shards get them, the bytes of their key say their order
+  (`order_keys`), which is the same on all of them; where they are spread over the shards, those are empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-EDGE: Final = "e"
-HASH: Final = "h"
-KEY: Final = "k"
-TIME: Final = "t"
-RESERVED: Final = (EDGE, HASH, KEY, TIME)
+from headrace.errors import EpochFailed
 
-REPORT: Final = -1
-"""A task report on its way to the driver."""
-MARKER: Final = -2
+SHARD: Final = "shard"
+FRAME: Final = "frame"
+WIRE_SCHEMA: Final = pa.schema([pa.field(SHARD, pa.int32()), pa.field(FRAME, pa.binary())])
+"""The schema of every exchange."""
+WIRE_DDL: Final = f"{SHARD} INT, {FRAME} BINARY"
+
+REPORT_SCHEMA: Final = pa.schema([pa.field("report", pa.binary())])
+"""What the last level returns to the driver."""
+
+ROWS: Final = 1
+"""Rows of an edge, whose number the header tells."""
+MARKER: Final = 2
 """The end of one upstream task: its attempt and the largest event times it saw."""
-BAD_ROW: Final = -3
-"""An input row that could not be decoded, as JSON text."""
+REPORT: Final = 3
+"""A task report on its way to the driver."""
 
 ROW_TIME: Final = "__time"
 """Event time of a source row in microseconds, beside its fields, before the first exchange."""
@@ -37,64 +44,115 @@ ROW_SPLIT: Final = "__split"
 """Which split of its source a row came from."""
 ROW_BAD: Final = "__bad"
 """JSON text that tells where an undecodable row was; null for good rows."""
-
 ROW_MARK: Final = "__mark"
 """Time in microseconds before which, a row says, no row comes any more; only where rows of a source do."""
 
-_RESERVED_FIELDS: Final = (
-    pa.field(EDGE, pa.int32()),
-    pa.field(HASH, pa.int64()),
-    pa.field(KEY, pa.binary()),
-    pa.field(TIME, pa.int64()),
-)
+HASH: Final = "__hash"
+KEY: Final = "__key"
 
-REPORT_SCHEMA: Final = pa.schema([pa.field("report", pa.binary())])
-"""What the last level returns to the driver."""
+_HEADER: Final = struct.Struct("<2sBBIQ")
+"""Magic, version, kind, number of the edge, bytes of the body."""
+_MAGIC: Final = b"HF"
+_VERSION: Final = 1
+_ALIGNMENT: Final = 8
 
-
-def wire_schema(slots: Sequence[pa.DataType]) -> pa.Schema:
-    """The schema of every exchange of a job with these slots."""
-    return pa.schema([*_RESERVED_FIELDS, *(pa.field(slot_name(i), kind) for i, kind in enumerate(slots))])
-
-
-def slot_name(index: int) -> str:
-    return f"s{index}"
+WEIGHT_BYTES: Final = 4_096
+"""Spark cuts batches for Python by the number of their rows. So a frame takes a row for each of so many bytes: itself,
+and behind it rows without a frame."""
+_BATCH_BYTES: Final = 64 * 1024 * 1024
+"""Frames that are handed to Spark together."""
 
 
-def assign_slots(edges: Iterable[Sequence[pa.DataType]]) -> tuple[list[pa.DataType], list[tuple[int, ...]]]:
-    """Lay the fields of each edge into shared typed slots; returns the slots, and for each edge its fields' slots."""
-    slots: list[pa.DataType] = []
-    placed: list[tuple[int, ...]] = []
-    for fields in edges:
-        taken: set[int] = set()
-        places: list[int] = []
-        for kind in fields:
-            free = next((i for i, slot in enumerate(slots) if i not in taken and slot == kind), None)
-            if free is None:
-                slots.append(kind)
-                free = len(slots) - 1
-            taken.add(free)
-            places.append(free)
-        placed.append(tuple(places))
-    return slots, placed
+class Frame(NamedTuple):
+    kind: int
+    edge: int
+    """Of rows."""
+    body: pa.Buffer
+    whole: pa.Buffer
+    """Header and padding too, to be sent on."""
+
+
+def edge_schema(fields: pa.Schema, *, timed: bool) -> pa.Schema:
+    """The columns of a frame of rows."""
+    times = [pa.field(ROW_TIME, pa.int64())] if timed else []
+    return pa.schema([pa.field(HASH, pa.uint64()), pa.field(KEY, pa.binary()), *times, *fields])
+
+
+def rows_frame(edge: int, batch: pa.RecordBatch) -> bytes:
+    return _frame(ROWS, edge, batch.serialize())
+
+
+def control_frame(kind: int, content: bytes) -> bytes:
+    return _frame(kind, 0, content)
+
+
+def _frame(kind: int, edge: int, body: bytes | pa.Buffer) -> bytes:
+    size = len(body)
+    padding = bytes(-size % _ALIGNMENT)
+    return b"".join((_HEADER.pack(_MAGIC, _VERSION, kind, edge, size), body, padding))
+
+
+def wire_batches(addressed: Sequence[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
+    """(shard, frame) pairs as they are handed to Spark."""
+    start = size = 0
+    for end, (_, frame) in enumerate(addressed):
+        if size and size + len(frame) > _BATCH_BYTES:
+            yield _wire_batch(addressed[start:end])
+            start, size = end, 0
+        size += len(frame)
+    if start < len(addressed):
+        yield _wire_batch(addressed[start:])
+
+
+def _wire_batch(addressed: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
+    shards: list[int] = []
+    frames: list[bytes | None] = []
+    for shard, frame in addressed:
+        rows_more = len(frame) // WEIGHT_BYTES
+        shards += [shard] * (1 + rows_more)
+        frames.append(frame)
+        frames += [None] * rows_more
+    return pa.RecordBatch.from_arrays([pa.array(shards, pa.int32()), pa.array(frames, pa.binary())], schema=WIRE_SCHEMA)
+
+
+def read_frames(batch: pa.RecordBatch) -> Iterator[Frame]:
+    """The frames of a batch from Spark, each where it lies."""
+    column = batch.column(1)
+    _, offsets_buffer, data = column.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[column.offset : column.offset + len(column) + 1]
+    # Rows that only add weight are empty.
+    for row in np.flatnonzero(np.diff(offsets)).tolist():
+        start, end = int(offsets[row]), int(offsets[row + 1])
+        yield _read_frame(data.slice(start, end - start))
+
+
+def _read_frame(data: pa.Buffer) -> Frame:
+    if data.size >= _HEADER.size:
+        magic, version, kind, edge, size = _HEADER.unpack_from(data)
+        if magic == _MAGIC and version == _VERSION and _HEADER.size + size <= data.size:
+            return Frame(kind, edge, data.slice(_HEADER.size, size), data)
+    raise EpochFailed(
+        "what came through an exchange is no frame of this version",
+        where=f"a frame of {data.size} bytes",
+        expected=f"version {_VERSION}",
+        found=repr(data[:4].to_pybytes()),
+        next_move="see that driver and workers run the same version of Headrace, and start again",
+    )
+
+
+def read_rows(frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of a frame, in the schema of its edge, where they lie."""
+    return pa.ipc.read_record_batch(frame.body, schema)
 
 
 def order_keys(level: int, task: int, first: int, count: int) -> pa.BinaryArray:
-    """``k`` of rows that every shard must see in one order: by level, task and place in what the task sent."""
+    """Key bytes of rows that every shard must see in one order: by level, task and place in what the task sent."""
     rows = np.zeros(count, dtype=[("level", ">u1"), ("task", ">u4"), ("place", ">u8")])
     rows["level"], rows["task"], rows["place"] = level, task, np.arange(first, first + count)
     offsets = np.arange(count + 1, dtype=np.int32) * rows.dtype.itemsize
     return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(rows)])
 
 
-def control_batch(schema: pa.Schema, kind: int, rows: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
-    """Control rows: (shard, content) pairs of one kind, with every slot null."""
-    count = len(rows)
-    arrays: list[pa.Array] = [
-        pa.array([kind] * count, pa.int32()),
-        pa.array([shard for shard, _ in rows], pa.int64()),
-        pa.array([content for _, content in rows], pa.binary()),
-        pa.nulls(count, pa.int64()),
-    ]
-    arrays += [pa.nulls(count, field.type) for field in list(schema)[len(RESERVED) :]]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def report_batch(reports: Iterable[bytes]) -> pa.RecordBatch:
+    """Reports as the last level hands them to the driver."""
+    return pa.RecordBatch.from_arrays([pa.array(list(reports), pa.binary())], schema=REPORT_SCHEMA)

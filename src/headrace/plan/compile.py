@@ -6,15 +6,14 @@ where they come from several. Nodes are older than their readers, so a fragment'
 topological order.
 
 What comes out of the graph runs everything in the workers and moves rows as they are. The rules of
-`headrace.plan.rules` rewrite it: they decide what the JVM does and what is combined. The wire is laid out and
-expressions are checked last, because both depend on what the rules decided.
+`headrace.plan.rules` rewrite it: they decide what the JVM does and what is combined. Expressions are checked last,
+because the rules decide where they run.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.dataflow.checks import reachable
@@ -35,7 +34,6 @@ from headrace.dataflow.graph import (
 from headrace.errors import ProgramError
 from headrace.model.keyspec import KeySpec
 from headrace.model.watermarks import TimedSource
-from headrace.model.wire import assign_slots, wire_schema
 from headrace.operators.spec import StepInfo
 from headrace.plan.build import declared_states, operator_builder, step_info, uses_watermark
 from headrace.plan.physical import (
@@ -77,7 +75,7 @@ def compile_nodes(
     for rule in rules:
         program = rule(program, by_id)
     _check_expressions(program, by_id)
-    return _lay_out_wire(program)
+    return program
 
 
 class _Edge(NamedTuple):
@@ -115,7 +113,6 @@ class _Compiler:
         self.depth: dict[Node, int] = {}
         self.edges: dict[_Edge, int] = {}
         self.infos: dict[Node, StepInfo] = {node: step_info(node) for node in self.keyed}
-        self.marks = any(uses_watermark(node) for node in self.keyed)
         for node in nodes:
             self.depth[node] = self._depth(node)
 
@@ -133,7 +130,6 @@ class _Compiler:
             edges=tuple(self._edge_plan(edge, index) for edge, index in self.edges.items()),
             outputs=tuple(OutputPlan(node.name or "", node.sink, node.codec, node.site) for node in self.writes),
             steps=steps,
-            schema=wire_schema(()),
             timed=tuple(
                 TimedSource(
                     read.name or "",
@@ -146,7 +142,6 @@ class _Compiler:
                 for read in self.reads
                 if read.time is not None
             ),
-            marks=self.marks,
             parallelism=self.parallelism,
             key_groups=self.key_groups,
             fingerprint=_fingerprint(self.nodes, steps),
@@ -315,13 +310,6 @@ def _check_expressions(program: Program, nodes: Nodes) -> None:
         if isinstance(node, ExprNode):
             for _, text in node.exprs:
                 check_supported(text, node.inputs[0].codec.schema, node.site)
-
-
-def _lay_out_wire(program: Program) -> Program:
-    """The program with a slot on the wire for each column of each exchange."""
-    slots, placed = assign_slots([[field.type for field in edge.codec.schema] for edge in program.edges])
-    edges = tuple(replace(edge, slots=places) for edge, places in zip(program.edges, placed, strict=True))
-    return replace(program, edges=edges, schema=wire_schema(slots))
 
 
 def _fingerprint(nodes: tuple[Node, ...], steps: Mapping[str, StepPlan]) -> str:

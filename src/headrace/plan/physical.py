@@ -1,7 +1,7 @@
 """What will run: a compiled program, made once, shipped once to the workers.
 
 Level 0 is the chain from a source to the first exchange; level k runs what stands behind the k-th exchange. Inside a
-level rows move through a *fragment*, a push graph of operators; between levels they wear the columns of
+level rows move through a *fragment*, a push graph of operators; between levels they travel in the frames of
 `headrace.model.wire`. Everything here is data: nothing opens a file or knows Spark.
 """
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 from headrace.model.job import DeclaredState, JobFacts
 from headrace.model.keyspec import ANYWHERE
 from headrace.model.watermarks import TimedSource
+from headrace.model.wire import edge_schema
 
 if TYPE_CHECKING:
     from headrace.connectors.sink_contract import Sink
@@ -116,8 +117,6 @@ class EdgePlan:
     """Timed sources above it."""
     looped: bool
     """Whether rows of a loop come along it: those move no time, and no source read them."""
-    slots: tuple[int, ...] = ()
-    """Where its columns stand on the wire; assigned when all rules have been applied."""
     combined: bool = False
     """Whether rows come with their encoded key as a last column: they were combined and have no other."""
 
@@ -125,6 +124,18 @@ class EdgePlan:
     def by_shard(self) -> bool:
         """Whether rows say themselves which shard they go to, because they have no key."""
         return self.key is None or self.key == ANYWHERE
+
+    @property
+    def timed(self) -> bool:
+        """Whether rows bring a time. Decided by the stream, never by what happens to be in one batch: behind a source
+        with event time a row without one is late, and without such a source rows have no time, whatever timers and
+        windows on the wall clock gave them."""
+        return bool(self.sources) or self.combined
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of its frames."""
+        return edge_schema(self.codec.schema, timed=self.timed)
 
 
 @dataclass(frozen=True)
@@ -164,13 +175,11 @@ class SourcePlan:
     time: str | None
     """SQL text of the event time over the columns as read."""
     prefix: tuple[Prefixed, ...]
-    """Expressions that run where the source is decoded, in order: in the JVM, most often."""
+    """Expressions that run where the source is decoded, in order."""
     out: RowCodec
     """Type of the rows after the prefix."""
     fragment: Fragment
     node: int
-    direct: int | None = None
-    """The edge that the JVM writes itself, where no Python is needed before the exchange."""
     mark: str | None = None
     """SQL text of the time that a row says is complete, over the columns as read; null where a row says nothing."""
     generator: GeneratorPlan | None = None
@@ -185,6 +194,19 @@ class SourcePlan:
     def log_name(self) -> str:
         """Its name in Spark's log, where the history of a backfill and its live stream are two."""
         return f"{self.name}__history" if self.seam is not None and self.seam.history else self.name
+
+    @property
+    def time_field(self) -> str | None:
+        """The field of the rows behind the prefix that is their event time; None: a column beside them is."""
+        text = self.time
+        if text is None or text not in self.codec.schema.names or self.seam is not None:
+            return None
+        for step in self.prefix:
+            if step.verb != "where" and dict(step.pairs).get(text, text).strip("`") != text:
+                return None
+            if text not in step.out.names:
+                return None
+        return text if self.out.schema.field(text).type == self.codec.schema.field(text).type else None
 
     @property
     def filtered(self) -> bool:
@@ -233,11 +255,7 @@ class Program:
     edges: tuple[EdgePlan, ...]
     outputs: tuple[OutputPlan, ...]
     steps: dict[str, StepPlan]
-    schema: pa.Schema
-    """Of every exchange."""
     timed: tuple[TimedSource, ...]
-    marks: bool
-    """Whether some step needs the watermark of its own epoch, so that chains have to send markers."""
     parallelism: int
     key_groups: int
     fingerprint: str
@@ -248,21 +266,6 @@ class Program:
         """Of all sources, loops and levels."""
         sources, loops = (each.fragment for each in self.sources), (each.fragment for each in self.loops)
         return (*sources, *loops, *self.levels)
-
-    @cached_property
-    def direct_edges(self) -> frozenset[int]:
-        """Edges that the JVM writes itself."""
-        return frozenset(source.direct for source in self.sources if source.direct is not None)
-
-    @cached_property
-    def timed_direct_edges(self) -> dict[int, str]:
-        """Edge that the JVM writes itself → the timed source whose rows it carries."""
-        return {each.direct: each.name for each in self.sources if each.direct is not None and each.time is not None}
-
-    @cached_property
-    def edges_by_shard(self) -> tuple[int, ...]:
-        """Edges whose rows say themselves which shard they go to."""
-        return tuple(edge.index for edge in self.edges if edge.by_shard)
 
     @cached_property
     def step_sources(self) -> dict[str, tuple[str, ...]]:

@@ -33,11 +33,11 @@ class LargestTimes:
         self.kept: dict[str, str] = {}
         """Split → what its generator keeps, as text."""
 
-    def see(self, rows: Rows, times: Int64s, splits: pa.Array, said: pa.Array | None) -> None:
+    def see(self, rows: Rows, times: Int64s, splits: pa.Array | None, said: pa.Array | None) -> None:
         """Takes note of a batch. ``said``: the time that each row says is complete, where rows do."""
         self.see_times(times, splits)
 
-    def see_times(self, times: Int64s, splits: pa.Array) -> None:
+    def see_times(self, times: Int64s, splits: pa.Array | None) -> None:
         """Takes note of rows by their times alone."""
         for split, mine in _by_split(splits):
             self.note(split, int((times if mine is None else times[mine]).max()))
@@ -53,7 +53,7 @@ class LargestTimes:
 class SaidTimes(LargestTimes):
     """The largest time that rows said is complete. A split whose rows say nothing holds time where it is."""
 
-    def see(self, rows: Rows, times: Int64s, splits: pa.Array, said: pa.Array | None) -> None:
+    def see(self, rows: Rows, times: Int64s, splits: pa.Array | None, said: pa.Array | None) -> None:
         assert said is not None, "a source whose rows tell how far time has come was read without what they say"
         super().see(rows, read_times(said), splits, None)
 
@@ -71,7 +71,7 @@ class GeneratedTimes(LargestTimes):
         self._before = before.splits if before.said_by == plan.name else {}
         self._generators: dict[str, WatermarkGenerator[Any]] = {}
 
-    def see(self, rows: Rows, times: Int64s, splits: pa.Array, said: pa.Array | None) -> None:
+    def see(self, rows: Rows, times: Int64s, splits: pa.Array | None, said: pa.Array | None) -> None:
         for split, mine in _by_split(splits):
             generator = self._generators.get(split)
             if generator is None:
@@ -125,9 +125,9 @@ def read_times(column: pa.Array) -> Int64s:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
-def _by_split(splits: pa.Array) -> Iterator[tuple[str, Int64s | None]]:
-    """The splits of a batch with the positions of their rows; None for all of them."""
-    if splits.null_count == len(splits):
+def _by_split(splits: pa.Array | None) -> Iterator[tuple[str, Int64s | None]]:
+    """The splits of a batch with the positions of their rows (None: all of them); without splits one nameless."""
+    if splits is None or splits.null_count == len(splits):
         yield "", None
         return
     encoded = pc.fill_null(splits, "").dictionary_encode()

@@ -1,6 +1,6 @@
 """Rows of a source, from the fields as they were read to what its chain is given, without the JVM.
 
-The worker computes here what `headrace.spark.frames` writes as SQL: event time, split and marks beside the fields, the
+The worker computes here what `headrace.spark.query` writes as SQL: event time, split and marks beside the fields, the
 cut of a backfill, and the prefix of the source. Used for sources that workers decode, and by the test kit.
 The evaluator of expressions is loaded only where there are any.
 """
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     _Step = Callable[[pa.RecordBatch, list[pa.Array]], tuple[pa.RecordBatch, list[pa.Array]]]
 
 _TEXT = pa.string()
+_KINDS = {ROW_TIME: pa.int64(), ROW_SPLIT: _TEXT, ROW_BAD: _TEXT, ROW_MARK: pa.int64()}
 _TIME = pa.timestamp("us", "UTC")
 
 
@@ -62,12 +63,9 @@ class SourceRows:
         told = any(text not in source.codec.schema.names for text in texts)
         self._computes = bool(self._steps) or told or source.source.has_splits
         """Whether anything is evaluated here that Spark would evaluate otherwise."""
-        self._time = _times(source, source.time)
+        self._time = None if source.time is None else _times(source, source.time)
         self._mark = None if source.mark is None else _times(source, source.mark)
         self._split = _split(source)
-        beside = [(ROW_TIME, pa.int64()), (ROW_SPLIT, _TEXT), (ROW_BAD, _TEXT)]
-        marks = [] if source.mark is None else [(ROW_MARK, pa.int64())]
-        self.schema = pa.schema([*source.out.schema, *(pa.field(*each) for each in (*beside, *marks))])
 
     def decode(self, rows: FileRows, handed_out: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The input of the chain for the pieces that Spark hands out."""
@@ -92,31 +90,41 @@ class SourceRows:
             raise LeftToSpark(f"an expression cannot be evaluated: {error}", where=self._source.name) from error
 
     def good(self, batch: pa.RecordBatch, splits: Sequence[str] = ()) -> pa.RecordBatch:
-        """Rows as they were read. ``splits``: where each came from; none: all from one nameless split."""
-        beside = [self._time(batch), self._splits_of(batch, splits)]
-        if self._mark is not None:
-            beside.append(self._mark(batch))
+        """Rows as they were read. ``splits``: where each came from; none: as the source tells."""
+        beside = dict(self._beside(batch, splits))
         batch, beside = _cut(self._source, batch, beside)
-        if self._filters and self.marking is not None and batch.num_rows:
-            self.marking.see_times(read_times(beside[0]), beside[1])
+        if self._filters and self.marking is not None and self._time is not None and batch.num_rows:
+            times = beside[ROW_TIME] if ROW_TIME in beside else self._time(batch)
+            self.marking.see_times(read_times(times), beside.get(ROW_SPLIT))
+        columns = list(beside.values())
         for step in self._steps:
-            batch, beside = step(batch, beside)
-        times, split, *marks = beside
-        nothing_bad = pa.nulls(batch.num_rows, _TEXT)
-        return pa.RecordBatch.from_arrays([*batch.columns, times, split, nothing_bad, *marks], schema=self.schema)
+            batch, columns = step(batch, columns)
+        kinds = [pa.field(name, _KINDS[name]) for name in beside]
+        schema = pa.schema([*self._source.out.schema, *kinds])
+        return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
+
+    def _beside(self, batch: pa.RecordBatch, splits: Sequence[str]) -> Iterator[tuple[str, pa.Array]]:
+        """What stands beside the fields of these rows, where rows differ in it."""
+        seam = self._source.seam
+        if splits or self._split is not None or (seam is not None and seam.history):
+            yield ROW_SPLIT, self._splits_of(batch, splits)
+        if self._time is not None and self._source.time_field is None:
+            yield ROW_TIME, self._time(batch)
+        if self._mark is not None:
+            yield ROW_MARK, self._mark(batch)
 
     def _splits_of(self, batch: pa.RecordBatch, given: Sequence[str]) -> pa.Array:
         """Where rows come from: as was said when they were pushed, or as the source tells by what stands in them."""
+        computed = pa.nulls(batch.num_rows, _TEXT) if self._split is None else self._split(batch)
         if not given:
-            return self._split(batch)
-        found = pa.array([split or None for split in given], _TEXT)
-        return found.fill_null(self._split(batch)) if found.null_count else found
+            return computed
+        return pc.coalesce(pa.array([split or None for split in given], _TEXT), computed)
 
     def bad(self, texts: list[str]) -> pa.RecordBatch:
         """Rows that could not be decoded: no values, and the text."""
-        columns = [pa.array(texts, _TEXT) if field.name == ROW_BAD else pa.nulls(len(texts), field.type)
-                   for field in self.schema]  # fmt: skip
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        fields = self._source.out.schema
+        columns = [*(pa.nulls(len(texts), field.type) for field in fields), pa.array(texts, _TEXT)]
+        return pa.RecordBatch.from_arrays(columns, names=[*fields.names, ROW_BAD])
 
 
 def _steps(source: SourcePlan) -> Iterator[_Step]:
@@ -148,33 +156,32 @@ def _projection(exprs: dict[str, str], fields: pa.Schema, out: pa.Schema) -> _St
     return lambda batch, beside: (made(batch), beside)
 
 
-def _cut(source: SourcePlan, batch: pa.RecordBatch, beside: list[pa.Array]) -> tuple[pa.RecordBatch, list[pa.Array]]:
+def _cut(
+    source: SourcePlan, batch: pa.RecordBatch, beside: dict[str, pa.Array]
+) -> tuple[pa.RecordBatch, dict[str, pa.Array]]:
     """Of a backfill, the rows on this side of its cut. Rows that tell no time are history's."""
     seam = source.seam
     if seam is None:
         return batch, beside
     if seam.history:
-        named = pc.binary_join_element_wise(HISTORY, pc.if_else(pc.equal(beside[1], ""), None, beside[1]), "")
-        beside = [beside[0], named, *beside[2:]]
+        split = beside[ROW_SPLIT]
+        named = pc.binary_join_element_wise(HISTORY, pc.if_else(pc.equal(split, ""), None, split), "")
+        beside = {**beside, ROW_SPLIT: named}
     if seam.cut_us is None:
         return batch, beside
-    before = pc.less(beside[0], seam.cut_us).fill_null(True)
+    before = pc.less(beside[ROW_TIME], seam.cut_us).fill_null(True)
     keep = before if seam.history else pc.invert(before)
-    return batch.filter(keep), [column.filter(keep) for column in beside]
+    return batch.filter(keep), {name: column.filter(keep) for name, column in beside.items()}
 
 
-def _split(source: SourcePlan) -> _Compute:
+def _split(source: SourcePlan) -> _Compute | None:
     text = source.source.split_of_row(source.codec)
-    if text is None:
-        return lambda batch: pa.nulls(batch.num_rows, _TEXT)
-    return _compiled(text, source.codec.schema, _TEXT)
+    return None if text is None else _compiled(text, source.codec.schema, _TEXT)
 
 
-def _times(source: SourcePlan, text: str | None) -> _Compute:
+def _times(source: SourcePlan, text: str) -> _Compute:
     """Times as microseconds: a field, or what an expression says."""
     fields = source.codec.schema
-    if text is None:
-        return lambda batch: pa.nulls(batch.num_rows, pa.int64())
     if text in fields.names:
         return lambda batch: batch.column(text).cast(pa.int64())
     made = _compiled(text, fields, _TIME)

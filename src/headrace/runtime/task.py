@@ -5,7 +5,8 @@ watermark from the markers at the end of its input, fires what is due, makes del
 one report. Nothing it wrote is true until the driver publishes a manifest that names it.
 
 Who calls: `run_chain` for each partition of a source, `run_loop` for each share of a loop, `run_level` for each shard.
-All yield batches on the wire (`headrace.model.wire`), of which the last holds the task's report. None knows Spark.
+All yield frames for the shards of the next level (`headrace.model.wire`), of which the last holds the task's report.
+Those of the last level yield reports alone. None knows Spark.
 """
 
 from __future__ import annotations
@@ -15,24 +16,37 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.connectors.source_contract import LeftToSpark
 from headrace.errors import EpochFailed, HeadraceError, StoreError
 from headrace.model import crash
-from headrace.model.batch import Keys, Rows
+from headrace.model.batch import Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.order import EpochLimits, EpochOrder
 from headrace.model.report import LEFT_TO_SPARK, Failure, StagedPart, TaskReport
 from headrace.model.watermarks import SourceTime, TimeState, derive_time, merge_marks
-from headrace.model.wire import BAD_ROW, MARKER, REPORT, RESERVED, control_batch
+from headrace.model.wire import (
+    MARKER,
+    REPORT,
+    ROW_BAD,
+    ROW_MARK,
+    ROW_SPLIT,
+    ROW_TIME,
+    ROWS,
+    Frame,
+    control_frame,
+    read_frames,
+    report_batch,
+    wire_batches,
+)
 from headrace.operators.contract import TaskInfo
 from headrace.plan.physical import LoopPlan, Program, SourcePlan
 from headrace.runtime.ends import TaskEnds
 from headrace.runtime.failures import SenderGone, error_failure, read_input, rejected_rows
 from headrace.runtime.fragment import LiveFragment
+from headrace.runtime.framing import Arrived, RowGatherer
 from headrace.runtime.loops import read_loop
 from headrace.runtime.marking import LargestTimes, open_marking, read_times
 from headrace.runtime.shards import OpenShard, open_shard, write_delta
@@ -142,14 +156,15 @@ class _Task:
         self.report.watermarks = dict(time.steps)
         for operator in self.live.operators:
             for _ in operator.finish() or ():
-                yield from self._hand_on()
-        yield from self._hand_on()
+                yield from self.hand_on("fire")
+        yield from self.hand_on("fire", last=True)
 
-    def _hand_on(self) -> Iterator[pa.RecordBatch]:
-        self.watch.lap("fire")
-        batches = self.ends.drain_wire()
-        if batches:
-            yield from batches
+    def hand_on(self, lap: str, *, last: bool = False) -> Iterator[pa.RecordBatch]:
+        """The frames that are full, and at last all of them, on their way; ``lap``: what was done since the last time."""
+        self.watch.lap(lap)
+        frames = self.ends.frames.drain(last=last)
+        if frames:
+            yield from wire_batches(frames)
             self.resume()
 
     def close(self) -> None:
@@ -175,20 +190,22 @@ class _Task:
         if len(self.report.failures) < _MAX_FAILURES:
             self.report.failures.append(failure)
 
-    def control_rows(self, passed: list[bytes], last: bool, marker: UpstreamEnd | None) -> Iterator[pa.RecordBatch]:
+    def control_rows(self, passed: list[bytes], last: bool, marker: UpstreamEnd) -> Iterator[pa.RecordBatch]:
         """The end of the task on the wire: a marker for every shard of the next level, then the reports."""
-        parallelism = self.env.program.parallelism
-        schema = self.env.program.schema
-        if marker is not None and not last:
-            content = msgspec.msgpack.encode(marker)
-            yield control_batch(schema, MARKER, [(shard, content) for shard in range(parallelism)])
         self.report.times_us = self.watch.times_us
         reports = [*passed, msgspec.msgpack.encode(self.report)]
         if last:
-            yield pa.RecordBatch.from_arrays([pa.array(reports, pa.binary())], names=["report"])
-        else:
-            target = self.report.shard % parallelism
-            yield control_batch(schema, REPORT, [(target, report) for report in reports])
+            yield report_batch(reports)
+            return
+        parallelism = self.env.program.parallelism
+        end = control_frame(MARKER, msgspec.msgpack.encode(marker))
+        mine = self.report.shard % parallelism
+        addressed = [*((shard, end) for shard in range(parallelism)), *_reports_to(mine, reports)]
+        yield from wire_batches(addressed)
+
+
+def _reports_to(shard: int, reports: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
+    return ((shard, control_frame(REPORT, report)) for report in reports)
 
 
 def _last_clock_us(env: TaskEnv) -> int:
@@ -203,8 +220,9 @@ def run_chain(
 ) -> Iterator[pa.RecordBatch]:
     """A partition of a source, from decoded columns to the first exchange (or to staged outputs, where there is none).
 
-    Input columns: the fields of ``source.out``, then event time, split and bad-row text; and the time that rows say is
-    complete, where they do. Of a source that is decoded here: what names the pieces of its files.
+    Input columns: the fields of ``source.out``; then, as far as rows have them, event time (where no field is it), split,
+    bad-row text, and the time that rows say is complete. Of a source that is decoded here: what names the pieces of its
+    files.
     """
     task = _Task(env, live, 0, shard, attempt)
     last = not env.program.levels
@@ -217,8 +235,7 @@ def run_chain(
             task.report.rows_read += batch.num_rows
             task.report.bytes_in += batch.nbytes
             _enter_chain(task, source, batch, marking)
-            task.watch.lap("process")
-            yield from task.ends.drain_wire()
+            yield from task.hand_on("process")
         task.resume()
         if marking is not None:
             marking.finish()
@@ -244,8 +261,7 @@ def run_loop(
             task.resume()
             task.report.rows_in += len(rows)
             live.entry(rows, None)
-            task.watch.lap("process")
-            yield from task.ends.drain_wire()
+            yield from task.hand_on("process")
         task.resume()
         task.report.looped = {loop.name: task.report.rows_in}
         yield from task.finish_operators(TimeState())
@@ -270,28 +286,36 @@ def report_failure(
     report.failures.append(error_failure(error))
     content = msgspec.msgpack.encode(report)
     if level == len(program.levels):
-        yield pa.RecordBatch.from_arrays([pa.array([content], pa.binary())], names=["report"])
+        yield report_batch([content])
     else:
-        yield control_batch(program.schema, REPORT, [(shard % program.parallelism, content)])
+        yield from wire_batches(list(_reports_to(shard % program.parallelism, [content])))
 
 
 def _enter_chain(task: _Task, source: SourcePlan, batch: pa.RecordBatch, marking: LargestTimes | None) -> None:
     fields = len(source.out.schema)
-    columns = batch.columns
-    times, splits, bad = columns[fields], columns[fields + 1], columns[fields + 2]
-    if bad.null_count < len(bad):
+    bad = _beside(batch, fields).get(ROW_BAD)
+    if bad is not None and bad.null_count < len(bad):
         _reject(task, source, bad.drop_null().to_pylist())
-        good = pc.is_null(bad)
-        columns = [column.filter(good) for column in columns]
-        times, splits = columns[fields], columns[fields + 1]
-    count = len(columns[0]) if columns else 0
-    if count == 0:
+        batch = batch.filter(pc.is_null(bad))
+    if not batch.num_rows:
         return
-    stamps = None if marking is None else read_times(times)
-    rows = Rows.of_columns(source.out, columns[:fields], stamps)
+    beside, columns = _beside(batch, fields), batch.columns[:fields]
+    stamps = None
+    if marking is not None:
+        times = beside.get(ROW_TIME)
+        if times is None:
+            assert source.time_field is not None, f"rows of source {source.name} came without their times"
+            times = columns[source.out.index(source.time_field)].cast(pa.int64())
+        stamps = read_times(times)
+    rows = Rows.of_columns(source.out, columns, stamps)
     if marking is not None and stamps is not None:
-        marking.see(rows, stamps, splits, None if source.mark is None else columns[fields + 3])
+        marking.see(rows, stamps, beside.get(ROW_SPLIT), beside.get(ROW_MARK))
     task.live.entry(rows, None)
+
+
+def _beside(batch: pa.RecordBatch, fields: int) -> dict[str, pa.Array]:
+    """The columns of a source's rows that are no fields, as far as there are any."""
+    return dict(zip(batch.schema.names[fields:], batch.columns[fields:], strict=True))
 
 
 def _reject(task: _Task, source: SourcePlan, texts: list[str]) -> None:
@@ -309,20 +333,28 @@ def run_level(
     """A shard of a keyed level: from the exchange before it to the one behind it, or to the driver."""
     task = _Task(env, live, level, shard, attempt)
     last = level == len(env.program.levels)
-    inbox = _Inbox()
+    inbox = _Inbox(RowGatherer(env.program.edges))
     try:
         task.begin()
         for batch in read_input(batches):
             task.resume()
             task.report.bytes_in += batch.nbytes
-            _enter_level(task, batch, inbox)
-            task.watch.lap("process")
-            yield from task.ends.drain_wire()
+            for frame in read_frames(batch):
+                if frame.kind == ROWS and not live.has_edge(frame.edge):
+                    task.ends.frames.pass_on(shard, frame)
+                elif frame.kind == ROWS:
+                    for arrived in inbox.gatherer.take(frame):
+                        _enter_edge(task, arrived)
+                        yield from task.hand_on("process")
+                else:
+                    inbox.take(frame)
+            yield from task.hand_on("process")
+        for arrived in inbox.gatherer.rest():
+            _enter_edge(task, arrived)
+            yield from task.hand_on("process")
         task.resume()
         task.report.upstream = sorted(inbox.attempts)
         if not inbox.failed and not task.report.failures:
-            if level == 1:
-                task.report.marks = {source: seen.marks for source, seen in inbox.direct.items()}
             marks = _all_marks(env, inbox)
             yield from task.finish_operators(_derive(env, marks))
             task.close()
@@ -332,14 +364,24 @@ def run_level(
 
 
 class _Inbox:
-    """What control rows told a task, and the event times it saw itself."""
+    """What came to a task beside rows, and rows that are not enough yet for an operator's call."""
 
-    def __init__(self) -> None:
+    def __init__(self, gatherer: RowGatherer) -> None:
+        self.gatherer = gatherer
         self.reports: list[bytes] = []
         self.attempts: set[str] = set()
         self.marks: dict[str, dict[str, int]] = {}
-        self.direct: dict[str, LargestTimes] = {}
         self.failed = False
+
+    def take(self, frame: Frame) -> None:
+        if frame.kind == MARKER:
+            marker = msgspec.msgpack.decode(frame.body, type=UpstreamEnd)
+            self.attempts.add(marker.attempt)
+            merge_marks(self.marks, marker.marks)
+            return
+        self.reports.append(frame.body.to_pybytes())
+        if msgspec.msgpack.decode(frame.body, type=TaskReport).failures:
+            self.failed = True
 
 
 def _all_marks(env: TaskEnv, inbox: _Inbox) -> dict[str, dict[str, int]]:
@@ -357,57 +399,6 @@ def _derive(env: TaskEnv, marks: dict[str, dict[str, int]]) -> TimeState:
                        clock_us=env.order.clock_us, final=env.order.final, reached_us=env.order.reached_us)  # fmt: skip
 
 
-def _enter_level(task: _Task, batch: pa.RecordBatch, inbox: _Inbox) -> None:
-    edges = batch.column(0).to_numpy(zero_copy_only=False)
-    if len(edges) == 0:
-        return
-    lowest, highest = int(edges.min()), int(edges.max())
-    if lowest == highest and lowest >= 0:
-        _enter_edge(task, lowest, batch, inbox)
-        return
-    for edge in np.unique(edges).tolist():
-        part = batch.filter(pa.array(edges == edge))
-        if edge >= 0:
-            _enter_edge(task, edge, part, inbox)
-        elif edge == REPORT:
-            _take_reports(part, inbox)
-        elif edge == MARKER:
-            _take_markers(part, inbox)
-        elif edge == BAD_ROW:
-            for text in part.column(2).to_pylist():
-                found = msgspec.json.decode(text)
-                task.fail(Failure(kind="row", step=found["source"], error="undecodable row", row=found["bad"]))
-
-
-def _enter_edge(task: _Task, edge: int, batch: pa.RecordBatch, inbox: _Inbox) -> None:
-    if not task.live.has_edge(edge):
-        task.ends.pass_on(batch)
-        return
-    plan = task.env.program.edges[edge]
-    task.report.rows_in += batch.num_rows
-    if edge in task.env.program.direct_edges:
-        task.report.rows_read += batch.num_rows
-    columns = batch.columns
-    keys = Keys(columns[1].to_numpy(zero_copy_only=False).view(np.uint64), columns[2])
-    # Decided by the stream, and never by what happens to be in one batch: behind a source with event time a row without
-    # one is late, and without such a source rows have no time, whatever timers and windows on the wall clock gave them.
-    stamps = read_times(columns[3]) if plan.sources or plan.combined else None
-    source = task.env.program.timed_direct_edges.get(edge)
-    if source is not None and stamps is not None:
-        inbox.direct.setdefault(source, LargestTimes()).note("", int(stamps.max()))
-    fields = [columns[len(RESERVED) + slot] for slot in plan.slots]
-    task.live.enter(edge, Rows.of_columns(plan.codec, fields, stamps), keys)
-
-
-def _take_reports(part: pa.RecordBatch, inbox: _Inbox) -> None:
-    for content in part.column(2).to_pylist():
-        inbox.reports.append(content)
-        if msgspec.msgpack.decode(content, type=TaskReport).failures:
-            inbox.failed = True
-
-
-def _take_markers(part: pa.RecordBatch, inbox: _Inbox) -> None:
-    for content in part.column(2).to_pylist():
-        marker = msgspec.msgpack.decode(content, type=UpstreamEnd)
-        inbox.attempts.add(marker.attempt)
-        merge_marks(inbox.marks, marker.marks)
+def _enter_edge(task: _Task, arrived: Arrived) -> None:
+    task.report.rows_in += len(arrived.rows)
+    task.live.enter(arrived.edge, arrived.rows, arrived.keys)

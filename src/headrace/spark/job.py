@@ -36,8 +36,8 @@ from headrace.spark.backlog import Backlog
 from headrace.spark.connectors import check_connectors, needed_connectors
 from headrace.spark.driver import EpochDriver, StopRequested
 from headrace.spark.failures import kafka_error, spark_error
-from headrace.spark.frames import build_plan, decodes_alike
 from headrace.spark.jvm import jvm_death
+from headrace.spark.query import build_plan, decodes_alike
 from headrace.spark.seam import NEVER_READ, decide_side
 from headrace.spark.session import check_session, leave_session, make_session, owns_context
 from headrace.state import layout

@@ -12,15 +12,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.connectors.source_contract import BadRows
-from headrace.model.batch import Int64s, Rows
-from headrace.model.keys import hash_encoded, key_groups, shard_of
+from headrace.model.batch import Rows
 from headrace.model.order import SOURCE, count_tasks, share_parts
 from headrace.model.report import TaskReport
-from headrace.model.wire import EDGE, HASH
+from headrace.model.wire import SHARD
 from headrace.plan.physical import Program, SourcePlan
 from headrace.runtime.fragment import LiveFragment
 from headrace.runtime.source_rows import SourceRows
@@ -75,7 +74,7 @@ class PlayedSpark:
         return batches
 
     def _ask_spark(self, source: SourcePlan, rows: list[Any]) -> pa.RecordBatch:
-        from headrace.spark.frames import evaluate_prefix
+        from headrace.spark.query import evaluate_prefix
 
         return evaluate_prefix(
             self.session, source, pa.Table.from_batches([Rows.of_objects(source.codec, rows).record_batch])
@@ -102,26 +101,13 @@ def source_batch(source: SourcePlan, rows: list[Any], splits: Sequence[str] = ()
 
 
 def exchange(program: Program, batches: Iterable[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
-    """Rows on the wire, moved to the shard that owns their key, as `repartitionById` does it."""
+    """Frames, moved to the shard that they are addressed to, as `repartitionById` does it."""
     shards: list[list[pa.RecordBatch]] = [[] for _ in range(program.parallelism)]
     for batch in batches:
-        hashes, owners = _owners(program, batch)
-        filled = batch.set_column(batch.schema.get_field_index(HASH), batch.schema.field(HASH), pa.array(hashes))
-        for shard in range(program.parallelism):
-            mine = filled.filter(pa.array(owners == shard))
-            if mine.num_rows:
-                shards[shard].append(mine)
+        addressed = batch.column(SHARD)
+        for shard in addressed.unique().to_pylist():
+            shards[shard].append(batch.filter(pc.equal(addressed, shard)))
     return shards
-
-
-def _owners(program: Program, batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
-    edges = batch.column(EDGE).to_numpy(zero_copy_only=False)
-    given = batch.column(HASH).to_numpy(zero_copy_only=False)
-    computed = hash_encoded(batch.column("k"))
-    groups = key_groups(computed, program.key_groups)
-    by_key = np.array([shard_of(int(group), program.parallelism, program.key_groups) for group in groups], np.int64)
-    told = (edges < 0) | np.isin(edges, program.edges_by_shard)
-    return np.where(told, given, computed.view(np.int64)), np.where(told, given, by_key)
 
 
 def offsets_text(clock_us: int, counts: dict[str, int], final: bool) -> str:

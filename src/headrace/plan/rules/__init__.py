@@ -3,8 +3,7 @@
 A rule rewrites a Program: it takes the program and the nodes of its graph, and returns a program that gives the same
 results. Whoever runs or shows a program reads what the rules wrote into it and decides nothing again.
 
-The order matters: the JVM writes an exchange itself only where nothing combines rows before it, and a worker decodes a
-source only where the JVM does not write its exchange.
+The order matters: a worker decodes a source only where it can evaluate the expressions that have become its prefix.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.plan.rules.combining import combine_before_exchange
 from headrace.plan.rules.decoding import decode_in_workers
-from headrace.plan.rules.exchanges import write_exchange_in_jvm
 from headrace.plan.rules.expressions import evaluate_where_decoded
 
 if TYPE_CHECKING:
@@ -27,6 +25,5 @@ if TYPE_CHECKING:
 RULES: Final[tuple[Rule, ...]] = (
     combine_before_exchange,
     evaluate_where_decoded,
-    write_exchange_in_jvm,
     decode_in_workers,
 )

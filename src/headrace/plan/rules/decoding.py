@@ -1,4 +1,4 @@
-"""Workers decode a source's files themselves where its rows go to Python anyway.
+"""Workers decode a source's files themselves where they can.
 
 The JVM hands rows to Python one by one, which costs more than reading them. So where Python can compute everything of
 the rows that the JVM would (time, splits, the prefix), Spark hands out pieces of files and the worker decodes them.
@@ -37,7 +37,7 @@ def plan_decoding(program: Program, left_to_spark: Collection[str] = ()) -> Prog
 
 
 def _is_decodable(source: SourcePlan) -> bool:
-    return source.direct is None and source.source.decoder(source.codec) is not None and worker_evaluates(source)
+    return source.source.decoder(source.codec) is not None and worker_evaluates(source)
 
 
 def worker_evaluates(source: SourcePlan) -> bool:

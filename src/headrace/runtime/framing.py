@@ -1,0 +1,201 @@
+"""Rows into frames before an exchange, and frames into rows behind it.
+
+`FrameCutter`: a task gathers what goes along an edge up to a bound, orders it by shard once and slices it, so that many
+shards do not make many tiny frames of each batch. The order is stable: rows of one task and key stay in their order.
+`RowGatherer`: small frames of an edge are put together before operators see them, large ones are handed on as they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.batch import Int64s, Keys, Rows, UInt64s
+from headrace.model.ids import MIN_TIME
+from headrace.model.keys import hash_encoded, key_groups, shard_of
+from headrace.model.wire import Frame, order_keys, read_rows, rows_frame
+from headrace.runtime.fragment import encode_keys
+
+if TYPE_CHECKING:
+    from headrace.plan.physical import EdgePlan, Program
+
+_SHARD_BYTES: Final = 64 * 1024
+"""What a frame should have at least, as far as the bounds below let it."""
+_LEAST_BYTES: Final = 4 * 1024 * 1024
+_MOST_BYTES: Final = 32 * 1024 * 1024
+"""Bounds of what a task gathers along all its edges."""
+_FRAME_BYTES: Final = 4 * 1024 * 1024
+"""A frame with several rows has about so many bytes at most."""
+_WHOLE_ROWS: Final = 16_384
+"""Frames of so many rows are worth an operator's call by themselves; smaller ones are put together up to about that."""
+_WHOLE_BYTES: Final = 4 * 1024 * 1024
+
+Addressed = tuple[int, bytes]
+"""A shard, and a frame for it."""
+
+
+class _Gathered:
+    """Rows of one edge that wait for being cut."""
+
+    def __init__(self, plan: EdgePlan) -> None:
+        self.plan = plan
+        self.batches: list[pa.RecordBatch] = []
+        self.shards: list[Int64s] = []
+
+
+class FrameCutter:
+    """The exchange edges of one task."""
+
+    def __init__(self, program: Program, level: int, task: int) -> None:
+        self._parallelism = program.parallelism
+        groups = program.key_groups
+        self._groups = groups
+        self._shard_of_group = np.array([shard_of(group, self._parallelism, groups) for group in range(groups)])
+        self._level = level
+        self._task = task
+        self._sent: dict[int, int] = {}
+        """Edge without a key → how many rows have been sent along it; it does not depend on how rows are batched."""
+        self._bound_bytes = min(max(self._parallelism * _SHARD_BYTES, _LEAST_BYTES), _MOST_BYTES)
+        self._gathered: dict[int, _Gathered] = {}
+        self._size_bytes = 0
+        self._frames: list[Addressed] = []
+
+    def add(self, plan: EdgePlan, rows: Rows) -> None:
+        """Rows for the next level."""
+        batch, shards = self._routed(plan, rows)
+        gathered = self._gathered.get(plan.index)
+        if gathered is None:
+            gathered = self._gathered[plan.index] = _Gathered(plan)
+        gathered.batches.append(batch)
+        gathered.shards.append(shards)
+        self._size_bytes += batch.nbytes
+        if self._size_bytes >= self._bound_bytes:
+            self._cut_all()
+
+    def pass_on(self, shard: int, frame: Frame) -> None:
+        """A frame that came here and is read by a later level, which has the same shards."""
+        self._frames.append((shard, frame.whole.to_pybytes()))
+
+    def drain(self, *, last: bool = False) -> list[Addressed]:
+        """The frames that are cut; ``last``: of everything that has been added."""
+        if last:
+            self._cut_all()
+        frames, self._frames = self._frames, []
+        return frames
+
+    # --- where rows go
+
+    def _routed(self, plan: EdgePlan, rows: Rows) -> tuple[pa.RecordBatch, Int64s]:
+        """Rows in the schema of their edge, and the shard of each; none of them: every row goes to every shard."""
+        count = len(rows)
+        if plan.by_shard:
+            first = self._sent.get(plan.index, 0)
+            self._sent[plan.index] = first + count
+            if plan.key is None:
+                return _framed(plan, rows, None, order_keys(self._level, self._task, first, count)), _EVERYWHERE
+            # Tasks begin with different shards, so that many small ones do not all fill the first.
+            shards = (self._task + np.arange(first, first + count, dtype=np.int64)) % self._parallelism
+            return _framed(plan, rows, None, pa.repeat(pa.scalar(b"", pa.binary()), count)), shards
+        if plan.combined:
+            *columns, keys = rows.columns
+            rows = Rows.of_columns(plan.codec, columns, rows.times)
+        else:
+            assert plan.key is not None
+            keys = encode_keys(plan.key, rows, f"key_by({plan.key})")
+        hashes = hash_encoded(keys)
+        return _framed(plan, rows, hashes, keys), self._shard_of_group[key_groups(hashes, self._groups)]
+
+    # --- cutting
+
+    def _cut_all(self) -> None:
+        for gathered in self._gathered.values():
+            self._cut(gathered)
+        self._gathered.clear()
+        self._size_bytes = 0
+
+    def _cut(self, gathered: _Gathered) -> None:
+        edge, batch = gathered.plan.index, _whole(gathered.batches)
+        if gathered.plan.key is None:
+            frames = [rows_frame(edge, piece) for piece in _pieces(batch)]
+            self._frames += [(shard, frame) for shard in range(self._parallelism) for frame in frames]
+            return
+        if self._parallelism == 1:
+            self._frames += [(0, rows_frame(edge, piece)) for piece in _pieces(batch)]
+            return
+        shards = np.concatenate(gathered.shards).astype(np.uint16 if self._parallelism <= 1 << 16 else np.int64)
+        ordered = batch.take(pa.array(np.argsort(shards, kind="stable")))
+        ends = np.cumsum(np.bincount(shards, minlength=self._parallelism)).tolist()
+        for shard, (start, end) in enumerate(zip([0, *ends], ends)):
+            if start < end:
+                mine = ordered.slice(start, end - start)
+                self._frames += [(shard, rows_frame(edge, piece)) for piece in _pieces(mine)]
+
+
+_EVERYWHERE: Final = np.zeros(0, np.int64)
+
+
+def _framed(plan: EdgePlan, rows: Rows, hashes: UInt64s | None, keys: pa.BinaryArray) -> pa.RecordBatch:
+    count = len(rows)
+    hashed = np.zeros(count, np.uint64) if hashes is None else hashes
+    columns = [pa.array(hashed), keys]
+    if plan.timed:
+        times = np.full(count, MIN_TIME, np.int64) if rows.times is None else rows.times
+        columns.append(pa.array(times, pa.int64()))
+    return pa.RecordBatch.from_arrays([*columns, *rows.columns], schema=plan.schema)
+
+
+def _whole(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in slices of about `_FRAME_BYTES`."""
+    count = batch.num_rows
+    frames = max(-(-batch.nbytes // _FRAME_BYTES), 1)
+    rows = max(-(-count // frames), 1)
+    for start in range(0, count, rows):
+        yield batch.slice(start, rows)
+
+
+class Arrived(NamedTuple):
+    """Rows of an edge with their keys."""
+
+    edge: int
+    rows: Rows
+    keys: Keys
+
+
+class RowGatherer:
+    """Frames of rows that one task reads."""
+
+    def __init__(self, edges: tuple[EdgePlan, ...]) -> None:
+        self._edges = edges
+        self._small: dict[int, list[pa.RecordBatch]] = {}
+        self._rows: dict[int, int] = {}
+        self._bytes: dict[int, int] = {}
+
+    def take(self, frame: Frame) -> Iterator[Arrived]:
+        """What can be handed on once this frame is here. Rows of one edge stay in their order."""
+        edge = frame.edge
+        batch = read_rows(frame, self._edges[edge].schema)
+        self._small.setdefault(edge, []).append(batch)
+        self._rows[edge] = self._rows.get(edge, 0) + batch.num_rows
+        self._bytes[edge] = self._bytes.get(edge, 0) + frame.body.size
+        if self._rows[edge] >= _WHOLE_ROWS or self._bytes[edge] >= _WHOLE_BYTES:
+            yield self._arrived(edge)
+
+    def rest(self) -> Iterator[Arrived]:
+        """What still waits, when all frames have been read."""
+        for edge in list(self._small):
+            yield self._arrived(edge)
+
+    def _arrived(self, edge: int) -> Arrived:
+        plan = self._edges[edge]
+        columns = _whole(self._small.pop(edge)).columns
+        self._rows[edge] = self._bytes[edge] = 0
+        keys = Keys(columns[0].to_numpy(), columns[1])
+        times = columns[2].to_numpy() if plan.timed else None
+        return Arrived(edge, Rows.of_columns(plan.codec, columns[3 if plan.timed else 2 :], times), keys)
