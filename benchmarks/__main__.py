@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / ".results"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 BENCHMARKS = (
+    "exchange",
     "keyed_process",
     "windows",
     "sessions",

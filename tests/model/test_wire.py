@@ -8,19 +8,18 @@ import pytest
 
 from headrace.errors import EpochFailed
 from headrace.model.wire import (
-    MARKER,
     REPORT,
     ROWS,
     WEIGHT_BYTES,
     WIRE_SCHEMA,
-    control_frame,
+    control_batch,
     edge_schema,
+    frames_batch,
     order_keys,
     read_frames,
     read_rows,
     report_batch,
-    rows_frame,
-    wire_batches,
+    rows_batches,
 )
 
 FIELDS = pa.schema(
@@ -60,46 +59,56 @@ def rows(count: int) -> pa.RecordBatch:
 @pytest.mark.parametrize("piece", [(0, 0), (0, 1), (0, 40), (3, 30)])
 def test_rows_come_out_as_they_went_in(piece: tuple[int, int]) -> None:
     given = rows(40).slice(*piece)
-    (batch,) = wire_batches([(1, rows_frame(7, given))])
+    (batch,) = rows_batches(7, SCHEMA, [(1, given)])
     (frame,) = read_frames(batch)
     assert (frame.kind, frame.edge) == (ROWS, 7)
     assert read_rows(frame, SCHEMA).equals(given)
 
 
 def test_a_batch_names_the_shard_of_each_frame_and_keeps_their_order() -> None:
-    contents = [(2, b"a"), (0, b""), (2, b"ccc")]
-    (batch,) = wire_batches([(shard, control_frame(REPORT, content)) for shard, content in contents])
+    batch = control_batch(REPORT, [(2, b"a"), (0, b""), (2, b"ccc")])
     assert batch.schema == WIRE_SCHEMA
     assert batch.column(0).to_pylist() == [2, 0, 2]
     assert [frame.body.to_pybytes() for frame in read_frames(batch)] == [b"a", b"", b"ccc"]
-    middle = list(read_frames(batch.slice(1, 1)))
-    assert [frame.body.to_pybytes() for frame in middle] == [b""]
+    assert [frame.body.to_pybytes() for frame in read_frames(batch.slice(1, 1))] == [b""]
+    sent_on = frames_batch([5, 6, 7], [frame.whole for frame in read_frames(batch)])
+    assert sent_on.column(1).equals(batch.column(1))
 
 
 def test_arrays_are_read_where_they_lie_at_multiples_of_eight_bytes() -> None:
-    addressed = [(0, control_frame(MARKER, b"odd")), (0, rows_frame(0, rows(9))), (1, rows_frame(0, rows(33)))]
-    (batch,) = wire_batches(addressed)
+    (batch,) = rows_batches(0, SCHEMA, [(0, rows(9)), (1, rows(33)), (0, rows(2))])
+    batch = through_ipc(batch)
     data = batch.column(1).buffers()[2]
-    for frame in read_frames(batch):
+    frames = list(read_frames(batch))
+    assert [read_rows(frame, SCHEMA).num_rows for frame in frames] == [9, 33, 2]
+    for frame in frames:
         assert (frame.body.address - data.address) % 8 == 0
-        if frame.kind == ROWS:
-            for buffer in read_rows(frame, SCHEMA).column(0).buffers()[1:]:
-                assert data.address <= buffer.address < data.address + data.size and buffer.address % 8 == 0
+        for buffer in read_rows(frame, SCHEMA).column(0).buffers()[1:]:
+            assert data.address <= buffer.address < data.address + data.size and buffer.address % 8 == 0
+
+
+def through_ipc(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch as it comes from another process."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    with pa.ipc.open_stream(sink.getvalue()) as reader:
+        return next(iter(reader))
 
 
 def test_a_large_frame_counts_as_many_rows_because_spark_cuts_batches_by_rows() -> None:
-    large = control_frame(REPORT, bytes(10 * WEIGHT_BYTES))
-    (batch,) = wire_batches([(3, large), (4, control_frame(REPORT, b"small"))])
+    batch = control_batch(REPORT, [(3, bytes(10 * WEIGHT_BYTES)), (4, b"small")])
     assert batch.column(0).to_pylist() == [3] * 11 + [4]
     assert [len(frame.body) for frame in read_frames(batch)] == [10 * WEIGHT_BYTES, 5]
 
 
-def test_frames_of_many_bytes_are_handed_on_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.model.wire._BATCH_BYTES", 100)
-    addressed = [(n, control_frame(REPORT, bytes(40))) for n in range(5)]
-    batches = list(wire_batches(addressed))
-    assert [batch.column(0).to_pylist() for batch in batches] == [[0], [1], [2], [3], [4]]
-    assert list(wire_batches([])) == []
+def test_rows_of_many_bytes_are_handed_on_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.model.wire._BATCH_BYTES", 4_000)
+    batches = list(rows_batches(3, SCHEMA, [(n, rows(20)) for n in range(5)]))
+    assert len(batches) > 1
+    assert [batch.column(0).unique().to_pylist() for batch in batches] == [[n] for n in range(5)]
+    assert all(read_rows(frame, SCHEMA).equals(rows(20)) for batch in batches for frame in read_frames(batch))
+    assert list(rows_batches(3, SCHEMA, [])) == []
 
 
 @pytest.mark.parametrize("data", [b"HF", b"HF" + bytes([2]) + bytes(20), b"no frame at all, but long enough"])
@@ -110,7 +119,8 @@ def test_bytes_that_are_no_frame_are_refused_in_words(data: bytes) -> None:
 
 
 def test_the_end_of_a_frame_that_is_cut_off_is_missed() -> None:
-    data = rows_frame(0, rows(9))[:-16]
+    (whole,) = rows_batches(0, SCHEMA, [(0, rows(9))])
+    data = whole.column(1)[0].as_py()[:-16]
     batch = pa.RecordBatch.from_arrays([pa.array([0], pa.int32()), pa.array([data])], schema=WIRE_SCHEMA)
     with pytest.raises(EpochFailed):
         list(read_frames(batch))

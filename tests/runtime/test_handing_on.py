@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.model.wire import read_frames, read_rows, wire_batches
+from headrace.model.wire import read_frames, read_rows
 from headrace.operators import holding, process, rolling
 from headrace.plan.physical import Program
 from headrace.runtime import framing
-from headrace.runtime.framing import Addressed, FrameCutter
+from headrace.runtime.framing import FrameCutter
 from headrace.testing import Harness
 
 
@@ -51,12 +52,12 @@ def drained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         begin(cutter, program, level, task)
         plans[cutter] = program
 
-    def watch(cutter: FrameCutter, *, last: bool = False) -> list[Addressed]:
-        frames = drain(cutter, last=last)
-        read = [frame for batch in wire_batches(frames) for frame in read_frames(batch)]
+    def watch(cutter: FrameCutter, *, last: bool = False) -> list[pa.RecordBatch]:
+        batches = drain(cutter, last=last)
+        read = [frame for batch in batches for frame in read_frames(batch)]
         edges = plans[cutter].edges
         sizes.append(sum(read_rows(frame, edges[frame.edge].schema).num_rows for frame in read))
-        return frames
+        return batches
 
     monkeypatch.setattr(FrameCutter, "__init__", remember)
     monkeypatch.setattr(FrameCutter, "drain", watch)

@@ -1,8 +1,8 @@
 """Frames: what crosses an exchange. Spark sees two columns, the number of a shard and bytes, and nothing of a program.
 
-A frame is a header and a body. The body of a frame of rows is one Arrow record batch in the schema of its edge: hash and
-bytes of the key, event time where the edge has one, then the fields. Markers and reports are frames, too. The format is
-specified in docs/formats/frame.md.
+A frame is a header and a body. The body of a frame of rows is one Arrow record batch in the schema of its edge: hash
+and bytes of the key, event time where the edge has one, then the fields. Markers and reports are frames, too. The
+format is specified in docs/formats/frame.md.
 
 Invariants
 - Bodies begin at, and frames end at, a multiple of 8 bytes, so that arrays are read where they lie.
@@ -60,7 +60,7 @@ WEIGHT_BYTES: Final = 4_096
 """Spark cuts batches for Python by the number of their rows. So a frame takes a row for each of so many bytes: itself,
 and behind it rows without a frame."""
 _BATCH_BYTES: Final = 64 * 1024 * 1024
-"""Frames that are handed to Spark together."""
+"""Rows that are handed to Spark together, where there is more than a frame of them."""
 
 
 class Frame(NamedTuple):
@@ -78,41 +78,69 @@ def edge_schema(fields: pa.Schema, *, timed: bool) -> pa.Schema:
     return pa.schema([pa.field(HASH, pa.uint64()), pa.field(KEY, pa.binary()), *times, *fields])
 
 
-def rows_frame(edge: int, batch: pa.RecordBatch) -> bytes:
-    return _frame(ROWS, edge, batch.serialize())
+def rows_batches(
+    edge: int, schema: pa.Schema, pieces: Iterable[tuple[int, pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of an edge, each piece for a shard, as they are handed to Spark: written once, straight into place."""
+    group: list[tuple[int, pa.RecordBatch]] = []
+    sizes: list[int] = []
+    for shard, piece in pieces:
+        size = pa.ipc.get_record_batch_size(piece)
+        if sizes and sum(sizes) + size > _BATCH_BYTES:
+            yield _rows_batch(edge, schema, group, sizes)
+            group, sizes = [], []
+        group.append((shard, piece))
+        sizes.append(size)
+    if group:
+        yield _rows_batch(edge, schema, group, sizes)
 
 
-def control_frame(kind: int, content: bytes) -> bytes:
-    return _frame(kind, 0, content)
+def _rows_batch(
+    edge: int, schema: pa.Schema, pieces: Sequence[tuple[int, pa.RecordBatch]], sizes: Sequence[int]
+) -> pa.RecordBatch:
+    # Arrow's writer begins with the schema, which nobody needs. An empty batch makes it do so before the first frame.
+    nothing = pieces[0][1].slice(0, 0)
+    before = schema.serialize().size + pa.ipc.get_record_batch_size(nothing) + _ALIGNMENT
+    data = pa.allocate_buffer(before + sum(sizes) + _HEADER.size * len(pieces))
+    sink = pa.FixedSizeBufferWriter(data)
+    writer = pa.ipc.new_stream(sink, schema)
+    writer.write_batch(nothing)
+    offsets = [sink.tell()]
+    for (_, piece), size in zip(pieces, sizes, strict=True):
+        sink.write(_HEADER.pack(_MAGIC, _VERSION, ROWS, edge, size))
+        writer.write_batch(piece)
+        offsets.append(sink.tell())
+    return _wire_batch([shard for shard, _ in pieces], offsets, data)
 
 
-def _frame(kind: int, edge: int, body: bytes | pa.Buffer) -> bytes:
-    size = len(body)
-    padding = bytes(-size % _ALIGNMENT)
-    return b"".join((_HEADER.pack(_MAGIC, _VERSION, kind, edge, size), body, padding))
+def control_batch(kind: int, contents: Iterable[tuple[int, bytes]]) -> pa.RecordBatch:
+    """Markers or reports, each for a shard, as they are handed to Spark."""
+    frames = []
+    shards = []
+    for shard, content in contents:
+        header = _HEADER.pack(_MAGIC, _VERSION, kind, 0, len(content))
+        frames.append(b"".join((header, content, bytes(-len(content) % _ALIGNMENT))))
+        shards.append(shard)
+    return frames_batch(shards, frames)
 
 
-def wire_batches(addressed: Sequence[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
-    """(shard, frame) pairs as they are handed to Spark."""
-    start = size = 0
-    for end, (_, frame) in enumerate(addressed):
-        if size and size + len(frame) > _BATCH_BYTES:
-            yield _wire_batch(addressed[start:end])
-            start, size = end, 0
-        size += len(frame)
-    if start < len(addressed):
-        yield _wire_batch(addressed[start:])
+def frames_batch(shards: Sequence[int], frames: Sequence[bytes | pa.Buffer]) -> pa.RecordBatch:
+    """Whole frames, each for a shard, as they are handed to Spark."""
+    offsets = [0]
+    for frame in frames:
+        offsets.append(offsets[-1] + len(frame))
+    return _wire_batch(shards, offsets, pa.py_buffer(b"".join(frames)))
 
 
-def _wire_batch(addressed: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
-    shards: list[int] = []
-    frames: list[bytes | None] = []
-    for shard, frame in addressed:
-        rows_more = len(frame) // WEIGHT_BYTES
-        shards += [shard] * (1 + rows_more)
-        frames.append(frame)
-        frames += [None] * rows_more
-    return pa.RecordBatch.from_arrays([pa.array(shards, pa.int32()), pa.array(frames, pa.binary())], schema=WIRE_SCHEMA)
+def _wire_batch(shards: Sequence[int], offsets: Sequence[int], data: pa.Buffer) -> pa.RecordBatch:
+    starts = np.array(offsets, np.int32)
+    rows = 1 + np.diff(starts) // WEIGHT_BYTES
+    # A row without a frame begins and ends where the frame before it ends.
+    ends = np.concatenate([starts[:1], np.repeat(starts[1:], rows)])
+    count = len(ends) - 1
+    frames = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), data])
+    addressed = pa.array(np.repeat(np.array(shards, np.int32), rows))
+    return pa.RecordBatch.from_arrays([addressed, frames], schema=WIRE_SCHEMA)
 
 
 def read_frames(batch: pa.RecordBatch) -> Iterator[Frame]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.model.batch import Int64s, Keys, Rows, UInt64s
 from headrace.model.ids import MIN_TIME
 from headrace.model.keys import hash_encoded, key_groups, shard_of
-from headrace.model.wire import Frame, order_keys, read_rows, rows_frame
+from headrace.model.wire import Frame, frames_batch, order_keys, read_rows, rows_batches
 from headrace.runtime.fragment import encode_keys
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ _FRAME_BYTES: Final = 4 * 1024 * 1024
 _WHOLE_ROWS: Final = 16_384
 """Frames of so many rows are worth an operator's call by themselves; smaller ones are put together up to about that."""
 _WHOLE_BYTES: Final = 4 * 1024 * 1024
-
-Addressed = tuple[int, bytes]
-"""A shard, and a frame for it."""
 
 
 class _Gathered:
@@ -61,7 +58,7 @@ class FrameCutter:
         self._bound_bytes = min(max(self._parallelism * _SHARD_BYTES, _LEAST_BYTES), _MOST_BYTES)
         self._gathered: dict[int, _Gathered] = {}
         self._size_bytes = 0
-        self._frames: list[Addressed] = []
+        self._batches: list[pa.RecordBatch] = []
 
     def add(self, plan: EdgePlan, rows: Rows) -> None:
         """Rows for the next level."""
@@ -77,14 +74,14 @@ class FrameCutter:
 
     def pass_on(self, shard: int, frame: Frame) -> None:
         """A frame that came here and is read by a later level, which has the same shards."""
-        self._frames.append((shard, frame.whole.to_pybytes()))
+        self._batches.append(frames_batch([shard], [frame.whole]))
 
-    def drain(self, *, last: bool = False) -> list[Addressed]:
-        """The frames that are cut; ``last``: of everything that has been added."""
+    def drain(self, *, last: bool = False) -> list[pa.RecordBatch]:
+        """What is cut, as it is handed to Spark; ``last``: with everything that has been added."""
         if last:
             self._cut_all()
-        frames, self._frames = self._frames, []
-        return frames
+        batches, self._batches = self._batches, []
+        return batches
 
     # --- where rows go
 
@@ -117,21 +114,23 @@ class FrameCutter:
         self._size_bytes = 0
 
     def _cut(self, gathered: _Gathered) -> None:
-        edge, batch = gathered.plan.index, _whole(gathered.batches)
-        if gathered.plan.key is None:
-            frames = [rows_frame(edge, piece) for piece in _pieces(batch)]
-            self._frames += [(shard, frame) for shard in range(self._parallelism) for frame in frames]
+        plan, batch = gathered.plan, _whole(gathered.batches)
+        self._batches += rows_batches(plan.index, plan.schema, self._addressed(plan, batch, gathered.shards))
+
+    def _addressed(
+        self, plan: EdgePlan, batch: pa.RecordBatch, shards: list[Int64s]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """A batch in pieces, each with the shard that it goes to."""
+        if plan.key is None or self._parallelism == 1:
+            for shard in range(self._parallelism):
+                yield from ((shard, piece) for piece in _pieces(batch))
             return
-        if self._parallelism == 1:
-            self._frames += [(0, rows_frame(edge, piece)) for piece in _pieces(batch)]
-            return
-        shards = np.concatenate(gathered.shards).astype(np.uint16 if self._parallelism <= 1 << 16 else np.int64)
-        ordered = batch.take(pa.array(np.argsort(shards, kind="stable")))
-        ends = np.cumsum(np.bincount(shards, minlength=self._parallelism)).tolist()
+        owners = np.concatenate(shards).astype(np.uint16 if self._parallelism <= 1 << 16 else np.int64)
+        ordered = batch.take(pa.array(np.argsort(owners, kind="stable")))
+        ends = np.cumsum(np.bincount(owners, minlength=self._parallelism)).tolist()
         for shard, (start, end) in enumerate(zip([0, *ends], ends)):
             if start < end:
-                mine = ordered.slice(start, end - start)
-                self._frames += [(shard, rows_frame(edge, piece)) for piece in _pieces(mine)]
+                yield from ((shard, piece) for piece in _pieces(ordered.slice(start, end - start)))
 
 
 _EVERYWHERE: Final = np.zeros(0, np.int64)

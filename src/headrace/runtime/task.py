@@ -36,10 +36,9 @@ from headrace.model.wire import (
     ROW_TIME,
     ROWS,
     Frame,
-    control_frame,
+    control_batch,
     read_frames,
     report_batch,
-    wire_batches,
 )
 from headrace.operators.contract import TaskInfo
 from headrace.plan.physical import LoopPlan, Program, SourcePlan
@@ -160,11 +159,11 @@ class _Task:
         yield from self.hand_on("fire", last=True)
 
     def hand_on(self, lap: str, *, last: bool = False) -> Iterator[pa.RecordBatch]:
-        """The frames that are full, and at last all of them, on their way; ``lap``: what was done since the last time."""
+        """The frames that are full, and at last all of them, on their way; ``lap``: what was done up to now."""
         self.watch.lap(lap)
-        frames = self.ends.frames.drain(last=last)
-        if frames:
-            yield from wire_batches(frames)
+        batches = self.ends.frames.drain(last=last)
+        if batches:
+            yield from batches
             self.resume()
 
     def close(self) -> None:
@@ -198,14 +197,9 @@ class _Task:
             yield report_batch(reports)
             return
         parallelism = self.env.program.parallelism
-        end = control_frame(MARKER, msgspec.msgpack.encode(marker))
-        mine = self.report.shard % parallelism
-        addressed = [*((shard, end) for shard in range(parallelism)), *_reports_to(mine, reports)]
-        yield from wire_batches(addressed)
-
-
-def _reports_to(shard: int, reports: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
-    return ((shard, control_frame(REPORT, report)) for report in reports)
+        end = msgspec.msgpack.encode(marker)
+        yield control_batch(MARKER, [(shard, end) for shard in range(parallelism)])
+        yield control_batch(REPORT, [(self.report.shard % parallelism, report) for report in reports])
 
 
 def _last_clock_us(env: TaskEnv) -> int:
@@ -220,9 +214,9 @@ def run_chain(
 ) -> Iterator[pa.RecordBatch]:
     """A partition of a source, from decoded columns to the first exchange (or to staged outputs, where there is none).
 
-    Input columns: the fields of ``source.out``; then, as far as rows have them, event time (where no field is it), split,
-    bad-row text, and the time that rows say is complete. Of a source that is decoded here: what names the pieces of its
-    files.
+    Input columns: the fields of ``source.out``; then, as far as rows have them, event time (where no field is it),
+    split, bad-row text, and the time that rows say is complete. Of a source that is decoded here: what names the pieces
+    of its files.
     """
     task = _Task(env, live, 0, shard, attempt)
     last = not env.program.levels
@@ -288,7 +282,7 @@ def report_failure(
     if level == len(program.levels):
         yield report_batch([content])
     else:
-        yield from wire_batches(list(_reports_to(shard % program.parallelism, [content])))
+        yield control_batch(REPORT, [(shard % program.parallelism, content)])
 
 
 def _enter_chain(task: _Task, source: SourcePlan, batch: pa.RecordBatch, marking: LargestTimes | None) -> None:
