@@ -8,7 +8,10 @@ import pytest
 
 from headrace.errors import EpochFailed
 from headrace.model.wire import (
+    HASH,
+    KEY,
     REPORT,
+    ROW_TIME,
     ROWS,
     WEIGHT_BYTES,
     WIRE_SCHEMA,
@@ -34,7 +37,7 @@ FIELDS = pa.schema(
         ("on", pa.bool_()),
     ]
 )
-SCHEMA = edge_schema(FIELDS, timed=True)
+SCHEMA = edge_schema([HASH, KEY, ROW_TIME], FIELDS)
 
 
 def rows(count: int) -> pa.RecordBatch:

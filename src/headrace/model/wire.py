@@ -1,14 +1,14 @@
 """Frames: what crosses an exchange. Spark sees two columns, the number of a shard and bytes, and nothing of a program.
 
-A frame is a header and a body. The body of a frame of rows is one Arrow record batch in the schema of its edge: hash
-and bytes of the key, event time where the edge has one, then the fields. Markers and reports are frames, too. The
-format is specified in docs/formats/frame.md.
+A frame is a header and a body. The body of a frame of rows is one Arrow record batch in the schema of its edge: what is
+known of the key, event time where the edge has one, then the fields. Markers and reports are frames, too. The format is
+specified in docs/formats/frame.md.
 
 Invariants
 - Bodies begin at, and frames end at, a multiple of 8 bytes, so that arrays are read where they lie.
 - Whoever reads a frame knows the schema of its edge from the program; it does not travel.
-- Rows of an edge without a key have hash 0. Where all shards get them, the bytes of their key say their order
-  (`order_keys`), which is the same on all of them; where they are spread over the shards, those are empty.
+- Bytes of a key travel only where the fields do not give them. Of rows that go to every shard they say the order
+  (`order_keys`), which is the same on all of them.
 """
 
 from __future__ import annotations
@@ -72,10 +72,12 @@ class Frame(NamedTuple):
     """Header and padding too, to be sent on."""
 
 
-def edge_schema(fields: pa.Schema, *, timed: bool) -> pa.Schema:
-    """The columns of a frame of rows."""
-    times = [pa.field(ROW_TIME, pa.int64())] if timed else []
-    return pa.schema([pa.field(HASH, pa.uint64()), pa.field(KEY, pa.binary()), *times, *fields])
+_BESIDE: Final = {HASH: pa.uint64(), KEY: pa.binary(), ROW_TIME: pa.int64()}
+
+
+def edge_schema(beside: Iterable[str], fields: pa.Schema) -> pa.Schema:
+    """The columns of a frame of rows: ``beside`` the fields, then those."""
+    return pa.schema([*(pa.field(name, _BESIDE[name]) for name in beside), *fields])
 
 
 def rows_batches(

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.model.job import DeclaredState, JobFacts
 from headrace.model.keyspec import ANYWHERE
 from headrace.model.watermarks import TimedSource
-from headrace.model.wire import edge_schema
+from headrace.model.wire import HASH, KEY, ROW_TIME, edge_schema
 
 if TYPE_CHECKING:
     from headrace.connectors.sink_contract import Sink
@@ -133,9 +133,17 @@ class EdgePlan:
         return bool(self.sources) or self.combined
 
     @cached_property
+    def beside(self) -> tuple[str, ...]:
+        """What stands in its frames before the fields."""
+        derived = self.key is not None and self.key.columns is not None and not self.combined
+        hashes = () if self.by_shard else (HASH,)
+        keys = () if derived or self.key == ANYWHERE else (KEY,)
+        return (*hashes, *keys, *([ROW_TIME] if self.timed else []))
+
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns of its frames."""
-        return edge_schema(self.codec.schema, timed=self.timed)
+        return edge_schema(self.beside, self.codec.schema)
 
 
 @dataclass(frozen=True)

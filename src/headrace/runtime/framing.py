@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.batch import Int64s, Keys, Rows, UInt64s
+from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.keys import hash_encoded, key_groups, shard_of
-from headrace.model.wire import Frame, frames_batch, order_keys, read_rows, rows_batches
+from headrace.model.wire import HASH, KEY, ROW_TIME, Frame, frames_batch, order_keys, read_rows, rows_batches
 from headrace.runtime.fragment import encode_keys
 
 if TYPE_CHECKING:
@@ -92,18 +92,19 @@ class FrameCutter:
             first = self._sent.get(plan.index, 0)
             self._sent[plan.index] = first + count
             if plan.key is None:
-                return _framed(plan, rows, None, order_keys(self._level, self._task, first, count)), _EVERYWHERE
+                keys = order_keys(self._level, self._task, first, count)
+                return _framed(plan, rows, {KEY: keys}), _EVERYWHERE
             # Tasks begin with different shards, so that many small ones do not all fill the first.
             shards = (self._task + np.arange(first, first + count, dtype=np.int64)) % self._parallelism
-            return _framed(plan, rows, None, pa.repeat(pa.scalar(b"", pa.binary()), count)), shards
+            return _framed(plan, rows, {}), shards
         if plan.combined:
             *columns, keys = rows.columns
             rows = Rows.of_columns(plan.codec, columns, rows.times)
         else:
-            assert plan.key is not None
-            keys = encode_keys(plan.key, rows, f"key_by({plan.key})")
+            keys = _encoded(plan, rows)
         hashes = hash_encoded(keys)
-        return _framed(plan, rows, hashes, keys), self._shard_of_group[key_groups(hashes, self._groups)]
+        shards = self._shard_of_group[key_groups(hashes, self._groups)]
+        return _framed(plan, rows, {HASH: pa.array(hashes), KEY: keys}), shards
 
     # --- cutting
 
@@ -136,14 +137,17 @@ class FrameCutter:
 _EVERYWHERE: Final = np.zeros(0, np.int64)
 
 
-def _framed(plan: EdgePlan, rows: Rows, hashes: UInt64s | None, keys: pa.BinaryArray) -> pa.RecordBatch:
-    count = len(rows)
-    hashed = np.zeros(count, np.uint64) if hashes is None else hashes
-    columns = [pa.array(hashed), keys]
+def _framed(plan: EdgePlan, rows: Rows, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Rows in the schema of their edge."""
     if plan.timed:
-        times = np.full(count, MIN_TIME, np.int64) if rows.times is None else rows.times
-        columns.append(pa.array(times, pa.int64()))
-    return pa.RecordBatch.from_arrays([*columns, *rows.columns], schema=plan.schema)
+        times = np.full(len(rows), MIN_TIME, np.int64) if rows.times is None else rows.times
+        columns[ROW_TIME] = pa.array(times, pa.int64())
+    return pa.RecordBatch.from_arrays([*(columns[name] for name in plan.beside), *rows.columns], schema=plan.schema)
+
+
+def _encoded(plan: EdgePlan, rows: Rows) -> pa.BinaryArray:
+    assert plan.key is not None
+    return encode_keys(plan.key, rows, f"key_by({plan.key})")
 
 
 def _whole(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -193,8 +197,16 @@ class RowGatherer:
 
     def _arrived(self, edge: int) -> Arrived:
         plan = self._edges[edge]
-        columns = _whole(self._small.pop(edge)).columns
+        batch = _whole(self._small.pop(edge))
         self._rows[edge] = self._bytes[edge] = 0
-        keys = Keys(columns[0].to_numpy(), columns[1])
-        times = columns[2].to_numpy() if plan.timed else None
-        return Arrived(edge, Rows.of_columns(plan.codec, columns[3 if plan.timed else 2 :], times), keys)
+        beside = dict(zip(plan.beside, batch.columns))
+        times = beside[ROW_TIME].to_numpy() if ROW_TIME in beside else None
+        rows = Rows.of_columns(plan.codec, batch.columns[len(beside) :], times)
+        hashes = beside[HASH].to_numpy() if HASH in beside else np.zeros(len(rows), np.uint64)
+        if KEY in beside:
+            keys = beside[KEY]
+        elif plan.by_shard:
+            keys = pa.repeat(pa.scalar(b"", pa.binary()), len(rows))
+        else:
+            keys = _encoded(plan, rows)
+        return Arrived(edge, rows, Keys(hashes, keys))
