@@ -54,7 +54,7 @@ def main() -> None:
 def measure(source: str, keys: int, work: Path, options: argparse.Namespace) -> list[dict]:
     work.mkdir()
     size = ROWS[source] // (10 if options.quick else 1)
-    arguments = ["--source", source, "--parallelism", SHARDS[source], "--warm-up", str(WARM_UP)]
+    arguments = ["--source", source, "--parallelism", options.shards or SHARDS[source], "--warm-up", str(WARM_UP)]
     label = f"{source}, {count_text(keys)} keys"
     if source == "kafka":
         say("starting a broker")
@@ -100,12 +100,13 @@ def check(label: str, found: list[dict], rows: int) -> None:
 def report(rows: list[dict]) -> dict:
     rate = {(row["source"], row["keys"], row["parallelism"], row["way"]): row["rows_per_s"] for row in rows}
     ratios = {}
-    if len({row["source"] for row in rows} & {"parquet"}):
-        keys = sorted({row["keys"] for row in rows if row["source"] == "parquet"})
-        at = {n: [rate["parquet", key, n, "frames"] for key in keys] for n in (2, 256)}
-        plain = [rate["parquet", key, 2, "rows"] for key in keys]
-        ratios["frames_vs_rows"] = round(min(a / b for a, b in zip(at[2], plain, strict=True)), 2)
-        ratios["p256_of_p2"] = round(min(a / b for a, b in zip(at[256], at[2], strict=True)), 2)
+    pairs = {"frames_vs_rows": ((2, "frames"), (2, "rows")), "p256_of_p2": ((256, "frames"), (2, "frames"))}
+    for name, (ours, other) in pairs.items():
+        found = [rate.get(("parquet", keys, *ours)) for keys in KEYS]
+        against = [rate.get(("parquet", keys, *other)) for keys in KEYS]
+        shares = [a / b for a, b in zip(found, against, strict=True) if a and b]
+        if shares:
+            ratios[name] = round(min(shares), 2)
     tables = [
         speed_table(
             f"{source}, {count_text(keys)} keys", [r for r in rows if (r["source"], r["keys"]) == (source, keys)]
@@ -149,6 +150,7 @@ def parse() -> argparse.Namespace:
         "--only", type=lambda text: text.split(","), default=SOURCES, help="sources: parquet,json,kafka"
     )
     parser.add_argument("--keys", type=int, choices=KEYS, nargs="+", default=KEYS, help="one number of keys only")
+    parser.add_argument("--shards", help="numbers of shards, with commas")
     return parser.parse_args()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -27,7 +28,19 @@ def _loaded(packed: bytes) -> Program:
     return _programs[packed]
 
 
+_frozen: list[bool] = []
+
+
+def _freeze() -> None:
+    """Spark collects garbage after every task; both ways are spared what is loaded once, as the engine's workers are."""
+    if not _frozen:
+        gc.collect()
+        gc.freeze()
+        _frozen.append(True)
+
+
 def cut(packed: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    _freeze()
     plan = _loaded(packed)
     source, edge = plan.sources[0], plan.edges[0]
     cutter = FrameCutter(plan, 0, 0)
@@ -39,6 +52,7 @@ def cut(packed: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 
 def gather(packed: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    _freeze()
     gatherer = RowGatherer(_loaded(packed).edges)
     count = total = 0
     arrivals = (each for batch in batches for frame in read_frames(batch) for each in gatherer.take(frame))
@@ -50,6 +64,7 @@ def gather(packed: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
 
 
 def count_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    _freeze()
     count = total = 0
     for batch in batches:
         count, total = count + batch.num_rows, total + (pc.sum(batch.column(1)).as_py() or 0)

@@ -56,7 +56,7 @@ _MAGIC: Final = b"HF"
 _VERSION: Final = 1
 _ALIGNMENT: Final = 8
 
-WEIGHT_BYTES: Final = 4_096
+WEIGHT_BYTES: Final = 1_024
 """Spark cuts batches for Python by the number of their rows. So a frame takes a row for each of so many bytes: itself,
 and behind it rows without a frame."""
 _BATCH_BYTES: Final = 64 * 1024 * 1024

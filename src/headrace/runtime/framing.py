@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 _SHARD_BYTES: Final = 64 * 1024
 """What a frame should have at least, as far as the bounds below let it."""
-_LEAST_BYTES: Final = 4 * 1024 * 1024
+_LEAST_BYTES: Final = 2 * 1024 * 1024
 _MOST_BYTES: Final = 32 * 1024 * 1024
 """Bounds of what a task gathers along all its edges."""
-_FRAME_BYTES: Final = 4 * 1024 * 1024
-"""A frame with several rows has about so many bytes at most."""
+_FRAME_BYTES: Final = 384 * 1024
+"""A frame with several rows has about so many bytes at most. The JVM copies frames into arrays on its heap, and larger
+ones than half a megabyte are a burden there: the exchange took twice as long with frames of four."""
 _WHOLE_ROWS: Final = 16_384
 """Frames of so many rows are worth an operator's call by themselves; smaller ones are put together up to about that."""
 _WHOLE_BYTES: Final = 4 * 1024 * 1024
