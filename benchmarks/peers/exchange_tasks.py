@@ -32,7 +32,7 @@ _frozen: list[bool] = []
 
 
 def _freeze() -> None:
-    """Spark collects garbage after every task; both ways are spared what is loaded once, as the engine's workers are."""
+    """Spark collects garbage after every task; both ways are spared what is loaded once, as the engine's workers."""
     if not _frozen:
         gc.collect()
         gc.freeze()

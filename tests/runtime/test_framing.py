@@ -99,7 +99,8 @@ def test_many_shards_do_not_make_a_frame_of_each_batch() -> None:
     assert len(list(read_frames(batch))) == len(batch.column(0).unique()) > 200
 
 
-def test_small_frames_are_put_together_and_large_ones_are_not_copied() -> None:
+def test_small_frames_are_put_together_and_large_ones_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framing, "_FRAME_BYTES", 1 << 24)
     plan = program(1)
     small, large = FrameCutter(plan, 0, 0), FrameCutter(plan, 0, 0)
     for i in range(20):
