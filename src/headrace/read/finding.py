@@ -17,7 +17,7 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -35,6 +35,8 @@ _FILTER_SHARE: Final = 16
 _LARGER_ROWS: Final = 1 << 15
 _LARGER_SHARE: Final = 4
 """Of runs that have more rows than that, whose filters would be the most of all memory."""
+
+T = TypeVar("T")
 
 _hash = xxhash.xxh64_intdigest
 
@@ -174,15 +176,21 @@ def _filter_together(filters: Sequence[bytes]) -> bytes:
     return together.tobytes()
 
 
-_indexes: WeakKeyDictionary[RunTable, RunIndex] = WeakKeyDictionary()
+def once_per_table(make: Callable[[RunTable], T]) -> Callable[[RunTable], T]:
+    """The same function, called once per process and table; what it makes stays for as long as the run is open."""
+    made: WeakKeyDictionary[RunTable, T] = WeakKeyDictionary()
+
+    def of(table: RunTable) -> T:
+        found = made.get(table)
+        if found is None:
+            found = made[table] = make(table)
+        return found
+
+    return of
 
 
-def index_of(table: RunTable) -> RunIndex:
-    """The index of a table; one per process, for as long as the run is open."""
-    found = _indexes.get(table)
-    if found is None:
-        found = _indexes[table] = RunIndex(table)
-    return found
+index_of: Final = once_per_table(RunIndex)
+"""The index of a table."""
 
 
 _Lookup = Callable[[int, bytes], bytes | None]

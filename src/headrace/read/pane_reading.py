@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +25,7 @@ from headrace.aggregates.rules import RowMerge, rule_of
 from headrace.model.batch import Int64s
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
+from headrace.read.finding import once_per_table
 from headrace.state.block import Block
 from headrace.state.panes.fragments import START, WAS_LATE
 from headrace.state.panes.table import SEEN, sort_hashes
@@ -110,15 +110,8 @@ class SliceIndex:
         return found
 
 
-_indexes: WeakKeyDictionary[RunTable, SliceIndex] = WeakKeyDictionary()
-
-
-def slices_of(table: RunTable) -> SliceIndex:
-    """The slices of a table; one index per process, for as long as the run is open."""
-    found = _indexes.get(table)
-    if found is None:
-        found = _indexes[table] = SliceIndex(table)
-    return found
+_slices_of: Final = once_per_table(SliceIndex)
+"""The slices of a table."""
 
 
 class PaneReader:
@@ -129,7 +122,7 @@ class PaneReader:
         self._pane_of = reader.pane_of if reader.tells_pane else None
         self._first = reader.live.first
         self._key_type = reader.key_annotation
-        self._views = [(each, slices_of(each.table)) for each in reversed(reader.views)]
+        self._views = [(each, _slices_of(each.table)) for each in reversed(reader.views)]
         """Oldest first."""
         self._fields = list(reader.schema)[3:]
         self._names = [field.name for field in self._fields]
@@ -297,17 +290,14 @@ class HashOrder:
             place += 1
 
 
-_orders: WeakKeyDictionary[RunTable, HashOrder] = WeakKeyDictionary()
+_order_of: Final = once_per_table(HashOrder)
 
 
 def rows_of_key(view: TableView, hash_: int, key: bytes) -> Iterator[tuple[int, Block, int]]:
     """Every row of a key in a panes table: its batch by number, and its place there."""
     if not view.low <= hash_ <= view.high:
         return
-    order = _orders.get(view.table)
-    if order is None:
-        order = _orders[view.table] = HashOrder(view.table)
-    for number, row in order.find(hash_):
+    for number, row in _order_of(view.table).find(hash_):
         block = view.table.block(number)
         if block.keys.equals(row, key):
             yield number, block, row
