@@ -60,3 +60,18 @@ def test_a_name_is_given_once(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         durable.link(tmp_path / "two", tmp_path / "taken")
     assert (tmp_path / "taken").read_text() == "one"
+
+
+def test_a_name_is_taken_where_it_is_free_with_links_and_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(made: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    for name in ("linked", "moved"):
+        for made in ("one", "two"):
+            (tmp_path / made).write_text(made)
+        assert durable.take_name(tmp_path / "one", tmp_path / name)
+        assert not durable.take_name(tmp_path / "two", tmp_path / name)
+        assert (tmp_path / name).read_text() == "one"
+        monkeypatch.setattr(os, "link", refuse)

@@ -15,6 +15,7 @@ the caller knows what it means.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,6 +25,9 @@ from typing_extensions import Buffer
 
 sync_data: Final = getattr(os, "fdatasync", os.fsync)
 """Makes the content of an open file durable, and its length, but not its times."""
+
+_REFUSED: Final = frozenset({errno.ENOSPC, errno.EACCES, errno.ENOENT, errno.EROFS, errno.EDQUOT})
+"""Errors of a link that a copy would meet, too."""
 
 
 def sync_file(file: int) -> None:
@@ -46,8 +50,11 @@ def make_folder(folder: Path, *, durable: bool = True) -> None:
         return
     if folder.parent != folder:
         make_folder(folder.parent, durable=durable)
-    with contextlib.suppress(FileExistsError):
+    try:
         folder.mkdir()
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
     if durable:
         sync_path(folder.parent)
 
@@ -58,12 +65,14 @@ def write_whole(
     *,
     durable: bool = True,
     unique: bool = False,
+    settle: bool = True,
     mode: int = 0o666,
 ) -> None:
     """Writes or replaces a file, atomically; the folder has to be there.
 
     ``unique``: several processes may write the same file at once, so each needs a temporary name of its own. Otherwise
     the next writer overwrites what a killed one left behind. ``durable=False``: for what can be made again.
+    ``settle=False``: only the content is durable at once; the name is with the next sync of the folder.
     """
     mark = f".{os.urandom(6).hex()}" if unique else ""
     temporary = target.with_name(f".{target.name}{mark}.tmp")
@@ -79,7 +88,7 @@ def write_whole(
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    if durable:
+    if durable and settle:
         sync_path(target.parent)
 
 
@@ -91,3 +100,30 @@ def move(made: str | Path, target: str | Path) -> None:
 def link(made: str | Path, target: str | Path) -> None:
     """Gives a file a second name, if that is free: otherwise ``FileExistsError``. Durable as with `move`."""
     os.link(made, target)
+
+
+def try_link(made: str | Path, target: str | Path) -> bool:
+    """The same; False where links cannot be made: another device, a file system without them, or a limit."""
+    try:
+        link(made, target)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno in _REFUSED:
+            raise
+        return False
+    return True
+
+
+def take_name(made: Path, target: Path) -> bool:
+    """Gives a file a name that nobody has; False where somebody has it. Durable as with `move`."""
+    try:
+        if try_link(made, target):
+            return True
+    except FileExistsError:
+        return False
+    # Without links, looking first is the best that can be done.
+    if target.exists():
+        return False
+    move(made, target)
+    return True

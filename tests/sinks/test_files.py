@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from headrace import sink
+from headrace import durable, sink
 from headrace.connectors.files.local_folder import LocalFolder
 from headrace.connectors.files.partitions import NULL_FOLDER
 from headrace.connectors.sink_contract import Sink
@@ -262,10 +262,28 @@ def test_a_full_disk_is_said_and_leaves_nothing_half(tmp_path: Path, monkeypatch
     assert names_in(tmp_path / "out") == []
 
 
-def test_new_folders_are_made_durable_up_to_the_one_that_was_there(tmp_path: Path) -> None:
+def test_new_folders_are_made_durable_up_to_the_one_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(durable, "sync_path", synced.append)
     folder = LocalFolder(str(tmp_path / "out"))
-    folder._ensure_folder(tmp_path / "out" / "a=1" / "b=2")
-    assert folder._touched == {tmp_path, tmp_path / "out", tmp_path / "out" / "a=1"}
+    folder.prepare()
+    assert folder.create("a=1/b=2/one", b"1")
+    assert {tmp_path, tmp_path / "out", tmp_path / "out" / "a=1"} <= set(synced)
+
+
+def test_names_that_are_made_or_replaced_are_durable_when_the_release_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    folder = LocalFolder(str(tmp_path))
+    folder.create("claims/one", b"1")
+    folder.replace("claims/one", b"2")
+    folder.replace("two", b"2")
+    monkeypatch.setattr("headrace.connectors.files.local_folder.sync_path", synced.append)
+    folder.settle()
+    assert set(synced) == {tmp_path, tmp_path / "claims"}
 
 
 class Nested(Record):

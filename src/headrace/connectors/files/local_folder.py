@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.connectors.files.folder import Listed, failed, name_conflict
-from headrace.durable import link, move, sync_file, sync_path
+from headrace.durable import make_folder, move, sync_path, take_name, try_link, write_whole
 from headrace.model.part_names import HIDDEN
 
 _SCRATCH: Final = f"{HIDDEN}/making"
@@ -33,7 +33,7 @@ class LocalFolder:
 
     def prepare(self) -> None:
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_folder(self.root)
         except OSError as error:
             raise failed(self.where, error) from error
         if not os.access(self.root, os.W_OK | os.X_OK):
@@ -42,7 +42,7 @@ class LocalFolder:
     def put(self, name: str, data: pa.Buffer, staged: Path | None) -> None:
         target = self.root / name
         try:
-            self._ensure_folder(target.parent)
+            make_folder(target.parent)
             if not self._link(staged, target):
                 self._copy(data, target)
             self._touched.add(target.parent)
@@ -51,36 +51,19 @@ class LocalFolder:
 
     def _link(self, staged: Path | None, target: Path) -> bool:
         """False when a link cannot be made here and the bytes have to be copied."""
-        if staged is None:
-            return False
         try:
-            link(staged, target)
+            return staged is not None and try_link(staged, target)
         except FileExistsError:
-            if not os.path.samefile(staged, target) and not filecmp.cmp(staged, target, shallow=False):
+            if staged is None or not (os.path.samefile(staged, target) or filecmp.cmp(staged, target, shallow=False)):
                 raise name_conflict(self.where, target.name) from None
-        except OSError as error:
-            # Another device, a file system without links, or a link limit: all of them still allow a copy.
-            if error.errno in (errno.ENOSPC, errno.EACCES, errno.ENOENT, errno.EROFS, errno.EDQUOT):
-                raise
-            return False
-        return True
+            return True
 
     def _copy(self, data: pa.Buffer, target: Path) -> None:
         if target.exists():
             if target.stat().st_size != data.size or not data.equals(pa.py_buffer(target.read_bytes())):
                 raise name_conflict(self.where, target.name)
             return
-        temporary = target.with_name(f".{target.name}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                sync_file(file.fileno())
-            move(temporary, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
+        write_whole(target, [data], settle=False)
 
     @contextmanager
     def making(self) -> Iterator[Path]:
@@ -101,9 +84,9 @@ class LocalFolder:
             sync_path(made)
             # Private while it was being made; as readable as any new file from here on.
             made.chmod(0o666 & ~_umask())
-            self._ensure_folder(target.parent)
+            make_folder(target.parent)
             self._touched.add(target.parent)
-            _take_name(made, target)
+            take_name(made, target)
 
     def copy(self, source: str, name: str) -> None:
         self.put(name, self.read(source), self.root / source)
@@ -113,14 +96,17 @@ class LocalFolder:
         with self.making() as made, self._failing():
             made.write_bytes(data)
             sync_path(made)
-            self._ensure_folder(target.parent)
-            return _take_name(made, target)
+            make_folder(target.parent)
+            self._touched.add(target.parent)
+            return take_name(made, target)
 
     def replace(self, name: str, data: bytes) -> None:
         with self.making() as made, self._failing():
             made.write_bytes(data)
             sync_path(made)
-            move(made, self.root / name)
+            target = self.root / name
+            self._touched.add(target.parent)
+            move(made, target)
 
     def read(self, name: str) -> pa.Buffer:
         with pa.memory_map(str(self.root / name)) as file:
@@ -157,39 +143,11 @@ class LocalFolder:
         except OSError as error:
             raise failed(self.where, error) from error
 
-    def _ensure_folder(self, folder: Path) -> None:
-        """A new folder is an entry of the one above, which has to be made durable too."""
-        if folder.is_dir():
-            return
-        missing = folder
-        while not missing.parent.exists():
-            missing = missing.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        while folder != missing.parent:
-            folder = folder.parent
-            self._touched.add(folder)
-
     def settle(self) -> None:
         touched, self._touched = self._touched, set()
         with self._failing():
             for folder in touched:
                 sync_path(folder)
-
-
-def _take_name(made: Path, target: Path) -> bool:
-    """Gives a file a name that nobody has; False where somebody has it."""
-    try:
-        link(made, target)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EACCES, errno.ENOENT, errno.EROFS, errno.EDQUOT):
-            raise
-        # A file system without links: looking first is the best that can be done there.
-        if target.exists():
-            return False
-        move(made, target)
-    return True
 
 
 def _umask() -> int:
