@@ -387,11 +387,13 @@ def plain_values(column: pa.Array) -> list[Any]:
 
 def _plain_cells(column: pa.ListArray | pa.MapArray) -> Iterator[Any]:
     """The cells of lists as lists, of maps as dicts; null as empty."""
-    flat, ends = column.flatten(), np.cumsum(values_of(column).counts).tolist()
-    is_map = pa.types.is_map(column.type)
-    values: Any = list(zip(*map(plain_values, flat.flatten()))) if is_map else plain_values(flat)
-    cells = (values[start:end] for start, end in pairwise([0, *ends]))
-    return map(dict, cells) if is_map else cells
+    kind = column.type
+    if pa.types.is_map(kind):
+        pairs = pa.struct([pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)])
+        cells = _plain_cells(column.cast(pa.list_(pairs)))
+        return ({pair["key"]: pair["value"] for pair in cell} for cell in cells)
+    flat, ends = plain_values(column.flatten()), np.cumsum(values_of(column).counts).tolist()
+    return (flat[start:end] for start, end in pairwise([0, *ends]))
 
 
 def _is_plain(kind: pa.DataType) -> bool:
