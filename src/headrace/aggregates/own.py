@@ -7,7 +7,7 @@ were added since the last copy are added once more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,6 +19,7 @@ from headrace.errors import FunctionFailed, HeadraceError
 
 if TYPE_CHECKING:
     from headrace.model.columns import Column
+    from headrace.model.rows import RowCodec
 
 _UNFIT: Final = (
     OverflowError,
@@ -111,7 +112,16 @@ def add_guarded(own: Own, accs: list[Any], rows: Sequence[Any]) -> tuple[list[An
     return guarded.accs, refused
 
 
-def encode_results(name: str, column: Column, results: Sequence[Any]) -> pa.Array:
+def encode_columns(codec: RowCodec, made: Mapping[str, Sequence[Any]], own: Set[str], rows: int) -> list[pa.Array]:
+    """Rows of results as columns; ``own``: which of them aggregators of the user's gave. Raises FunctionFailed."""
+    columns: list[pa.Array] = []
+    for name, column in codec.columns.items():
+        values = made[name] if name in made else [codec.defaults.get(name)] * rows
+        columns.append(_encode_results(name, column, values) if name in own else column.encode(values))
+    return columns
+
+
+def _encode_results(name: str, column: Column, results: Sequence[Any]) -> pa.Array:
     """What an aggregator gave as a column. Raises FunctionFailed, with its stretch, where a result does not fit."""
     try:
         return column.encode(results)

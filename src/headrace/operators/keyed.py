@@ -19,7 +19,7 @@ from headrace.errors import FunctionFailed, StoreError
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.key_text import key_phrase
-from headrace.model.keys import decode_key
+from headrace.model.keys import decode_key, encode_key
 from headrace.model.record import Failed
 from headrace.model.rows import codec_of
 from headrace.operators.contract import ERRORS, LATE, Operator, TaskInfo
@@ -208,3 +208,11 @@ def decode_keys(names: Sequence[bytes], key_type: Any) -> list[Any]:
     if key_type is str:
         return [name[1:].decode() if name[0] == _TEXT else decode_key(name, str) for name in names]
     return list(map(key_decoder(key_type), names))
+
+
+def check_same_key(columns: Sequence[str], value: Any, event: Any) -> None:
+    """Refuses a row that a reduce made of rows of another key. Not-a-number is a key too, and not equal to itself."""
+    for name in columns:
+        after, before = getattr(value, name), getattr(event, name)
+        if encode_key(after) != encode_key(before):
+            raise ValueError(f"reduce must leave the key as it is, and {name} became {after!r}")

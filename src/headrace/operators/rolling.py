@@ -18,14 +18,13 @@ import pyarrow as pa
 
 from headrace.aggregates.accumulate import TIME_NOTE, Fold, Partials, accumulators_codec, make_fold
 from headrace.aggregates.declare import Agg, Aggregator
-from headrace.aggregates.own import AddFailed, add_guarded, add_row, encode_results
+from headrace.aggregates.own import AddFailed, add_guarded, add_row, encode_columns
 from headrace.errors import FunctionFailed, StoreError
 from headrace.model.batch import Int64s, Rows
 from headrace.model.job import VALUE_TABLE
-from headrace.model.keys import encode_key
 from headrace.model.values import ValueCodec, value_codec
 from headrace.operators.contract import TaskInfo
-from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys, stamps_of, starts_of
+from headrace.operators.keyed import KeyedBatch, KeyedOperator, check_same_key, decode_keys, stamps_of, starts_of
 from headrace.state.fitting import declared_codec
 from headrace.state.overlay import UNLOADED, ValueColumn
 
@@ -121,7 +120,7 @@ class ReduceOperator(_RowRolling):
                 else:
                     value = function(held, event)
                     if key_in is not None and key_in(value) != key_in(event):
-                        self._check_key(value, event)
+                        check_same_key(self._key_columns, value, event)
                 column.put(slot, value)
                 made.append(value)
                 survived.append(position)
@@ -131,13 +130,6 @@ class ReduceOperator(_RowRolling):
                 at = None if times is None else int(times[position])
                 self.keep_failed(error, function, event, at, key=self.key_of(slot))
         return made, survived
-
-    def _check_key(self, value: Any, event: Any) -> None:
-        """Refuses a row of another key. Not-a-number is a key too, and not equal to itself."""
-        for name in self._key_columns:
-            after, before = getattr(value, name), getattr(event, name)
-            if encode_key(after) != encode_key(before):
-                raise ValueError(f"reduce must leave the key as it is, and {name} became {after!r}")
 
     def _keep_times(self, slots: Int64s, times: Int64s) -> None:
         starts = starts_of(slots)
@@ -379,18 +371,11 @@ class AggregateOperator(RollingOperator):
         keys = decode_keys([self.state.name(slot) for slot in slots], self.key_type)
         parts = [keys] if len(self.key_fields) == 1 else [list(part) for part in zip(*keys)]
         made.update(zip(self.key_fields, parts))
-        defaults, own = self.codec.defaults, {name for name, agg in self.aggs.items() if isinstance(agg, Aggregator)}
-        columns: list[pa.Array] = []
-        for name, column in self.codec.columns.items():
-            values = made[name] if name in made else [defaults.get(name)] * len(slots)
-            if name not in own:
-                columns.append(column.encode(values))
-                continue
-            try:
-                columns.append(encode_results(name, column, values))
-            except FunctionFailed as error:
-                raise self.place(error, None if error.stretch is None else slots[error.stretch]) from error
-        return columns
+        own = {name for name, agg in self.aggs.items() if isinstance(agg, Aggregator)}
+        try:
+            return encode_columns(self.codec, made, own, len(slots))
+        except FunctionFailed as error:
+            raise self.place(error, None if error.stretch is None else slots[error.stretch]) from error
 
     def _own_result(self, agg: Aggregator[Any, Any, Any], acc: Any, slot: int) -> Any:
         try:
