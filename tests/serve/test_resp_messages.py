@@ -189,7 +189,7 @@ def test_a_client_listens_to_many_channels_and_few_patterns(served: Served) -> N
             client.execute_command("SUBSCRIBE", "x" * 1025)
         large = client.pubsub()
         for start in range(0, 9000, 3000):
-            large.subscribe(*(f"{i}" + "x" * 1000 for i in range(start, start + 3000)))
+            large.subscribe(*(f"count.views:{i}" + "x" * 1000 for i in range(start, start + 3000)))
         with pytest.raises(redis.ResponseError, match="all channels of a client have at most 8388608 bytes"):
             while True:
                 large.get_message(timeout=60)

@@ -140,9 +140,9 @@ def _readings(view: StateView[Any], text: str) -> Iterator[Any]:
     from headrace.errors import ProgramError
     from headrace.model.keys import parse_key_text
 
-    for sample in islice(view, 1):
-        with contextlib.suppress(ProgramError):
-            yield parse_key_text(text, _type_of(sample))
+    # Going over the keys would make the results of some, of which another one may be refused.
+    with contextlib.suppress(ProgramError):
+        yield parse_key_text(text, view._reader.key_type)
     yield text
     value = _from_json(text)
     if value is not _NOTHING:
@@ -162,13 +162,6 @@ def _from_json(text: str) -> Any:
     if isinstance(value, list):
         return tuple(value)
     return _NOTHING if isinstance(value, dict) else value
-
-
-def _type_of(key: Any) -> Any:
-    if isinstance(key, tuple):
-        parts = tuple(_type_of(part) for part in key)
-        return tuple.__class_getitem__(parts)
-    return type(key)
 
 
 def _shown(view: StateView[Any], value: Any) -> Any:

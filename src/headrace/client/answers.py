@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from headrace.client.steps import Line, Server, Steps
-from headrace.errors import Forbidden, HeadraceError, ProgramError, StoreError, Unreachable
+from headrace.errors import Forbidden, FunctionFailed, HeadraceError, ProgramError, StoreError, Unreachable
 from headrace.model.window import Window
 from headrace.read.shape import Kind
 
@@ -117,7 +117,9 @@ class Wire(Protocol):
 # --- what is no answer
 
 
-_BY_STATUS: Final[dict[int, type[HeadraceError]]] = {400: ProgramError, 401: Forbidden, 403: Forbidden}
+_BY_STATUS: Final[dict[int, type[HeadraceError]]] = {
+    400: ProgramError, 401: Forbidden, 403: Forbidden, 422: FunctionFailed,
+}  # fmt: skip
 
 
 def refusal(server: Server, status: int, parts: Mapping[str, Any]) -> HeadraceError:

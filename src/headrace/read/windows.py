@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from headrace.aggregates.list_rules import plain_values
 from headrace.aggregates.results import SESSION, parse_about, read_results, spans_of
+from headrace.errors import FunctionFailed
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.key_bytes import as_type, plain_type
 from headrace.model.keys import decode_key, hash_key
@@ -136,8 +137,21 @@ class SlicedReader(WindowReader):
         return (SessionReader if self.of_sessions else PaneReader)(self)
 
     def value(self, key: bytes) -> Any:
-        row = self._by_key.newest(key)
+        row = self._newest_row(key)
         return None if row is None else self.typed(key, row)
+
+    def _newest_row(self, key: bytes) -> dict[str, Any] | None:
+        try:
+            return self._by_key.newest(key)
+        except FunctionFailed as error:
+            raise self._placed(error, key) from error
+
+    def _placed(self, error: FunctionFailed, key: bytes | None = None) -> FunctionFailed:
+        """A result that cannot be given, as a sum beyond 64 bits: says of which state, and of which key."""
+        error.where = f"state {self.address}"
+        if key is not None:
+            error.found = f"key {self.decoded(key)!r}"
+        return error
 
     def values(self, keys: Sequence[bytes]) -> list[Any]:
         hashes = np.unique(np.array([hash_key(key) for key in keys], np.uint64))
@@ -146,12 +160,16 @@ class SlicedReader(WindowReader):
         return [newest.get(key) for key in keys]
 
     def windows(self, key: bytes) -> dict[Window, Any]:
-        return {window: self.typed(key, row) for window, row in self._by_key.windows(key).items()}
+        try:
+            rows = self._by_key.windows(key)
+        except FunctionFailed as error:
+            raise self._placed(error, key) from error
+        return {window: self.typed(key, row) for window, row in rows.items()}
 
     def changes_us(self, key: bytes) -> int | None:
         """Windows that are slices end with time."""
         now_us = self.now_us
-        newest = self._by_key.newest(key)
+        newest = self._newest_row(key)
         if newest is None or now_us is None:
             return None
         start, end = newest[WINDOW_START], newest[WINDOW_END]
@@ -200,10 +218,13 @@ class SlicedReader(WindowReader):
 
     def _merged(self, rows: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
         """Windows instead of slices: one row per window and key, with its end in the place of the slice."""
-        if self.of_sessions:
-            return join_fragments(concat_rows([batch for batch in rows if batch.num_rows], self.schema))
-        parts = [part for batch in rows for part in self._windows_of(batch)]
-        return merge_rows(concat_rows(parts, self.schema))
+        try:
+            if self.of_sessions:
+                return join_fragments(concat_rows([batch for batch in rows if batch.num_rows], self.schema))
+            parts = [part for batch in rows for part in self._windows_of(batch)]
+            return merge_rows(concat_rows(parts, self.schema))
+        except FunctionFailed as error:
+            raise self._placed(error) from error
 
     def _windows_of(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if not rows.num_rows:

@@ -19,11 +19,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headrace.errors import HeadraceError
+from headrace.errors import FunctionFailed, HeadraceError
 from headrace.net.access import ANYBODY
 from headrace.net.admission import Admission
 from headrace.net.http_server import ABORT
-from headrace.net.problems import JSON_TYPE, Problem, decode_path, shorten
+from headrace.net.problems import JSON_TYPE, Problem, decode_path, problem_of, shorten
 from headrace.serve.http import events, listing, openapi, reading
 from headrace.serve.http.asking import Asked
 from headrace.serve.http.job import OWN_HEADERS
@@ -147,6 +147,9 @@ class HttpApp:
             return response
         except Problem as problem:
             return self._refusal(request, problem, asked)
+        except FunctionFailed as error:
+            # An aggregate that cannot be computed, as a sum beyond 64 bits: asking again changes nothing.
+            return self._refusal(request, problem_of(error, 422), asked)
         except HeadraceError as error:
             # The store, not the question: a file that is damaged or gone.
             _log.warning("a store cannot be read: %s", error)

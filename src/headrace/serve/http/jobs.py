@@ -24,7 +24,7 @@ from headrace.read.snapshot import Snapshot
 from headrace.serve.http.asking import Asked
 from headrace.serve.http.exporting import FORMATS
 from headrace.serve.http.job import ServedJob, headers_of, is_known, tag_of, waiting
-from headrace.serve.service import Service
+from headrace.serve.service import Service, nearest_addresses
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -125,13 +125,15 @@ class Jobs:
 
     def missing_state(self, asked: Asked, snapshot: Snapshot, address: str) -> Problem:
         readable = [each for each in snapshot.addresses if asked.user.may_read(each)]
+        near = nearest_addresses(address, readable)
+        meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
         return Problem(
             404,
             "the job keeps no such state",
             where=snapshot.app,
             expected=shorten(" or ".join(readable), 1000),
             found=shorten(address),
-            next_move=f"`/v1/jobs/{snapshot.app}/state` lists the states",
+            next_move=f"{meant}`/v1/jobs/{snapshot.app}/state` lists the states",
         )
 
     def permit(self, asked: Asked, address: str) -> None:
@@ -249,8 +251,8 @@ class Stream(StreamingResponse):
                 await close()
 
 
-def download(jobs: Jobs, asked: Asked, found: RequestedState, format: str) -> Response:
-    """A whole state. What can go wrong with the request goes wrong before the first byte."""
+async def download(jobs: Jobs, asked: Asked, found: RequestedState, format: str) -> Response:
+    """A whole state. What can go wrong with the request or the first rows goes wrong before the first byte."""
     form = FORMATS[format]
     name = f"{found.snapshot.app}-{found.table.address}-{found.snapshot.epoch}.{form.suffix}"
     safe = "".join(char if (char.isalnum() and char.isascii()) or char in "-_." else "_" for char in name)
@@ -258,13 +260,18 @@ def download(jobs: Jobs, asked: Asked, found: RequestedState, format: str) -> Re
     if asked.method == "HEAD":
         return Response(None, 200, headers, form.content_type)
     jobs.begin_download()
-    parts = _in_threads(jobs, form.write(found.table, asked.text("prefix")))
-    return Stream(parts, headers, form.content_type, unread_s=jobs.limits.unread_s, on_end=jobs.end_download)
+    parts = form.write(found.table, asked.text("prefix"))
+    try:
+        first = await jobs.in_thread(next, parts, b"")
+    except BaseException:
+        jobs.end_download()
+        raise
+    body = _in_threads(jobs, first, parts)
+    return Stream(body, headers, form.content_type, unread_s=jobs.limits.unread_s, on_end=jobs.end_download)
 
 
-async def _in_threads(jobs: Jobs, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
-    while True:
-        part = await jobs.in_thread(next, parts, b"")
-        if not part:
-            return
+async def _in_threads(jobs: Jobs, first: bytes, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    part = first
+    while part:
         yield part
+        part = await jobs.in_thread(next, parts, b"")

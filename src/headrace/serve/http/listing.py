@@ -69,7 +69,7 @@ async def read_state(jobs: Jobs, asked: Asked) -> Response:
     if found.unchanged is not None:
         return found.unchanged
     if export is not None and not asked.has("limit", "after"):
-        return download(jobs, asked, found, export)
+        return await download(jobs, asked, found, export)
     if asked.has(*PAGE_PARAMETERS):
         return await read_page(jobs, asked, found)
     told = {"app": found.snapshot.app, "epoch": found.snapshot.epoch, **_about_state(found.snapshot, found.table)}

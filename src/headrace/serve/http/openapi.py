@@ -93,17 +93,17 @@ OPERATIONS: Final = (
         types=(*_JSON_OR_PACKED, "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet", "text/csv",
                "application/x-ndjson"),
         example="/v1/jobs/tweets/state/hourly?prefix=tweet-4&limit=10",
-        errors=(400, 401, 403, 404, 410, 429, 503, 504),
+        errors=(400, 401, 403, 404, 410, 422, 429, 503, 504),
     ),
     Operation(
         "POST", STATE + "/get", "readKeys", "the values of many keys, all of one epoch, in the order asked", _OF_EPOCH,
-        types=_JSON_OR_PACKED, errors=(400, 401, 403, 404, 408, 410, 413, 429, 503, 504),
+        types=_JSON_OR_PACKED, errors=(400, 401, 403, 404, 408, 410, 413, 422, 429, 503, 504),
     ),
     Operation(
         "GET", STATE + "/{key}", "readKey", "the value of a key; of a windowed state the newest window",
         (Parameter("window", "that window, as `start/end`", _TEXT), *_OF_EPOCH),
         types=_JSON_OR_PACKED, example="/v1/jobs/tweets/state/hourly/tweet-42",
-        errors=(400, 401, 403, 404, 410, 429, 503, 504),
+        errors=(400, 401, 403, 404, 410, 422, 429, 503, 504),
     ),
     Operation(
         "GET", STATE + "/{key}/windows", "readWindows",
@@ -120,7 +120,7 @@ OPERATIONS: Final = (
             *_OF_EPOCH,
         ),
         types=_JSON_OR_PACKED, example="/v1/jobs/tweets/state/hourly/tweet-42/windows?from=2024-01-01&to=2024-02-01",
-        errors=(400, 401, 403, 404, 410, 429, 502, 503, 504),
+        errors=(400, 401, 403, 404, 410, 422, 429, 502, 503, 504),
     ),
 )  # fmt: skip
 

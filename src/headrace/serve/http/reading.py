@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from headrace.errors import HeadraceError
+from headrace.errors import FunctionFailed, HeadraceError
 from headrace.model.keys import hash_key
 from headrace.model.time import format_time
 from headrace.model.window import Window
@@ -92,8 +92,10 @@ async def _read_range(jobs: Jobs, asked: Asked, found: RequestedState) -> Respon
             page = await jobs.in_thread(_range, table, key, wanted, limit, asked.form)
         else:
             page = _range(table, key, wanted, limit, asked.form)
+    except FunctionFailed:
+        raise
     except HeadraceError as error:
-        # Only the archive can fail here: what is in state is open already. Half an answer would look like a whole.
+        # The archive: what is in state is open already. Half an answer would look like a whole.
         raise problem_of(error, 502) from error
     made = [_shown(window, msgspec.Raw(raw), asked.form) for window, raw in page.windows]
     more = None if page.next is None else place_text(page.next)

@@ -289,9 +289,10 @@ def _check_room(session: Session, names: list[bytes], *, patterns: bool = False)
 @command("SUBSCRIBE", -2, "pubsub", group="pubsub", summary="Listens to changes of keys or states.")
 def subscribe(session: Session, request: Request) -> bytes:
     _check_room(session, request[1:])
+    for channel in request[1:]:
+        session.check_state(channel.partition(b":")[0])
     out = []
     for channel in request[1:]:
-        session.check(channel.partition(b":")[0])
         session.hub.join(session, channel)
         out.append(_confirm(session, b"subscribe", channel))
     return b"".join(out)

@@ -327,6 +327,8 @@ class Connection(asyncio.Protocol):
             reply = await slow
         except Refusal as refusal:
             reply = noted(self.session, replies.error(str(refusal)))
+        except FunctionFailed as error:
+            reply = noted(self.session, replies.error(f"ERR {replies.problem_text(error)}"))
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -363,7 +365,7 @@ class Connection(asyncio.Protocol):
             return noted(session, replies.error(str(refusal)))
         except FunctionFailed as error:
             # An aggregate that cannot be computed, as a sum beyond 64 bits: firing refuses it, too.
-            return noted(session, replies.error(f"ERR {error.what}; expected {error.expected}"))
+            return noted(session, replies.error(f"ERR {replies.problem_text(error)}"))
         except Exception:
             log.exception("%s failed", spoken(request[0]))
             return replies.error("ERR an error of the server's own; its log has it")

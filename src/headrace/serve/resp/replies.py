@@ -10,6 +10,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from headrace.errors import HeadraceError
+
 OK: Final = b"+OK\r\n"
 QUEUED: Final = b"+QUEUED\r\n"
 PONG: Final = b"+PONG\r\n"
@@ -52,6 +54,17 @@ def error(message: str) -> bytes:
     if len(clean) > _MAX_ERROR_CHARS:
         clean = clean[: _MAX_ERROR_CHARS - 1] + "…"
     return b"-%b\r\n" % clean.encode("utf-8", "replace")
+
+
+def problem_text(problem: HeadraceError) -> str:
+    """One of our own errors on one line, without the parts it does not have."""
+    parts = [f"{problem.where}: {problem.what}" if problem.where else problem.what]
+    parts += [
+        f"{name} {part}"
+        for name, part in (("expected", problem.expected), ("found", problem.found), ("next:", problem.next_move))
+        if part
+    ]
+    return "; ".join(parts)
 
 
 def null(version: int) -> bytes:

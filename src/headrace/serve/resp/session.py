@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.net.access import ANYBODY, Meter, User
@@ -16,6 +15,7 @@ from headrace.read.forms import JSON
 from headrace.read.reader import Reader
 from headrace.serve.resp import replies
 from headrace.serve.resp.commands import Refusal, Request
+from headrace.serve.service import nearest_addresses
 
 if TYPE_CHECKING:
     from headrace.read.snapshot import Snapshot
@@ -168,8 +168,7 @@ class Session:
         """What is said of an address that is wrong: states that may be meant, of those that the client may read."""
         name = address.decode("utf-8", "replace")
         readable = sorted(each.decode() for each in self.scope.tables)
-        inside = [each for each in readable if each.startswith(f"{name}.")]
-        near = inside or get_close_matches(shorten(name), readable, n=2, cutoff=0.7)
+        near = nearest_addresses(name, readable)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         return f"no state {shorten(name)!r}{hint}"
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.errors import HeadraceError, ProgramError
+from headrace.errors import FunctionFailed, HeadraceError, ProgramError
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.keys import decode_key
 from headrace.read.forms import encode
@@ -252,8 +252,10 @@ def _answer(table: WindowReader, key: bytes, wanted: Range, count: int, tell: Ca
     def read() -> bytes:
         try:
             return tell(table.range(key, wanted, count))
+        except FunctionFailed as error:
+            raise Refusal(f"ERR {replies.problem_text(error)}") from None
         except HeadraceError as error:
-            # Only the archive can fail here: what is in state is open already. Half an answer would look like a whole.
-            raise Refusal(f"NOARCHIVE {error.what}: {error.where}: {error.found}") from None
+            # The archive: what is in state is open already. Half an answer would look like a whole.
+            raise Refusal(f"NOARCHIVE {replies.problem_text(error)}") from None
 
     return asyncio.to_thread(read) if table.reads_archive(wanted) else read()
