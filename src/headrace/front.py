@@ -190,9 +190,17 @@ _WHEN_ASKED: Final = {
 """Names whose modules are loaded when somebody asks for them: most programs never do."""
 
 
+def _near(name: str) -> str:
+    from headrace.model.nearest import did_you_mean
+
+    near = did_you_mean(name, [each for each in __all__ if not name.startswith("_")])
+    return f"; {near}" if near else ""
+
+
 def __getattr__(name: str) -> Any:
     if name not in _WHEN_ASKED:
-        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+        where = f"; it is now hr.types.{name}" if name in types.__all__ else _near(name)
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}{where}")
     value = import_module("headrace.testing") if name == "testing" else getattr(import_module(_WHEN_ASKED[name]), name)
     globals()[name] = value
     return value

@@ -45,3 +45,17 @@ def test_state_is_the_function_whatever_was_imported_before(first: str) -> None:
 
 def test_the_package_is_shipped_by_name_as_any_module_is() -> None:
     assert pickle.loads(pickle.dumps(hr)) is hr
+
+
+@pytest.mark.parametrize("name", ["Joined", "Windowed", "Agg", "Retry"])
+def test_a_name_that_moved_to_types_is_told_with_its_new_place(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"it is now hr.types.{name}"):
+        getattr(hr, name)
+    assert not hasattr(hr, name)
+
+
+def test_a_misspelt_public_name_is_answered_with_the_near_one() -> None:
+    with pytest.raises(AttributeError, match=r"did you mean tumbling\?"):
+        hr.tumblin  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="no attribute 'frobnicate'$"):
+        hr.frobnicate  # type: ignore[attr-defined]
