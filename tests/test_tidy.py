@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -136,6 +137,9 @@ SHARED_CLASS_NAMES = {
 MAX_KNOT = 6
 # Rooms with a larger one, by the room that most of its modules are in. These numbers only shrink.
 KNOTS_LEFT = {"dataflow": 9}
+
+PLURAL = re.compile(r" (rows|keys|times|requests|epochs)\b(?!/)")
+"""Nouns behind a number in a message: ``count_of`` of `model.amounts` knows their singular."""
 
 MACHINE_FACTS = re.compile(
     r"(?<![\w.])/(?:root|work)/"  # folders of one machine
@@ -363,6 +367,24 @@ def naming_of_files(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f".{node.func.attr}()"
 
 
+def counted_without_plural(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """F-strings that put a number before a noun in the plural: one of them would be ``1 rows``.
+
+    Constants are left out, whose values are known to be more than one, and rates such as ``rows/s``.
+    """
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.JoinedStr):
+            continue
+        for value, text in pairwise(node.values):
+            if not isinstance(value, ast.FormattedValue) or not isinstance(text, ast.Constant):
+                continue
+            noun = PLURAL.match(str(text.value))
+            constant = any(isinstance(part, ast.Name) and part.id.isupper() for part in ast.walk(value))
+            spelled = ast.unparse(value.value)
+            if noun and not constant and "words" not in spelled:
+                yield node.lineno, f"{{{spelled}}} {noun[1]}"
+
+
 def says_nothing(value: object, name: str) -> bool:
     """Whether a public class, function or module has no docstring of its own."""
     if not (inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value)):
@@ -402,6 +424,16 @@ def test_one_module_only_makes_files_durable_and_gives_them_names() -> None:
         for module in modules()
         if module.name != DURABLE
         for line, text in naming_of_files(module.tree)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_numbers_in_messages_have_their_noun_from_count_of() -> None:
+    found = [
+        f"{module.at(line)}: {text}; write count_of(…), which knows the singular"
+        for module in modules()
+        if module.room != "testing"
+        for line, text in counted_without_plural(module.tree)
     ]
     assert not found, "\n".join(found)
 
@@ -572,6 +604,16 @@ def test_a_participle_is_found_behind_underscores_and_in_methods() -> None:
 @pytest.mark.parametrize("line", ["os.fsync(3)", "os.replace(a, b)", "f = os.link", "a.rename(b)", "a.replace(b)"])
 def test_making_a_file_durable_elsewhere_is_noticed(line: str) -> None:
     assert list(naming_of_files(ast.parse(f"from pathlib import Path\n{line}")))
+
+
+@pytest.mark.parametrize("line", ['f"{n} rows"', 'f"up to {limit:,} keys at once"', 'f"{len(x)} times"'])
+def test_a_number_before_a_plural_is_noticed(line: str) -> None:
+    assert list(counted_without_plural(ast.parse(line)))
+
+
+@pytest.mark.parametrize("line", ['f"{n} rows/s"', 'f"{_MOST_KEYS} keys"', 'f"{n} rowsets"', 'f"{count_of(n, x)} in"'])
+def test_a_rate_a_constant_and_count_of_pass(line: str) -> None:
+    assert not list(counted_without_plural(ast.parse(line)))
 
 
 @pytest.mark.parametrize("line", ['"a".replace("b", "c")', "t.replace(hour=1)", "t.rename({'a': 'b'})", "os.open(a)"])

@@ -200,8 +200,13 @@ def test_a_step_says_in_words_what_it_does(tx: hr.KeyedStream[Tx, str]) -> None:
         "sliding windows of 1h every 5m, event time",
         "allows rows to be 1m late",
         "keeps every row until its window goes",
+        "keeps the newest 5 rows when it fires",
     )
     assert "sliding windows of 1h" in repr(held)
+    counted = [tx.window(rows).aggregate(n=hr.count()) for rows in (hr.rows(1), hr.rows(3), hr.rows(9, every=3))]
+    assert [spec(step).tell()[0] for step in counted] == [
+        "windows of 1 row", "windows of 3 rows", "windows of 9 rows, after every 3 rows"
+    ]  # fmt: skip
     fired = tx.window(hr.session("1m"), fire=hr.timeout("5s", of=hr.every(rows=3)), panes="discard")
     assert spec(fired.reduce(bigger)).tell() == (
         "session windows of 1m, event time",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headrace.checkpoint.facts import RecoveryFacts
 from headrace.errors import EndlessLoop
+from headrace.model.amounts import count_of
 from headrace.model.job import JobFacts
 from headrace.model.order import ENDLESS_EPOCHS
 from headrace.model.report import TaskReport
@@ -171,7 +172,8 @@ def decide_looped(reports: Sequence[TaskReport], expected: Mapping[str, int]) ->
             found[name] = found.get(name, 0) + rows
     for name in sorted({*found, *expected}):
         if found.get(name, 0) != expected.get(name, 0):
-            return f"tasks read {found.get(name, 0)} rows of the loop {name!r}, which has {expected.get(name, 0)}"
+            was_read = count_of(found.get(name, 0), "row")
+            return f"tasks read {was_read} of the loop {name!r}, which has {expected.get(name, 0):,}"
     return ""
 
 
@@ -200,7 +202,7 @@ def decide_broadcast(reports: Sequence[TaskReport]) -> Apart | None:
 
 def endless_loop(circling: Mapping[str, int], where: str) -> EndlessLoop:
     """What to say of a run that is to end and cannot. ``circling``: loop → rows in it."""
-    found = ", ".join(f"{rows} rows in {name!r}" for name, rows in sorted(circling.items()))
+    found = ", ".join(f"{count_of(rows, 'row')} in {name!r}" for name, rows in sorted(circling.items()))
     return EndlessLoop(
         f"rows are still in loops after {ENDLESS_EPOCHS} epochs without any input",
         where=where,

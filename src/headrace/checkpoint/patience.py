@@ -20,6 +20,7 @@ import msgspec
 
 from headrace.connectors.sink_contract import Sink
 from headrace.errors import HeadraceError, SinkUnavailable
+from headrace.model.amounts import count_of
 from headrace.model.sink_waits import AT_START, SinkWait, SinkWaits, tell_patience
 from headrace.model.time import format_span
 from headrace.state import layout
@@ -133,7 +134,7 @@ class Patience:
             f"{wait.sink} could not be reached for {span}",
             where=_place(wait),
             expected=f"it to come back within the setting sink_patience ({span})",
-            found=f"{wait.reason}, {wait.tries} times",
+            found=f"{wait.reason}, {count_of(wait.tries, 'time')}",
             next_move="bring it back and start again: the rows stay staged in the store and are released first",
         )
 
@@ -141,7 +142,7 @@ class Patience:
         return SinkUnavailable(
             f"the run ended while it waited for {wait.sink}",
             where=_place(wait),
-            found=f"{wait.reason}, {wait.tries} times",
+            found=f"{wait.reason}, {count_of(wait.tries, 'time')}",
             next_move="start again when it is back: the rows stay staged in the store and are released first",
         )
 

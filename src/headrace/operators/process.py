@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, StoreError
+from headrace.model.amounts import count_of
 from headrace.model.batch import Int64s, Rows, UInt64s
 from headrace.model.rows import RowCodec
 from headrace.operators.binding import BoundState, bind_declarations, value_codecs
@@ -134,8 +135,9 @@ def _fire_key(
             return fired
         if fired >= bound:
             raise Endless(
-                f"the timer {chosen.name!r} was set again {fired} times in one epoch, each time for a time that has "
-                "passed; at the end of drained input every time has passed, and ctx.watermark tells"
+                f"the timer {chosen.name!r} was set again {count_of(fired, 'time')} in one epoch, each "
+                "time for a time that has passed; at the end of drained input every time has passed, and ctx.watermark "
+                "tells"
             )
         chosen._take(earliest)
         call(chosen, earliest)

@@ -30,6 +30,7 @@ from headrace.dataflow.graph import (
     carrying_nodes,
 )
 from headrace.dataflow.outputs import describe_function
+from headrace.model.amounts import count_of
 from headrace.model.time import format_span
 from headrace.model.values import type_name
 from headrace.plan.compile import compile_nodes
@@ -213,9 +214,10 @@ def _describe_read(node: ReadNode, step: Step) -> None:
 
 def _describe_requests(plan: RequestPlan) -> str:
     order = "in order" if plan.ordered else "as they are answered"
-    again = f", up to {plan.retry.times} times again" if plan.retry.times else ""
+    again = f", up to {count_of(plan.retry.times, 'time')} again" if plan.retry.times else ""
     left = "; open ones are carried to the next epoch" if plan.wait == "carry" else ""
-    return f"up to {plan.capacity} requests at once, {order}, within {format_span(plan.timeout_us)}{again}{left}"
+    most = count_of(plan.capacity, "request")
+    return f"up to {most} at once, {order}, within {format_span(plan.timeout_us)}{again}{left}"
 
 
 def _describe_keyed(node: KeyedNode, step: Step) -> None:

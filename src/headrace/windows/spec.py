@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.aggregates.accumulate import describe_results
+from headrace.model.amounts import count_of
 from headrace.model.job import DeclaredState
 from headrace.model.time import format_span
 from headrace.operators.spec import Combined, OperatorChoice, StepInfo, StepSpec
+from headrace.windows.evictors import Evictor, KeepDelta, KeepRows, KeepSpan
+from headrace.windows.kinds import RowCount
 from headrace.windows.settings import WindowSettings
 from headrace.windows.triggers import EveryRows, OnDelta, PerEpoch, Periodic, PerRow, Timeout, Trigger
 
@@ -79,7 +82,7 @@ class WindowSpec(WindowSettings, StepSpec):
         return {"value": told}
 
     def tell(self) -> tuple[str, ...]:
-        notes = [self.windows]
+        notes = [_tell_rows(self.assigner) if isinstance(self.assigner, RowCount) else self.windows]
         notes += _tell_fire(self.fire)
         if self.discard:
             notes.append("discards what it has given out")
@@ -87,7 +90,28 @@ class WindowSpec(WindowSettings, StepSpec):
             notes.append(f"allows rows to be {format_span(self.allow_late_us)} late")
         if self.keeps_rows:
             notes.append("keeps every row until its window goes")
+        if self.evict is not None:
+            notes.append(_tell_evict(self.evict))
         return tuple(notes)
+
+
+def _tell_rows(windows: RowCount) -> str:
+    """Windows of rows, in words for people; `windows` are words that stores are compared by."""
+    size = f"windows of {count_of(windows.n, 'row')}"
+    return f"{size}, after every {count_of(windows.every, 'row')}" if windows.slides else size
+
+
+def _tell_evict(evict: Evictor) -> str:
+    match evict:
+        case KeepRows():
+            stay = f"the newest {count_of(evict.n, 'row')}"
+        case KeepSpan():
+            stay = f"rows less than {format_span(evict.span_us)} older than the newest"
+        case KeepDelta():
+            stay = f"rows that differ from the last one by less than {evict.threshold:g}"
+        case _:
+            stay = f"the rows that {type(evict).__name__} says"
+    return f"keeps {stay} when it fires" + (", after its function saw all of them" if evict.after else "")
 
 
 def _fires_on_event_time(fire: Trigger | None, timed: bool) -> bool:
@@ -113,7 +137,7 @@ def _tell_fire(fire: Trigger | None) -> list[str]:
         case PerEpoch():
             return ["fires in every epoch where it changed"]
         case EveryRows():
-            return [f"fires after every {fire.rows} rows"]
+            return ["fires after every row" if fire.rows == 1 else f"fires after every {count_of(fire.rows, 'row')}"]
         case OnDelta():
             return [f"fires when rows differ by more than {fire.threshold:g}"]
         case Timeout():

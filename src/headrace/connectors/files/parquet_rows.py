@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from headrace.connectors.files.errors import local_file
 from headrace.connectors.source_contract import BadRows, FileRows, LeftToSpark
+from headrace.model.amounts import count_of
 from headrace.model.columns import within_years
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _rows(file: pq.ParquetFile, names: list[str], first: int, stop: int) -> Iter
             return
     if begin < stop:
         # Arrow ends without a word where a column has no page that it knows.
-        raise ValueError(f"it has {begin} rows instead of {stop}")
+        raise ValueError(f"it has {count_of(begin, 'row')} instead of {stop:,}")
 
 
 def _without_columns(count: int) -> Iterator[pa.RecordBatch]:

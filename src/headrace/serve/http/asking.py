@@ -17,6 +17,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from headrace.errors import ProgramError
+from headrace.model.amounts import count_of
 from headrace.model.keys import decode_key, key_text
 from headrace.model.time import parse_time, span_us
 from headrace.model.window import Window
@@ -182,8 +183,8 @@ class Asked:
             raise Problem(
                 413,
                 "too many keys in one request",
-                expected=f"up to {max_keys} keys",
-                found=f"{len(asked.keys)} keys",
+                expected=f"up to {count_of(max_keys, 'key')}",
+                found=count_of(len(asked.keys), "key"),
                 next_move="ask in several requests, or take the whole state with ?format=arrow",
             )
         return asked

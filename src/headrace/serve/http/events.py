@@ -25,6 +25,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
+from headrace.model.amounts import count_of
 from headrace.model.time import format_time
 from headrace.net.access import User
 from headrace.net.problems import Problem, bad_parameter, shorten
@@ -61,7 +62,9 @@ def _watch_of(jobs: Jobs, asked: Asked, job: ServedJob, snapshot: Snapshot) -> W
     addresses = asked.texts("state") or [each for each in snapshot.addresses if asked.user.may_read(each)]
     keys = asked.texts("key")
     if len(addresses) > MAX_STATES or len(addresses) * len(keys) > jobs.limits.keys:
-        raise Problem(413, "too many states or keys for one stream", expected=f"up to {jobs.limits.keys} keys")
+        raise Problem(
+            413, "too many states or keys for one stream", expected=f"up to {count_of(jobs.limits.keys, 'key')}"
+        )
     for address in addresses:
         jobs.permit(asked, address)
         if snapshot.table(address) is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from headrace.model.amounts import count_of
 from headrace.serve.resp import replies
 from headrace.serve.resp.commands import Refusal, Request, spoken
 
@@ -59,8 +60,8 @@ def check_keys(session: Session, count: int) -> None:
     """Refuses a request for more keys, or fields, than one may ask for."""
     limit = session.service.limits.keys
     if count > limit:
-        session.refused(f"a request for {count} keys", f"more than {limit} keys in one request")
-        raise Refusal(f"ERR limit: a request may ask for {limit} keys; ask for {count} in several requests")
+        session.refused(f"a request for {count_of(count, 'key')}", f"more than {count_of(limit, 'key')} in one request")
+        raise Refusal(f"ERR limit: a request may ask for {count_of(limit, 'key')}; ask for {count} in several requests")
 
 
 def less_room(session: Session, room: int, size: int) -> int:
