@@ -128,7 +128,7 @@ def test_a_name_that_nobody_knows_is_an_error_in_words() -> None:
     class Broken(hr.Process[Tx, Tx, str]):
         newest: hr.ValueState[Nowhere]  # type: ignore[name-defined] # noqa: F821
 
-    with pytest.raises(ProgramError, match="Broken.newest names something unknown"):
+    with pytest.raises(ProgramError, match="Broken.newest contains an unknown name"):
         declarations(Broken)
 
 

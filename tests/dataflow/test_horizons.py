@@ -90,7 +90,7 @@ def test_what_is_known_of_a_silent_key_goes_with_its_rows() -> None:
 
 def test_horizons_need_event_time() -> None:
     _, tx = program(timed=False)
-    with pytest.raises(ProgramError, match="n cannot look back: there is no event time here") as caught:
+    with pytest.raises(ProgramError, match="n cannot have over=: there is no event time here") as caught:
         tx.key_by(Tx.card).aggregate(n=hr.count(over="1h"))
     assert Path(__file__).name in caught.value.where
     assert "time=Tx.at" in caught.value.next_move

@@ -56,7 +56,7 @@ def test_names_are_the_identity_of_a_join() -> None:
         (lambda s: s.keyed()[0].join(s.keyed()[1], within=hr.tumbling("1h"), keep="all"), "keep= cannot be combined"),
         (lambda s: s.keyed()[0].join(s.keyed()[1], within=None).where("left.cents > 0"), "a join has no 'where'"),
         (lambda s: s.keyed()[0].connect(s.keyed()[1]).process(Watch), "process takes an instance of Watch"),
-        (lambda s: s.keyed()[1].connect(s.keyed()[0]).process(Watch()), "Watch takes other rows than this stream has"),
+        (lambda s: s.keyed()[1].connect(s.keyed()[0]).process(Watch()), "Watch takes rows of another type"),
     ],
 )  # fmt: skip
 def test_mistakes_are_found_while_a_program_is_built(build: Any, words: str) -> None:

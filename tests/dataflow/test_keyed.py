@@ -82,7 +82,7 @@ def test_wrong_keys_are_refused(tx: hr.Stream[Tx]) -> None:
     mistake(lambda: tx.key_by("tags"), "Tx.tags cannot be a key")
     mistake(lambda: tx.key_by(listed), "cannot be a key")
     mistake(lambda: tx.key_by("cents + 1"), "not the name of a column")
-    mistake(lambda: tx.key_by(lambda row: row.card, "shop"), "stands alone")
+    mistake(lambda: tx.key_by(lambda row: row.card, "shop"), "key_by takes one function")
     mistake(lambda: tx.key_by(5), "not a column")
 
 
@@ -200,7 +200,7 @@ def test_process_takes_an_instance(tx: hr.Stream[Tx]) -> None:
 
 def test_process_checks_what_goes_in_and_the_key(tx: hr.Stream[Tx]) -> None:
     alerts = tx.map(lambda t: Alert(t.card), output=Alert)
-    mistake(lambda: alerts.key_by("card").process(Fraud()), "takes other rows", "Tx", "Alert")  # type: ignore[arg-type]
+    mistake(lambda: alerts.key_by("card").process(Fraud()), "takes rows of another type", "Tx", "Alert")  # type: ignore[arg-type]
     mistake(lambda: tx.key_by("cents").process(Fraud()), "another type of key", "int")
     tx.key_by(lambda row: row.card).process(Fraud()).named("by_function")  # its key may be anything: no mistake
 
@@ -212,7 +212,7 @@ def test_rows_can_be_put_in_the_order_of_event_time_where_there_is_one(tx: hr.St
     assert "the rows of each epoch in order of event time" in tx.app.explain()
     untimed = hr.App("b").read("tx", hr.source.items([]), Tx)
     assert keyed(untimed.key_by("card").process(Fraud())).order == "arrival"
-    mistake(lambda: untimed.key_by("card").process(Fraud(), order="time"), "without event time", "time=Tx.at")
+    mistake(lambda: untimed.key_by("card").process(Fraud(), order="time"), "needs event time", "time=Tx.at")
     mistake(lambda: tx.key_by("card").process(Fraud(), order="size"), 'order="time"')  # type: ignore[arg-type]
     both = untimed.union(untimed.app.read("timed", hr.source.items([]), Tx, time=Tx.at))
     assert keyed(both.key_by("card").process(Fraud(), order="time")).order == "time"
@@ -262,14 +262,14 @@ def test_side_outputs_are_taken_by_their_declaration(tx: hr.Stream[Tx]) -> None:
     mistake(lambda: alerts.side(Other.strange), "no side output of Fraud", "Fraud.odd")
     mistake(lambda: alerts.side(Fraud.small), "no side output")  # type: ignore[arg-type]
     mistake(lambda: alerts.side("odd"), "no side output")  # type: ignore[arg-type]
-    mistake(lambda: tx.side(Fraud.odd), "come out of process functions")
+    mistake(lambda: tx.side(Fraud.odd), "side takes an output of a process function")
 
 
 def test_late_rows_need_event_time(tx: hr.Stream[Tx]) -> None:
     alerts = tx.key_by("card").process(Fraud())
     assert alerts.late.node.codec.type is Tx
     untimed = hr.App("b").read("tx", hr.source.items([]), Tx).key_by("card").latest()
-    mistake(lambda: untimed.late, "nothing is late")
+    mistake(lambda: untimed.late, ".late needs event time")
     mistake(lambda: tx.late, "come out of keyed steps")  # type: ignore[attr-defined]
 
 

@@ -118,17 +118,17 @@ def test_wrong_spans_and_numbers_are_refused() -> None:
     mistake(lambda: hr.tumbling("-1h"), "the size of a window is negative", "without a minus sign")
     mistake(lambda: hr.session("-1s"), "the gap of a session is negative")
     mistake(lambda: hr.session("30 minutes"), "cannot read the gap of a session")
-    mistake(lambda: hr.rows(0), "one row at least")
+    mistake(lambda: hr.rows(0), "n of rows must be a whole number")
     mistake(lambda: hr.rows(2, every=0), "every")
-    mistake(lambda: hr.rows(True), "one row at least")
+    mistake(lambda: hr.rows(True), "n of rows must be a whole number")
     mistake(lambda: hr.early("0s"), "must be greater than zero")
     mistake(hr.every, "neither")
     mistake(lambda: hr.every("1s", rows=3), "both")
     mistake(lambda: hr.every(rows=0), "rows above 0")
-    mistake(lambda: hr.on_delta("cents", "much"), "a threshold is a number")  # type: ignore[arg-type]
+    mistake(lambda: hr.on_delta("cents", "much"), "the threshold must be a number")  # type: ignore[arg-type]
     mistake(lambda: hr.timeout("1s", of="soon"), "another trigger")  # type: ignore[arg-type]
     mistake(lambda: hr.timeout("1s", of=hr.timeout("2s")), "a timeout of a timeout")
-    mistake(lambda: hr.timeout("1s", since="ever"), "counts from a row")  # type: ignore[arg-type]
+    mistake(lambda: hr.timeout("1s", since="ever"), "since= must be first or newest")  # type: ignore[arg-type]
     mistake(lambda: hr.keep_rows(0), "n of keep_rows must be a whole number")
     mistake(lambda: hr.keep_span("0s"), "must be greater than zero")
     mistake(lambda: hr.keep_delta("cents", 0), "the threshold must be greater than zero")
@@ -241,11 +241,11 @@ def test_late_rows_and_final_results_are_streams(tx: hr.KeyedStream[Tx, str]) ->
 
 def test_ways_out_that_nothing_can_take_are_refused(tx: hr.KeyedStream[Tx, str]) -> None:
     discarding = tx.window(hr.tumbling("1h"), fire=hr.early("1s"), panes="discard").aggregate(n=hr.count())
-    mistake(discarding.finals, "no last result")
+    mistake(discarding.finals, "no final results")
     counted = tx.window(hr.rows(3)).aggregate(n=hr.count())
     mistake(counted.finals, "windows without an end have no final results")
-    mistake(lambda: counted.late, "nothing is late")
-    mistake(lambda: tx.window(hr.tumbling("1h", clock="wall")).aggregate(n=hr.count()).late, "nothing is late")
+    mistake(lambda: counted.late, ".late needs windows in")
+    mistake(lambda: tx.window(hr.tumbling("1h", clock="wall")).aggregate(n=hr.count()).late, ".late needs windows in")
 
 
 # -- mistakes ------------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_ways_out_that_nothing_can_take_are_refused(tx: hr.KeyedStream[Tx, str])
 
 def test_wrong_arguments_of_window_are_refused(tx: hr.KeyedStream[Tx, str]) -> None:
     mistake(lambda: tx.window("1h"), "window takes a kind of window", "hr.tumbling('1h')")  # type: ignore[arg-type]
-    mistake(lambda: tx.window(hr.tumbling("1h"), fire="1s"), "fire= says when")  # type: ignore[arg-type]
+    mistake(lambda: tx.window(hr.tumbling("1h"), fire="1s"), "fire= takes a trigger")  # type: ignore[arg-type]
     mistake(lambda: tx.window(hr.tumbling("1h"), fire=Bare), "add the parentheses")  # type: ignore[arg-type]
     mistake(lambda: tx.window(hr.tumbling("1h"), panes="some"), "panes=")  # type: ignore[arg-type]
     mistake(lambda: tx.window(hr.tumbling("1h"), allow_late=hr.seconds(-1)), "cannot be negative")
@@ -351,7 +351,7 @@ def test_window_functions_are_checked(tx: hr.KeyedStream[Tx, str]) -> None:
     mistake(lambda: held.process(Visit), "add the parentheses")
     mistake(lambda: held.process(bigger), "hr.WindowProcess[In, Out, Key]")
     mistake(lambda: held.process(Silent()), "has no on_window")
-    mistake(lambda: held.process(OfAlerts()), "takes other rows")
+    mistake(lambda: held.process(OfAlerts()), "takes rows of another type")
     mistake(lambda: held.process(Alarmed()), "Alarmed.later")
     mistake(lambda: held.process(Lasting()), "cannot have a ttl: it goes with its window")
     mistake(lambda: held.process(Visit(), of={"n": 3}), "n= is no aggregate")

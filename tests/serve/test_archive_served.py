@@ -157,7 +157,7 @@ class Smallest(hr.WindowProcess[View, Daily, str]):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda windows: windows.aggregate(Daily, n=hr.sum("n")), "do not say their key and window"),
+        (lambda windows: windows.aggregate(Daily, n=hr.sum("n")), "archived results need the columns"),
         (lambda windows: windows.process(Smallest()), "only windows of aggregates"),
         (lambda windows: windows.reduce(lambda a, b: b), "only windows of aggregates"),
     ],

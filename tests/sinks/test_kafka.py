@@ -367,7 +367,7 @@ def test_rows_that_replace_earlier_ones_need_a_key(kafka: Broker) -> None:
     app = hr.App("shop")
     totals = app.read("sales", hr.source.items(SALES), Sale).key_by(Sale.shop).aggregate(n=hr.count())
     totals.write(hr.sink.kafka("totals", brokers="b:9092", key="shop"))
-    with pytest.raises(ProgramError, match="appends rows, and these replace earlier ones"):
+    with pytest.raises(ProgramError, match="can only append rows, and these are updates"):
         totals.write(hr.sink.kafka("all", brokers="b:9092"))
 
 

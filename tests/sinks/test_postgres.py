@@ -123,9 +123,9 @@ def test_only_with_a_key_it_takes_a_stream_that_corrects_itself() -> None:
     sales = app.read("sales", hr.source.items([]), Sale)
     totals = sales.key_by(Sale.shop).aggregate(total=hr.sum("cents"))
     totals.write(hr.sink.postgres("totals", dsn="postgresql://nowhere", key="shop"))
-    with pytest.raises(hr.ProgramError, match="postgres appends rows"):
+    with pytest.raises(hr.ProgramError, match="postgres can only append rows"):
         totals.write(hr.sink.postgres("totals2", dsn="postgresql://nowhere"))
-    with pytest.raises(hr.ProgramError, match="postgres appends rows"):
+    with pytest.raises(hr.ProgramError, match="postgres can only append rows"):
         totals.write(hr.sink.postgres("totals3", dsn="postgresql://nowhere", key="shop", mode="append"))
 
 
@@ -139,8 +139,8 @@ def test_only_with_a_key_it_takes_a_stream_that_corrects_itself() -> None:
         ({"key": "counts"}, "counts cannot be part of the key"),
         ({"key": 7}, "key takes columns"),
         ({"guarantee": "perhaps"}, "no guarantee 'perhaps'"),
-        ({"table": "a.b.c"}, "no name of a table"),
-        ({"table": '"a'}, "no name of a table"),
+        ({"table": "a.b.c"}, "invalid table name"),
+        ({"table": '"a'}, "invalid table name"),
     ],
 )
 def test_a_mistake_is_told_while_the_program_is_built(how: dict[str, Any], said: str) -> None:

@@ -241,7 +241,7 @@ class Clash(Record):
 @pytest.mark.parametrize(
     ("make", "row_type", "words"),
     [
-        (lambda: sink.files("out", roll_size="large"), Sale, "no size"),
+        (lambda: sink.files("out", roll_size="large"), Sale, "invalid size of a file"),
         (lambda: sink.files("out", roll_epochs=0), Sale, "counts epochs"),
         (lambda: sink.files("out", roll_every="0s"), Sale, "span"),
         (lambda: sink.files("out", bucket_by=("at", "week")), Sale, "a column of times and a span"),  # type: ignore[arg-type]

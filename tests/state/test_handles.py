@@ -145,7 +145,7 @@ def test_a_declaration_knows_what_is_stored() -> None:
 
 
 def test_options_are_checked_where_they_are_given() -> None:
-    with pytest.raises(ProgramError, match="one element"):
+    with pytest.raises(ProgramError, match="max_len must be 1 or more"):
         hr.state(max_len=0)
     assert hr.state(ttl="1d", was="old").was == "old"
 

@@ -105,7 +105,7 @@ def test_at_gives_times_of_the_day_of_the_start_and_whole_timestamps() -> None:
 
 @pytest.mark.parametrize("text", ["noon", "12", "12:0:0", "25:00:00:00", "12:60", "12:00:60", ""])
 def test_at_refuses_what_is_no_time(text: str) -> None:
-    with Program().harness() as h, pytest.raises(hr.ProgramError, match="no time of day"):
+    with Program().harness() as h, pytest.raises(hr.ProgramError, match="invalid time of day"):
         h.at(text)
 
 

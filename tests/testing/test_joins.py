@@ -392,7 +392,7 @@ def test_two_rolling_results_are_joined_by_their_newest_rows() -> None:
     payments = shop.payments.key_by(Payment.order).aggregate(paid=hr.sum("cents")).named("paid")
     pairs = orders.key_by("id").join(payments.key_by("order"), within=None, how="left").named("open")
     rows = pairs.select(id="left.id", missing="left.asked - coalesce(right.paid, 0)")
-    with pytest.raises(hr.ProgramError, match="appends rows"):
+    with pytest.raises(hr.ProgramError, match="can only append rows"):
         rows.write(hr.sink.files("open/"))
     with hr.testing.Harness(shop.app) as h:
         h.push(shop.orders, Order("a", at("10:00"), 10), Order("b", at("10:00"), 5))

@@ -318,7 +318,7 @@ def test_rows_that_go_round_for_ever_are_an_error_in_words(monkeypatch: pytest.M
         h.push(jobs, Job("a", 1, h.at("12:00")))
         with pytest.raises(EndlessLoop, match="still in loops") as caught:
             h.drain()
-        assert "1 rows in 'again'" in caught.value.found
+        assert "1 row in 'again'" in caught.value.found
 
 
 def test_an_epoch_that_did_not_read_a_loop_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,7 +365,7 @@ def test_a_loop_takes_rows_of_its_type() -> None:
 def test_only_loops_are_fed() -> None:
     _, jobs, _ = parts()
     stream: Any = jobs
-    with pytest.raises(ProgramError, match="into loops only"):
+    with pytest.raises(ProgramError, match="feed takes a loop"):
         stream.feed(jobs)
 
 

@@ -111,7 +111,7 @@ def test_columnar_sessions_survive_crashes_and_other_numbers_of_shards(tmp_path:
 
 def test_sessions_cannot_be_kept_when_they_are_gone() -> None:
     sessions = Job().kept
-    with pytest.raises(hr.ProgramError, match="these windows cannot be kept when they are gone"):
+    with pytest.raises(hr.ProgramError, match="keep= is not supported for these windows"):
         sessions.queryable(keep="1h")
 
 

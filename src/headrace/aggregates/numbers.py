@@ -92,7 +92,7 @@ def sum_overflow(field: pa.Field, stretch: int | None = None) -> FunctionFailed:
         error = FunctionFailed(
             f"{whose} leaves 64 bits",
             expected=f"sums from {_MIN64} to {_MAX64}",
-            next_move="sum a column of float or Decimal instead, or smaller numbers",
+            next_move="convert it first: hr.sum('CAST(n AS DECIMAL(38,0))') holds 20 digits, CAST(n AS DOUBLE) rounds",
         )
     error.stretch = stretch
     return error

@@ -209,7 +209,7 @@ def _parse_server(text: str, token: str | None) -> Server:
         port = 0
     if parts.scheme not in _PORTS or not parts.hostname or not port or parts.path.strip("/") or parts.query:
         raise ProgramError(
-            "this names no server",
+            "invalid address of a server",
             where="hr.Client",
             expected="host:port, redis://host:port, rediss://…, http://host:port or https://…",
             found=repr(text),

@@ -243,7 +243,7 @@ class App(AppGraph):
     def _check_runnable(self, until: str) -> None:
         if until not in ("stopped", "caught_up", "drained"):
             raise ProgramError(
-                "this is no way to end a run",
+                "until= must be stopped, caught_up or drained",
                 where=str(call_site()),
                 expected='until="stopped", "caught_up" or "drained"',
                 found=repr(until),

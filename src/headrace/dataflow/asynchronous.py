@@ -38,11 +38,11 @@ def retry(times: int, wait: Span = "100ms", factor: float = 2.0, *, when: Callab
         raise ProgramError("retry needs a number of times", where=where, expected="0, 1, 2, …", found=repr(times))
     if not isinstance(factor, int | float) or factor < 1:
         raise ProgramError(
-            "waits do not get shorter from try to try", where=where, expected="factor=1.0 or more", found=repr(factor)
+            "factor= must be 1.0 or more", where=where, expected="factor=1.0 or more", found=repr(factor)
         )
     if when is not None and not callable(when):
         raise ProgramError(
-            "when= says whether to try again",
+            "when= must be a function",
             where=where,
             expected="a function of an exception or a result",
             found=repr(when),
@@ -58,24 +58,20 @@ def request_plan(
     _check_function(verb, fn, where)
     if not isinstance(capacity, int) or isinstance(capacity, bool) or capacity < 1:
         raise ProgramError(
-            f"{verb} needs room for requests", where=where, expected="capacity=1 or more", found=repr(capacity)
+            f"capacity= of {verb} must be 1 or more", where=where, expected="capacity=1 or more", found=repr(capacity)
         )
     timeout_us = span_us(timeout, what="timeout", where=where)
     if timeout_us <= 0:
         raise ProgramError(
-            f"{verb} has to wait a while for an answer", where=where, expected='timeout="10s"', found=repr(timeout)
+            f"timeout= of {verb} must be greater than zero", where=where, expected='timeout="10s"', found=repr(timeout)
         )
     if retry is not None and not isinstance(retry, Retry):
-        raise ProgramError(
-            "retry= says when to try again", where=where, expected='hr.retry(3, "100ms")', found=repr(retry)
-        )
+        raise ProgramError("retry= takes hr.retry", where=where, expected='hr.retry(3, "100ms")', found=repr(retry))
     if wait not in ("epoch", "carry"):
-        raise ProgramError(
-            "wait= says when the epoch ends", where=where, expected='"epoch" or "carry"', found=repr(wait)
-        )
+        raise ProgramError("wait= must be epoch or carry", where=where, expected='"epoch" or "carry"', found=repr(wait))
     if wait == "carry" and ordered:
         raise ProgramError(
-            "requests that are left to the next epoch come out behind later rows",
+            "carried requests cannot come out in order",
             where=where,
             expected='ordered=False beside wait="carry"',
             found="ordered=True",
@@ -146,11 +142,11 @@ def cache_plan(cache: Span | None, size: Any, none: bool, at: Site) -> CachePlan
     for_us = span_us(cache, what="cache", where=str(at))
     if for_us <= 0:
         raise ProgramError(
-            "a cache keeps answers for a while", where=str(at), expected='cache="10m", or None', found=repr(cache)
+            "cache= must be greater than zero", where=str(at), expected='cache="10m", or None', found=repr(cache)
         )
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise ProgramError(
-            "a cache needs room", where=str(at), expected="cache_size=1 or more", found=repr(size)
+            "cache_size= must be 1 or more", where=str(at), expected="cache_size=1 or more", found=repr(size)
         )  # fmt: skip
     return CachePlan(for_us, size, bool(none))
 

@@ -146,7 +146,7 @@ def check_same_app(first: OnGraph, others: Sequence[OnGraph], at: Site) -> None:
 def check_side(node: Node, tag: Any, at: Site) -> StateDecl:
     if not isinstance(node, KeyedNode) or node.op not in FUNCTION_OPS or node.fn is None:
         raise ProgramError(
-            "side outputs come out of process functions",
+            "side takes an output of a process function",
             where=str(at),
             expected="the stream that process(…) gave",
             found=node.label,
@@ -168,7 +168,7 @@ def check_side(node: Node, tag: Any, at: Site) -> StateDecl:
 def check_late(node: Node, at: Site) -> None:
     if not has_event_time(node):
         raise ProgramError(
-            "without event time nothing is late",
+            ".late needs event time",
             where=str(at),
             expected=f"a source of {node.label} with time=",
             found="none of its sources has one",

@@ -23,14 +23,14 @@ def check_order(order: Any, node: Node, at: Site) -> None:
     """``process(fn, order=…)`` over the rows of a node."""
     if order not in get_args(Order):
         raise ProgramError(
-            "rows have no such order",
+            "order= must be time or arrival",
             where=str(at),
             expected='order="time", or "arrival", which is the default',
             found=f"order={order!r}",
         )
     if order == "time" and not has_event_time(node):
         raise ProgramError(
-            "without event time rows cannot be put in its order",
+            "order by time needs event time",
             where=str(at),
             expected=f"a source of {node.label} with time=",
             found="none of its sources has one",
@@ -43,7 +43,7 @@ def check_horizons(aggs: Mapping[str, Any], node: Node, at: Site) -> bool:
     over = [name for name, agg in aggs.items() if horizon_us(agg) is not None]
     if over and not has_event_time(node):
         raise ProgramError(
-            f"{', '.join(over)} cannot look back: there is no event time here",
+            f"{', '.join(over)} cannot have over=: there is no event time here",
             where=str(at),
             expected=f"a source of {node.label} with time=, for aggregates with over=",
             found="none of its sources has one",

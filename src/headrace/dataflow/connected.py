@@ -96,7 +96,7 @@ class ConnectedStream(Stream[Out], Generic[Out, L, R]):
         offered = getattr(getattr(self._node, "spec", None), "outlets", None)
         if offered is not None and f"late_{side}" not in offered:
             raise ProgramError(
-                "nothing is late for these windows",
+                ".late needs windows in event time",
                 where=str(at),
                 expected="windows in event time",
                 found=f"windows by the wall clock in {self._node.label}",

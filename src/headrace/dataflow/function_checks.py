@@ -92,7 +92,7 @@ def check_taken(cls: type, taken: Any, codec: RowCodec, at: Site, said: str) -> 
     """``said``: where the class says what it takes: ``hr.Process[In, …]``."""
     if not _accepts(taken, codec.type):
         raise ProgramError(
-            f"{cls.__name__} takes other rows than this stream has",
+            f"{cls.__name__} takes rows of another type than this stream has",
             where=str(at),
             expected=type_name(taken),
             found=type_name(codec.type),

@@ -271,7 +271,7 @@ def _settle_pending(cls: type, where: str) -> None:
                 if not isinstance(base.__dict__.get(name), StateDecl) and "State" not in text:
                     continue  # Somebody else's annotation, for type checkers only.
                 raise ProgramError(
-                    f"the type of {base.__name__}.{name} names something unknown",
+                    f"the type of {base.__name__}.{name} contains an unknown name",
                     where=where,
                     found=f"{text}: {error}",
                     next_move="define or import the name where the class is defined",

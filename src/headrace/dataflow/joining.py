@@ -217,7 +217,7 @@ def _ttl_of(ttl: Any, nodes: tuple[Node, Node], at: Site) -> TTL | None:
         return None
     if given.refresh != "write" or given.expired != "hide":
         raise ProgramError(
-            "rows of a join live for a span from when they came",
+            "the rows of a join cannot have this TTL",
             where=str(at),
             expected='a span, or hr.ttl("7d", clock="event")',
             found=f"refresh={given.refresh!r}, expired={given.expired!r}",

@@ -194,7 +194,7 @@ def _fire(fire: Any, default: Fire, at: Site) -> Fire:
         return default
     if not isinstance(fire, PerRow | PerEpoch):
         raise ProgramError(
-            "fire= says when results are given out",
+            "fire= takes a trigger",
             where=str(at),
             expected="hr.per_epoch() or hr.per_row()",
             found=repr(fire),

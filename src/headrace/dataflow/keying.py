@@ -45,7 +45,7 @@ def key_spec(codec: RowCodec, keys: Sequence[Any], at: Site) -> KeySpec:
 def _function_spec(keys: Sequence[Any], at: Site) -> KeySpec:
     if len(keys) > 1:
         raise ProgramError(
-            "a key function stands alone",
+            "key_by takes one function or any number of columns",
             where=str(at),
             expected="one function, or any number of columns",
             found=f"{len(keys)} arguments",

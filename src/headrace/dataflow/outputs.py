@@ -101,7 +101,7 @@ def _return_annotation(fn: Callable[..., Any], at: Site) -> Any:
         hints = function_hints(target, user_frame())
     except NameError as error:
         raise ProgramError(
-            f"an annotation of {describe_function(fn)} names something unknown",
+            f"an annotation of {describe_function(fn)} contains an unknown name",
             where=str(at),
             found=str(error),
             next_move="define or import the name, or give output=",

@@ -183,7 +183,7 @@ def plan_alignment(align: str | None, max_drift: Span | None, time: str | None, 
         )
     if not python:
         raise ProgramError(
-            "this source cannot be told to wait: Spark reads it",
+            "align= is not supported by sources that Spark reads",
             where=where,
             expected="a source that Headrace reads itself, such as generator, items or one of your own",
             found=f"align={align!r}",

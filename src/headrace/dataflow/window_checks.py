@@ -77,7 +77,7 @@ def _check_kinds(assigner: Any, fire: Any, panes: Any, evict: Any, at: Site) -> 
     if fire is not None and not isinstance(fire, Trigger):
         is_class = isinstance(fire, type) and issubclass(fire, Trigger)
         raise ProgramError(
-            "fire= says when results are given out",
+            "fire= takes a trigger",
             where=str(at),
             expected='hr.early("1s"), hr.every(rows=100), hr.per_epoch() or another trigger',
             found=repr(fire),
@@ -85,14 +85,14 @@ def _check_kinds(assigner: Any, fire: Any, panes: Any, evict: Any, at: Site) -> 
         )
     if panes not in ("accumulate", "discard"):
         raise ProgramError(
-            "panes= says what a window holds after it fired",
+            "panes= must be accumulate or discard",
             where=str(at),
             expected='panes="accumulate" or "discard"',
             found=repr(panes),
         )
     if evict is not None and not isinstance(evict, Evictor):
         raise ProgramError(
-            "evict= says which rows a window keeps",
+            "evict= takes an evictor",
             where=str(at),
             expected='hr.keep_rows(100), hr.keep_span("1m") or hr.keep_delta(…)',
             found=repr(evict),

@@ -110,7 +110,7 @@ class WindowStream(StepStream[R, T]):
         spec = self._spec
         if not (spec.assigner.timed and spec.assigner.clock == "event"):
             raise ProgramError(
-                "nothing is late for these windows",
+                ".late needs windows in event time",
                 where=str(at),
                 expected="windows in event time",
                 found=f"{type(spec.assigner).__name__.lower()} windows of {self._node.label}",
@@ -127,7 +127,7 @@ class WindowStream(StepStream[R, T]):
         spec = self._spec
         if spec.discard:
             raise ProgramError(
-                "windows that discard have no last result",
+                "windows that discard have no final results",
                 where=str(at),
                 expected='panes="accumulate"',
                 found='panes="discard": each result holds only what is new',
@@ -169,7 +169,7 @@ class WindowStream(StepStream[R, T]):
             info = StepInfo(node.label, (node.input.codec,), node.codec, node.key.type, keys)
             if self._spec.choose(info).operator != "sliced":
                 raise ProgramError(
-                    "these windows cannot be kept when they are gone",
+                    "keep= is not supported for these windows",
                     where=str(at),
                     expected="tumbling, sliding or cumulating windows of count, sum, avg, min, max, first or last",
                     found=f"keep={keep!r} for {node.label}",

@@ -98,9 +98,9 @@ def rows(n: int, *, every: int | None = None) -> Assigner:
     for given, what in ((n, "n"), (n if every is None else every, "every")):
         if not isinstance(given, int) or isinstance(given, bool) or given < 1:
             raise ProgramError(
-                "a window of rows has one row at least",
+                f"{what} of rows must be a whole number, 1 or more",
                 where=str(call_site()),
-                expected=f"a whole number above 0 for {what}",
+                expected="hr.rows(100), hr.rows(100, every=10)",
                 found=repr(given),
             )
     return RowCount(n, n if every is None else every)
@@ -171,13 +171,13 @@ def timeout(span: Span, *, of: Trigger | None = None, since: Literal["first", "n
     at = str(call_site())
     if of is not None and not isinstance(of, Trigger):
         raise ProgramError(
-            "of= is another trigger", where=at, expected="hr.every(rows=100) or the like", found=repr(of)
+            "of= takes another trigger", where=at, expected="hr.every(rows=100) or the like", found=repr(of)
         )
     if isinstance(of, Timeout):
         raise ProgramError("a timeout of a timeout", where=at, next_move="give the shorter one")
     if since not in ("first", "newest"):
         raise ProgramError(
-            "timeout counts from a row", where=at, expected='since="first" or "newest"', found=repr(since)
+            "since= must be first or newest", where=at, expected='since="first" or "newest"', found=repr(since)
         )
     return Timeout(_positive(span, "a timeout"), of, since == "newest")
 
@@ -254,7 +254,7 @@ def _clock(clock: Any) -> Clock:
 def _number(threshold: Any) -> float:
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or threshold != threshold:
         raise ProgramError(
-            "a threshold is a number", where=str(call_site()), expected="a number", found=repr(threshold)
+            "the threshold must be a number", where=str(call_site()), expected="a number", found=repr(threshold)
         )
     return float(threshold)
 

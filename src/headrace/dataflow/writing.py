@@ -58,7 +58,7 @@ def check_updates(node: Node, sink: Sink, at: Site) -> None:
     """A sink that only appends cannot take rows that replace earlier ones."""
     if node.updates and not sink.accepts_updates:
         raise ProgramError(
-            f"{sink.kind} appends rows, and these replace earlier ones of their key",
+            f"{sink.kind} can only append rows, and these are updates",
             where=str(at),
             expected="rows that each stand for themselves, or a sink that takes updates: console, collect, call, "
             "redis, or kafka and postgres with key=",
@@ -79,7 +79,7 @@ def refuse_updates(node: Node, verb: str, at: Site, *, does: str = "count") -> N
     ends = getattr(getattr(spec, "assigner", None), "timed", False)
     once = "use each window's last result: .finals()" if ends else ""
     raise ProgramError(
-        f"{verb} would {does} every version of rows that replace earlier ones",
+        f"{verb} would {does} every version of a row: these are updates",
         where=str(at),
         expected="rows that each stand for themselves",
         found=f"rows of {source.label}, which gives the row of a key anew whenever it changes",

@@ -152,7 +152,7 @@ def _kept_fields(prototype: WatermarkGenerator[Any], where: str, frame: FrameTyp
         hints = class_hints(cls, frame)
     except NameError as error:
         raise ProgramError(
-            f"an annotation of {cls.__name__} names something unknown",
+            f"an annotation of {cls.__name__} contains an unknown name",
             where=where,
             found=str(error),
             next_move="define or import the name where the class is defined",
@@ -165,7 +165,7 @@ def _kept_fields(prototype: WatermarkGenerator[Any], where: str, frame: FrameTyp
             if hasattr(prototype, name):
                 continue
             raise ProgramError(
-                f"{cls.__name__}.{name} is kept per split and does not say what it begins with",
+                f"{cls.__name__}.{name} is kept per split and needs a default",
                 where=where,
                 expected=f"{name}: {type_name(kind)} = …",
                 found=f"{name}: {type_name(kind)}",

@@ -119,7 +119,7 @@ def field_shapes(cls: Any) -> tuple[FieldShape, ...]:
         return tuple(_dataclass_field(info, hints) for info in dataclasses.fields(cls) if info.init)
     except NameError as error:
         raise ProgramError(
-            f"an annotation of {cls.__name__} names something unknown",
+            f"an annotation of {cls.__name__} contains an unknown name",
             found=str(error),
             next_move="define or import the name where the class is defined",
         ) from error

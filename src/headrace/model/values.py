@@ -57,7 +57,7 @@ def check_storable(annotation: Any, *, what: str = "a value", where: str = "") -
         msgspec.msgpack.Decoder(annotation)
     except NameError as error:
         raise ProgramError(
-            f"the type of {what} names something unknown",
+            f"the type of {what} contains an unknown name",
             where=where,
             found=f"{type_name(annotation)}: {error}",
             next_move="define or import the name where the class is defined",

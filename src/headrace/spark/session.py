@@ -189,7 +189,7 @@ def check_session(session: SparkSession) -> None:
 
     if not isinstance(session, SparkSession):
         raise SettingsError(
-            "what was given as the Spark session is none",
+            "spark= takes a Spark session or settings",
             where="app.run(spark=…)",
             expected="a pyspark.sql.SparkSession, or a dict of Spark's settings",
             found=repr(session),

@@ -98,9 +98,7 @@ def state(
     is added. ``max_len``: a ListState keeps the newest so many. ``was``: the name it had before.
     """
     if max_len is not None and max_len < 1:
-        raise ProgramError(
-            "a list keeps one element or more", where="state", expected="max_len above 0", found=repr(max_len)
-        )
+        raise ProgramError("max_len must be 1 or more", where="state", expected="max_len above 0", found=repr(max_len))
     return StateDecl(ttl=as_ttl(ttl), reduce=reduce, aggregator=aggregator, max_len=max_len, scope=scope, was=was)
 
 

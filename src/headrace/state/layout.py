@@ -133,7 +133,7 @@ def epoch_of_manifest(path: str) -> int:
     name = parse_manifest(path)
     if name is None:
         raise StoreError(
-            "a file lies among the manifests that is none",
+            "a file in the folder of manifests is no manifest",
             where=path,
             expected=f"{MANIFESTS}/<timeline>/<epoch in twelve digits>.json",
             next_move="move the file out of the store",

@@ -275,7 +275,7 @@ def check_path(path: str) -> None:
     """Refuses what could leave the store; paths come from manifests, which are data."""
     if not path or path.startswith("/") or any(part in ("", ".", "..") for part in path.split("/")):
         raise StoreError(
-            "not a path of a store", expected="segments with single slashes between them", found=repr(path)
+            "invalid path in a store", expected="segments with single slashes between them", found=repr(path)
         )
 
 

@@ -21,7 +21,7 @@ def read_time(text: str | int, start: str) -> int:
     found = _TIME_OF_DAY.fullmatch(text)
     if found is None:
         raise ProgramError(
-            "this is no time of day",
+            "invalid time of day",
             where="Harness",
             expected='"12:00", "12:00:30", "12:00:30.250", or a whole timestamp',
             found=repr(text),

@@ -75,7 +75,7 @@ class ColumnarWindows(Operator):
                 continue
             if newest is None or newest >= first_live_pane(schema, self.before_us):
                 raise StoreError(
-                    "the windows of this step were others, and some are still open",
+                    "the windows of this step were changed while some are still open",
                     where=f"step {self.step}",
                     expected=f"{spans_of(schema)}, as stored",
                     found=self.plan.about.spans,

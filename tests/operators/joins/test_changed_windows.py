@@ -71,7 +71,7 @@ def test_other_windows_are_refused_while_some_are_open(tmp_path: Path, after: An
     for _ in range(2):
         with (
             Shop(tmp_path, after, make) as shop,
-            pytest.raises(StoreError, match="were others, and some are still open") as refused,
+            pytest.raises(StoreError, match="were changed while some are still open") as refused,
         ):
             shop.reach("12:12")
         assert "step paid" in str(refused.value)
@@ -155,5 +155,5 @@ def test_windows_of_a_function_are_refused_where_open_ones_could_not_go_on(
     with Shop(tmp_path, before, seen) as shop:
         shop.order(1, "12:10")
         shop.reach("12:11")
-    with Shop(tmp_path, after, seen) as shop, pytest.raises(StoreError, match="were others, and some are still open"):
+    with Shop(tmp_path, after, seen) as shop, pytest.raises(StoreError, match="were changed while some are still open"):
         shop.reach("12:12")

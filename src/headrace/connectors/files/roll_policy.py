@@ -28,7 +28,7 @@ def parse_size(size: str | int, where: str = "") -> int:
         bytes_ = size if isinstance(size, int) and not isinstance(size, bool) else 0
     if bytes_ <= 0:
         raise ProgramError(
-            "this is no size", where=where, expected='text like "128MB" or "1GiB", or bytes', found=repr(size)
+            "invalid size of a file", where=where, expected='text like "128MB" or "1GiB", or bytes', found=repr(size)
         )
     return bytes_
 

@@ -208,7 +208,7 @@ def _time_us(start: Any, where: str) -> int:
     except ProgramError:
         pass
     raise ProgramError(
-        "this is no place to start reading at",
+        "invalid start=",
         where=where,
         expected='"earliest", "latest", a time ("2024-01-01T12:00:00Z", a datetime, hr.timestamp(…)), or offsets: '
         "{partition: offset} of one topic, {topic: {partition: offset}} of several",
@@ -232,7 +232,7 @@ def _offsets(start: Mapping[Any, Any], topics: Sequence[str], where: str) -> dic
     unknown = [topic for topic in by_topic if topics and topic not in topics]
     if not by_topic or unknown or not all(isinstance(each, Mapping) and each for each in by_topic.values()):
         raise ProgramError(
-            "these are no offsets to start at",
+            "invalid offsets in start=",
             where=where,
             expected="{partition: offset}, or {topic: {partition: offset}} with the topics that are read",
             found=repr(dict(start)),
@@ -247,7 +247,7 @@ def _offset(at: Any, where: str) -> int:
     if isinstance(at, int) and not isinstance(at, bool) and at >= 0:
         return at
     raise ProgramError(
-        "this is no offset to start at",
+        "invalid offset in start=",
         where=where,
         expected='a number of at least 0, "earliest" or "latest"',
         found=repr(at),

@@ -169,7 +169,7 @@ def split_name(text: str, where: str) -> tuple[str, ...]:
         rest = rest[1:]
     if rest or len(parts) > 2 or not all(parts) or "\0" in text:
         raise ProgramError(
-            "this is no name of a table",
+            "invalid table name",
             where=where,
             expected="table or schema.table; a name with a dot in double quotes",
             found=repr(text),

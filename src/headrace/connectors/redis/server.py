@@ -32,7 +32,7 @@ def check_url(url: str, where: str) -> str:
     if getattr(url, "missing", False) or (isinstance(url, str) and urlsplit(url).scheme in SCHEMES):
         return url
     raise ProgramError(
-        "this is no address of a Redis server",
+        "invalid address of a Redis server",
         where=where,
         expected="redis://user:password@host:port/database, rediss://… with TLS, or unix://path",
         found=shown_url(url) if isinstance(url, str) else repr(url),

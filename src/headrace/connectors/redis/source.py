@@ -122,7 +122,7 @@ def _read_start(start: Any, where: str) -> str:
         at = int(start) if isinstance(start, int) and not isinstance(start, bool) else int(timestamp(start))
     except (ProgramError, AttributeError, TypeError, ValueError) as error:
         raise ProgramError(
-            "this is no place to start a stream at",
+            "invalid start= of a stream",
             where=where,
             expected='"earliest", "latest", the id of an entry ("1700000000000-0"), or a time',
             found=repr(start),

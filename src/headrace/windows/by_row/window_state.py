@@ -208,7 +208,7 @@ def check_windows(state: ShardState, assigner: Assigner, words: str, *, alone: b
     if next(state.layers.scan(WINDOWS_TABLE), None) is None:
         return
     raise StoreError(
-        "the windows of this step were others, and some are still open",
+        "the windows of this step were changed while some are still open",
         where=f"step {state.step}",
         expected=before.windows or f"windows of {before.clock or 'no'} time, as stored",
         found=words,
