@@ -162,9 +162,10 @@ def test_variables_are_written_name_equals_value() -> None:
         ('App = hr.App("a").read("hits", hr.source.items([]), Hit).where(Hit.n > 0)', 'hr.col("n") > 0'),
         ("class Count(hr.Process[Hit, Hit, str]):\n    seen = hr.ValueState()", "seen: hr.ValueState[int]"),
         ("class Count(hr.Process[Hit, Hit, str]):\n    seen = hr.MapState[str, int]()", "seen: hr.ValueState[int]"),
+        ("class Full(hr.Record):\n    a: list[int] = [1]", "msgspec.field(default_factory="),
         ("1 + 'a'", "correct it"),
     ],
-    ids=["a field compared", "a state made", "a typed state made", "any other"],
+    ids=["a field compared", "a state made", "a typed state made", "a default that rows would share", "any other"],
 )
 def test_slips_that_python_tells_in_words_of_our_insides_come_with_what_to_write(
     tmp_path: Path, line: str, advice: str

@@ -369,7 +369,7 @@ def test_a_mistake_is_told_while_the_program_is_built(how: dict[str, Any], said:
 def test_a_stream_that_corrects_itself_is_refused() -> None:
     app = hr.App("shop")
     sales = app.read("sales", hr.source.items([]), Sale)
-    with pytest.raises(hr.ProgramError, match="delta appends rows"):
+    with pytest.raises(hr.ProgramError, match="delta can only append rows"):
         sales.key_by(Sale.shop).aggregate(total=hr.sum("cents")).write(hr.sink.delta("totals"))
 
 

@@ -145,6 +145,8 @@ def _known_slip(text: str) -> str:
     """What to write instead, where Python's own words for a mistake are about our insides; else empty."""
     if "'member_descriptor'" in text:
         return 'a field names a column and has no value: write SQL text, "n > 0", or hr.col("n") > 0'
+    if "as a default value is unsafe" in text:
+        return "all rows would share it: write msgspec.field(default_factory=lambda: …); an empty [] or {} may stay"
     called, made, _ = text.partition(".__init__() missing")
     if made and called in {base.__name__ for handle in HANDLE_KINDS for base in handle.__mro__}:
         return "declare a state by an annotation, and give it no value: seen: hr.ValueState[int]"
