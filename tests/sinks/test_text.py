@@ -43,6 +43,10 @@ class Deep(Record):
     blob: bytes = b"\x00\xff"
 
 
+class Tagged(Record, tag="paid"):
+    n: int
+
+
 class Renamed(Record, rename="camel"):
     user_name: str
     last_seen: Timestamp
@@ -92,6 +96,11 @@ def test_text_does_not_depend_on_the_neighbours_in_a_batch() -> None:
     codec = codec_of(Flat)
     whole = table_of(codec, FLAT)
     assert json_lines(whole, codec) == b"".join(json_lines(whole.slice(i, 1), codec) for i in range(len(FLAT)))
+
+
+def test_the_tag_of_a_type_stands_in_its_lines() -> None:
+    codec = codec_of(Tagged)
+    assert json_lines(table_of(codec, [Tagged(1)]), codec) == b'{"type":"paid","n":1}\n'
 
 
 def test_renamed_fields_have_their_json_names() -> None:

@@ -129,7 +129,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 def json_lines(table: pa.Table, codec: RowCodec, without: tuple[str, ...] = ()) -> bytes:
     """One JSON object per row, without the named fields."""
-    if not is_flat(codec.schema):
+    if not is_flat(codec.schema) or _tag_of(codec) is not None:
         return _json_lines_of_objects(table, codec, without)
     out = io.BytesIO()
     _frame(table, without, codec.encoded_names).write_ndjson(out)
@@ -154,7 +154,13 @@ def _is_plain_record(codec: RowCodec) -> bool:
     if not is_record_class(codec.type) or not is_flat(codec.schema):
         return False
     config = getattr(codec.type, "__struct_config__", None)
-    return config is None or not (config.tag is not None or config.array_like or config.omit_defaults)
+    return _tag_of(codec) is None and (config is None or not (config.array_like or config.omit_defaults))
+
+
+def _tag_of(codec: RowCodec) -> Any:
+    """What the documents of a row say beside its fields, where its type has a tag."""
+    config = getattr(codec.type, "__struct_config__", None)
+    return None if config is None else config.tag
 
 
 def _json_lines_of_objects(table: pa.Table, codec: RowCodec, without: tuple[str, ...]) -> bytes:
