@@ -10,6 +10,7 @@ from headrace.errors import EpochFailed
 from headrace.model.wire import (
     HASH,
     KEY,
+    MARKER,
     REPORT,
     ROW_TIME,
     ROWS,
@@ -69,7 +70,7 @@ def test_rows_come_out_as_they_went_in(piece: tuple[int, int]) -> None:
 
 
 def test_a_batch_names_the_shard_of_each_frame_and_keeps_their_order() -> None:
-    batch = control_batch(REPORT, [(2, b"a"), (0, b""), (2, b"ccc")])
+    batch = control_batch([(REPORT, 2, b"a"), (MARKER, 0, b""), (REPORT, 2, b"ccc")])
     assert batch.schema == WIRE_SCHEMA
     assert batch.column(0).to_pylist() == [2, 0, 2]
     assert [frame.body.to_pybytes() for frame in read_frames(batch)] == [b"a", b"", b"ccc"]
@@ -100,7 +101,7 @@ def through_ipc(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def test_a_large_frame_counts_as_many_rows_because_spark_cuts_batches_by_rows() -> None:
-    batch = control_batch(REPORT, [(3, bytes(10 * WEIGHT_BYTES)), (4, b"small")])
+    batch = control_batch([(REPORT, 3, bytes(10 * WEIGHT_BYTES)), (REPORT, 4, b"small")])
     assert batch.column(0).to_pylist() == [3] * 11 + [4]
     assert [len(frame.body) for frame in read_frames(batch)] == [10 * WEIGHT_BYTES, 5]
 

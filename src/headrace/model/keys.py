@@ -36,6 +36,7 @@ __all__ = [
     "key_text",
     "parse_key_text",
     "shard_of",
+    "shards_of",
 ]
 
 
@@ -53,6 +54,11 @@ def key_groups(hashes: npt.NDArray[np.uint64], groups: int = KEY_GROUPS) -> npt.
 
 def shard_of(group: int, parallelism: int, groups: int = KEY_GROUPS) -> int:
     return group * parallelism // groups
+
+
+def shards_of(key_groups: Int64s, parallelism: int, groups: int = KEY_GROUPS) -> Int64s:
+    """`shard_of` many."""
+    return key_groups * parallelism // groups
 
 
 def group_range(shard: int, parallelism: int, groups: int = KEY_GROUPS) -> range:

@@ -115,11 +115,11 @@ def _rows_batch(
     return _wire_batch([shard for shard, _ in pieces], offsets, data)
 
 
-def control_batch(kind: int, contents: Iterable[tuple[int, bytes]]) -> pa.RecordBatch:
-    """Markers or reports, each for a shard, as they are handed to Spark."""
+def control_batch(addressed: Iterable[tuple[int, int, bytes]]) -> pa.RecordBatch:
+    """Markers and reports, each with its kind and for a shard, as they are handed to Spark."""
     frames = []
     shards = []
-    for shard, content in contents:
+    for kind, shard, content in addressed:
         header = _HEADER.pack(_MAGIC, _VERSION, kind, 0, len(content))
         frames.append(b"".join((header, content, bytes(-len(content) % _ALIGNMENT))))
         shards.append(shard)

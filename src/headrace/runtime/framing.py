@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
-from headrace.model.keys import hash_encoded, key_groups, shard_of
+from headrace.model.keys import hash_encoded, key_groups, shards_of
 from headrace.model.wire import HASH, KEY, ROW_TIME, Frame, frames_batch, order_keys, read_rows, rows_batches
 from headrace.runtime.fragment import encode_keys
 
@@ -49,9 +49,8 @@ class FrameCutter:
 
     def __init__(self, program: Program, level: int, task: int) -> None:
         self._parallelism = program.parallelism
-        groups = program.key_groups
-        self._groups = groups
-        self._shard_of_group = np.array([shard_of(group, self._parallelism, groups) for group in range(groups)])
+        self._groups = program.key_groups
+        self._shard_of_group = shards_of(np.arange(self._groups), self._parallelism, self._groups)
         self._level = level
         self._task = task
         self._sent: dict[int, int] = {}

@@ -198,8 +198,9 @@ class _Task:
             return
         parallelism = self.env.program.parallelism
         end = msgspec.msgpack.encode(marker)
-        yield control_batch(MARKER, [(shard, end) for shard in range(parallelism)])
-        yield control_batch(REPORT, [(self.report.shard % parallelism, report) for report in reports])
+        mine = self.report.shard % parallelism
+        markers = ((MARKER, shard, end) for shard in range(parallelism))
+        yield control_batch([*markers, *((REPORT, mine, report) for report in reports)])
 
 
 def _last_clock_us(env: TaskEnv) -> int:
@@ -282,7 +283,7 @@ def report_failure(
     if level == len(program.levels):
         yield report_batch([content])
     else:
-        yield control_batch(REPORT, [(shard % program.parallelism, content)])
+        yield control_batch([(REPORT, shard % program.parallelism, content)])
 
 
 def _enter_chain(task: _Task, source: SourcePlan, batch: pa.RecordBatch, marking: LargestTimes | None) -> None:
