@@ -138,7 +138,7 @@ def test_what_is_too_much_or_not_done_here_is_refused_in_writing(
         # One connection is as many as there may be, so that uvicorn itself refuses what comes over it.
         assert fetch(served.url, "/health").status == 503
         [crowded] = [record.getMessage() for record in caplog.records if record.name == "headrace.audit"]
-        assert "more than 1 connections or requests at a time" in crowded
+        assert "more connections or requests at a time than the limit of 1" in crowded
     with Served(path) as served, caplog.at_level(logging.WARNING, "headrace.audit"):
         served.wait_for(0)
         for where, method, status, reason in (

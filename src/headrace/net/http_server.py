@@ -23,7 +23,6 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from headrace.model.amounts import count_of
 from headrace.net.listening import Listener, Refused, cut_off
 
 _log: Final = logging.getLogger("headrace.http")
@@ -61,7 +60,7 @@ class Protocol(H11Protocol):
             self._stop_expecting()
             if full and most is not None:
                 host = self.client[0] if self.client else "-"
-                self.refused(host, f"more than {count_of(most, 'connection')} or requests at a time")
+                self.refused(host, f"more connections or requests at a time than the limit of {most:,}")
         elif self._head_timer is None and (cycle is None or cycle.response_complete):
             # The first bytes of another request on the same connection.
             self._expect_head()

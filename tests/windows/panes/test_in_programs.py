@@ -212,5 +212,5 @@ def test_windows_that_are_kept_row_by_row_cannot_be_kept_after_they_are_gone() -
     views = app.read("views", hr.source.items([]), View, time=View.at)
     held = views.key_by(View.tweet).window(hr.tumbling("1h"), fire=hr.per_row())
     counts = held.aggregate(views=hr.count()).named("counts")
-    with pytest.raises(ProgramError, match="cannot be kept"):
+    with pytest.raises(ProgramError, match="keep= is not supported"):
         counts.queryable(keep="1h")
