@@ -30,7 +30,7 @@ from headrace.checkpoint.fence import (
 from headrace.errors import AlreadyExists, CorruptFile, Fenced, MissingFile, StoreError, StoreInUse
 from headrace.state import layout
 from headrace.state.remote import RemoteStore
-from headrace.state.store import Data, LocalStore, Store
+from headrace.state.store import Data, LocalStore, StoreFiles
 
 NEVER_S = 3600.0
 HERE = Owner(host="host-a", pid=4711, user="ada", machine="a", space="a")
@@ -64,7 +64,7 @@ def far(folder: Path) -> RemoteStore:
     return RemoteStore(f"memory://{uuid4()}/store", cache_dir=folder / "cache")
 
 
-def take(store: Store, clock: Clock, owner: Owner = HERE, *, takeover: bool = False) -> Fence:
+def take(store: StoreFiles, clock: Clock, owner: Owner = HERE, *, takeover: bool = False) -> Fence:
     return take_fence(
         store, takeover=takeover, clock=clock, sleep=clock.sleep, interval_s=NEVER_S, owner=owner
     )  # fmt: skip
@@ -215,7 +215,7 @@ os._exit(1)
 def test_a_process_of_this_machine_that_died_is_noticed_at_once(kind: str, tmp_path: Path) -> None:
     root, cache = str(tmp_path / "store"), str(tmp_path / "cache")
     subprocess.run([sys.executable, "-c", DIES, kind, root, cache], check=False)
-    store: Store = (
+    store: StoreFiles = (
         LocalStore(root) if kind == "local" else RemoteStore("far", cache_dir=cache, fs=LocalFileSystem(), root=root)
     )
     fence = take_fence(store, sleep=pytest.fail)

@@ -9,7 +9,7 @@ import pytest
 import headrace as hr
 from headrace.checkpoint.maintenance import SWEEP_EVERY, Maintainer
 from headrace.model.report import RunRef
-from headrace.state.fold import Fold
+from headrace.state.fold import RunFold
 from headrace.state.manifest import JobState
 from headrace.testing import Harness
 
@@ -25,7 +25,7 @@ class FailsAt(Maintainer):
     step = ""
     sweeps = 0
 
-    def _fold(self, state: JobState, step: str, fold: Fold) -> RunRef | None:
+    def _fold(self, state: JobState, step: str, fold: RunFold) -> RunRef | None:
         if step == self.step:
             raise OSError("no space left")
         return super()._fold(state, step, fold)

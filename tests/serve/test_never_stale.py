@@ -21,7 +21,7 @@ from headrace.read.follow import RECORD_EVERY_S, Follower
 from headrace.read.forms import JSON
 from headrace.read.snapshot import Snapshot
 from headrace.read.store import Store, store_over
-from headrace.serve.resp.scopes import Disposer, Scope, find_changes
+from headrace.serve.resp.scopes import Disposer, ReplyScope, find_changes
 from headrace.state import layout
 from headrace.state.store import LocalStore
 from tests.serve.made_store import MadeStore, values
@@ -140,7 +140,7 @@ def test_replies_prepared_for_an_epoch_that_was_given_up_do_no_harm(store_path: 
     follower = Follower(Store(made.path))
     before = follower.look()
     assert before is not None
-    scope = Scope(("*",), JSON, 2, Disposer())
+    scope = ReplyScope(("*",), JSON, 2, Disposer())
     scope.advance(before, 2**20)
     assert scope.get(b"count.views:k1") == b"$1\r\n1\r\n"
     made.epoch({"count": [values("views", [("k1", 5)])]})
@@ -200,7 +200,7 @@ def test_replies_outlive_epochs_in_which_only_a_state_that_is_never_kept_fills_a
     follower = Follower(Store(made.path))
     before = follower.look()
     assert before is not None
-    scope = Scope(("*",), JSON, 2, Disposer())
+    scope = ReplyScope(("*",), JSON, 2, Disposer())
     scope.advance(before, 2**20)
     kept = scope.get(b"count.views:k1")
     assert scope.get(b"sizes.total:1") == b"$1\r\n1\r\n"

@@ -11,7 +11,7 @@ from headrace.read.follow import Follower
 from headrace.read.forms import JSON
 from headrace.read.snapshot import Snapshot
 from headrace.read.store import Store
-from headrace.serve.resp.scopes import MOST_CHANGES, Disposer, Scope, find_changes
+from headrace.serve.resp.scopes import MOST_CHANGES, Disposer, ReplyScope, find_changes
 from tests.serve.made_store import START_US, MadeStore, values
 
 
@@ -22,8 +22,8 @@ def made(store_path: Path) -> MadeStore:
     return made
 
 
-def open_scope(snapshot: Snapshot, budget: int = 2**20) -> Scope:
-    scope = Scope(("*",), JSON, 2, Disposer())
+def open_scope(snapshot: Snapshot, budget: int = 2**20) -> ReplyScope:
+    scope = ReplyScope(("*",), JSON, 2, Disposer())
     scope.advance(snapshot, budget)
     return scope
 
@@ -34,11 +34,11 @@ def look(made: MadeStore) -> Snapshot:
     return found
 
 
-def ask(scope: Scope, key: str) -> bytes | None:
+def ask(scope: ReplyScope, key: str) -> bytes | None:
     return scope.get(f"count.views:{key}".encode())
 
 
-def kept_bytes(scope: Scope) -> int:
+def kept_bytes(scope: ReplyScope) -> int:
     held = [*scope.kept.items(), *scope._older.items()]
     return sum(len(key) + len(reply) + 160 for key, reply in held)
 
@@ -152,7 +152,7 @@ def test_keys_that_can_be_written_in_several_ways_are_never_stale(store_path: Pa
 
 def test_a_user_with_patterns_sees_a_scope_of_their_own(made: MadeStore) -> None:
     assert User(states=("count.*",)).may_read("count.views")
-    scope = Scope(("other.*",), JSON, 2, Disposer())
+    scope = ReplyScope(("other.*",), JSON, 2, Disposer())
     scope.advance(look(made), 2**20)
     assert scope.tables == {}
     assert ask(scope, "k1") is None

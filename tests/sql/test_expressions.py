@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import ExpressionError
-from headrace.sql.bind import Node, bind
+from headrace.sql.bind import ExprTree, bind
 from headrace.sql.evaluate.expressions import EVALUATORS, compile_exprs, compile_predicate
 from headrace.sql.expr import infer, resolve
 from tests.sql import expression_cases as cases
@@ -42,7 +42,7 @@ def test_a_batch_gives_what_its_rows_give_alone(group: str) -> None:
         assert compute(BATCH.slice(3, 0)).num_rows == 0
 
 
-def _operations(node: Node) -> set[str]:
+def _operations(node: ExprTree) -> set[str]:
     return {node.op}.union(*map(_operations, node.args))
 
 

@@ -13,7 +13,7 @@ from headrace.model.report import RunRef
 from headrace.state import encode, lookup
 from headrace.state.format import DUE, ENTRIES, VALUE, TableData
 from headrace.state.lookup import Layers
-from headrace.state.run import Run, describe_run, encode_run, open_run
+from headrace.state.run import StateRun, describe_run, encode_run, open_run
 
 GROUPS = 8
 Cell = tuple[bytes | None, int | None]
@@ -66,13 +66,13 @@ def due_table(rows: Sequence[tuple[int, bytes, int]], name: str = "!event") -> T
     return TableData(name, DUE, batch)
 
 
-def make_run(tables: Sequence[TableData], epoch: int, *, level: int = 0) -> tuple[RunRef, Run]:
+def make_run(tables: Sequence[TableData], epoch: int, *, level: int = 0) -> tuple[RunRef, StateRun]:
     """An inline run of all key groups."""
     data = encode_run(tables, lo=0, hi=GROUPS, groups=GROUPS)
     return describe_run(data, epoch=epoch, level=level), open_run(data)
 
 
-def layers_of(runs: Sequence[tuple[RunRef, Run]], lo: int = 0, hi: int = GROUPS) -> Layers:
+def layers_of(runs: Sequence[tuple[RunRef, StateRun]], lo: int = 0, hi: int = GROUPS) -> Layers:
     return Layers(runs, lo=lo, hi=hi, groups=GROUPS)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.model.keys import key_group
 from headrace.model.report import RunRef
-from headrace.state.fold import Fold, apply_fold, fold_runs, plan_folds, write_fold
+from headrace.state.fold import RunFold, apply_fold, fold_runs, plan_folds, write_fold
 from headrace.state.lookup import Layers, open_layers
 from headrace.state.run import clear_open_runs, describe_run, open_ref, open_run
 from headrace.state.store import LocalStore
@@ -147,7 +147,7 @@ def _refold(refs: tuple[RunRef, ...], step: Refold, now_us: int) -> tuple[RunRef
     inputs = touching[step.first : step.first + step.count]
     if not inputs:
         return refs
-    fold = Fold(lo, hi, tuple(inputs), level=1, oldest=step.first + step.count >= len(touching))
+    fold = RunFold(lo, hi, tuple(inputs), level=1, oldest=step.first + step.count >= len(touching))
     folded = fold_runs(
         [(ref, open_run(ref.inline)) for ref in inputs],
         lo=lo,
@@ -216,7 +216,7 @@ def ref(name: str, rows: int, level: int = 0, lo: int = 0, hi: int = 8, size_byt
     return RunRef(epoch=0, lo=lo, hi=hi, rows=rows, size_bytes=size_bytes, crc=0, file=name, level=level)
 
 
-def names(fold: Fold) -> str:
+def names(fold: RunFold) -> str:
     return "".join(each.file for each in fold.inputs)
 
 
@@ -307,9 +307,9 @@ def test_a_fold_of_runs_that_are_gone_is_not_applied() -> None:
 
 def test_parts_of_one_file_are_folded_apart_or_together() -> None:
     parts = [ref("A", 20, level=1, lo=0, hi=2), ref("A", 40, level=1, lo=4, hi=8)]
-    one = Fold(0, 8, (parts[0],), 1, oldest=False)
+    one = RunFold(0, 8, (parts[0],), 1, oldest=False)
     assert apply_fold(parts, one, ref("N", 20, lo=0, hi=8)) == (ref("N", 20, lo=0, hi=8), parts[1])
-    both = Fold(0, 6, tuple(parts), 1, oldest=True)
+    both = RunFold(0, 6, tuple(parts), 1, oldest=True)
     rest = apply_fold(parts, both, None)
     assert rest is not None
     assert [(each.file, each.lo, each.hi, each.rows) for each in rest] == [("A", 6, 8, 20)]

@@ -18,7 +18,7 @@ from headrace.state.format import PANES, TableData, hash_bounds
 from headrace.state.lookup import Layers
 from headrace.state.panes.lookup import PaneRange, distinct_panes, find_pieces
 from headrace.state.panes.table import compact_rows, fit_rows, merge_rows, pane_schema, sort_hashes
-from headrace.state.run import Run, encode_run, open_run
+from headrace.state.run import StateRun, encode_run, open_run
 from headrace.state.shard import EVENT_DUE, WALL_DUE
 from tests.effort import examples
 from tests.state.rundata import GROUPS, small_batches, toy_hash
@@ -77,7 +77,7 @@ def batch_of(partials: Sequence[Partial]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def run_of(partials: Sequence[Partial], *, lo: int = 0, hi: int = GROUPS, epoch: int = 0) -> tuple[RunRef, Run]:
+def run_of(partials: Sequence[Partial], *, lo: int = 0, hi: int = GROUPS, epoch: int = 0) -> tuple[RunRef, StateRun]:
     low, high = hash_bounds(lo, hi, GROUPS)
     mine = [p for p in partials if low <= toy_hash(p.key) <= high]
     data = encode_run([TableData("value", PANES, batch_of(mine))], lo=lo, hi=hi, groups=GROUPS)

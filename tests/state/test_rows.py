@@ -22,7 +22,7 @@ from headrace.state.lookup import Layers
 from headrace.state.rows.find import KeyTimes
 from headrace.state.rows.format import rows_schema, sort_kept
 from headrace.state.rows.table import RowTable
-from headrace.state.run import Run, encode_run, open_run
+from headrace.state.run import StateRun, encode_run, open_run
 
 GROUPS = 16
 
@@ -45,7 +45,7 @@ class Texts(hr.Record):
 
 Row = tuple[str, int, int]
 """Key, time, number."""
-OpenedRun = tuple[RunRef, Run]
+OpenedRun = tuple[RunRef, StateRun]
 
 
 def hash_of(key: str) -> int:

@@ -15,7 +15,7 @@ import pytest
 from headrace.errors import AlreadyExists, EnvironmentMissing, MissingFile, StoreError
 from headrace.state import layout
 from headrace.state.remote import RemoteStore
-from headrace.state.store import Store, open_store
+from headrace.state.store import StoreFiles, open_store
 from tests.objects import Fault
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def store(bucket: str) -> RemoteStore:
     return opened
 
 
-def requests_of(store: Store) -> list[Callable[[], object]]:
+def requests_of(store: StoreFiles) -> list[Callable[[], object]]:
     """Every kind of request there is."""
     return [
         store.list,

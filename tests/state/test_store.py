@@ -21,36 +21,36 @@ from headrace.model import crash
 from headrace.state import layout
 from headrace.state.remote import RemoteStore
 from headrace.state.run import clear_open_runs, describe_run, encode_run, open_ref
-from headrace.state.store import LocalStore, Store, open_store
+from headrace.state.store import LocalStore, StoreFiles, open_store
 
 RUN = layout.run("step", 1, 0, "1xab")
 
 
-def _local(folder: Path) -> Store:
+def _local(folder: Path) -> StoreFiles:
     return LocalStore(folder / "store")
 
 
-def _memory(folder: Path) -> Store:
+def _memory(folder: Path) -> StoreFiles:
     return RemoteStore(f"memory://{uuid4()}/store", cache_dir=folder / "cache")
 
 
-def _file(folder: Path) -> Store:
+def _file(folder: Path) -> StoreFiles:
     root = str(folder / "far")
     return RemoteStore(f"file://{root}", cache_dir=folder / "cache", fs=LocalFileSystem(), root=root)
 
 
-def _dir(folder: Path) -> Store:
+def _dir(folder: Path) -> StoreFiles:
     (folder / "far").mkdir()
     fs = DirFileSystem(str(folder / "far"), LocalFileSystem())
     return RemoteStore("dir://far", cache_dir=folder / "cache", fs=fs)
 
 
-def _dir_in_memory(folder: Path) -> Store:
+def _dir_in_memory(folder: Path) -> StoreFiles:
     fs = DirFileSystem(f"/{uuid4()}", MemoryFileSystem())
     return RemoteStore("dir://memory", cache_dir=folder / "cache", fs=fs)
 
 
-KINDS: dict[str, Callable[[Path], Store]] = {
+KINDS: dict[str, Callable[[Path], StoreFiles]] = {
     "local": _local,
     "memory": _memory,
     "file": _file,
@@ -60,13 +60,13 @@ KINDS: dict[str, Callable[[Path], Store]] = {
 
 
 @pytest.fixture(params=[*KINDS, "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> StoreFiles:
     if request.param == "s3":
         return RemoteStore(f"s3://{request.getfixturevalue('bucket')}/some/store", cache_dir=tmp_path / "cache")
     return KINDS[request.param](tmp_path)
 
 
-def test_what_is_written_is_read(store: Store) -> None:
+def test_what_is_written_is_read(store: StoreFiles) -> None:
     store.write("a/b.json", b"one")
     store.write("a/b.json", memoryview(b"two"))
     assert store.read("a/b.json") == b"two"
@@ -78,13 +78,13 @@ def test_what_is_written_is_read(store: Store) -> None:
     assert store.open_buffer("empty").size == 0
 
 
-def test_pieces_are_written_as_one_file(store: Store) -> None:
+def test_pieces_are_written_as_one_file(store: StoreFiles) -> None:
     store.write(RUN, (pa.py_buffer(b"%d," % number) for number in range(5)))
     assert store.read(RUN) == b"0,1,2,3,4,"
     assert store.open_buffer(RUN).to_pybytes() == b"0,1,2,3,4,"
 
 
-def test_a_writer_that_fails_in_the_middle_leaves_nothing(store: Store) -> None:
+def test_a_writer_that_fails_in_the_middle_leaves_nothing(store: StoreFiles) -> None:
     def pieces() -> object:
         yield b"half"
         raise ValueError("the fold failed")
@@ -95,7 +95,7 @@ def test_a_writer_that_fails_in_the_middle_leaves_nothing(store: Store) -> None:
     assert store.list() == []
 
 
-def test_only_the_first_create_succeeds(store: Store) -> None:
+def test_only_the_first_create_succeeds(store: StoreFiles) -> None:
     store.create("manifests/0/1.json", b"mine")
     with pytest.raises(AlreadyExists, match=r"manifests/0/1\.json"):
         store.create("manifests/0/1.json", b"theirs")
@@ -103,7 +103,7 @@ def test_only_the_first_create_succeeds(store: Store) -> None:
     assert store.list() == ["manifests/0/1.json"]
 
 
-def test_of_many_creators_one_wins(store: Store) -> None:
+def test_of_many_creators_one_wins(store: StoreFiles) -> None:
     store.create("warm", b"")
     won: list[bytes] = []
 
@@ -122,7 +122,7 @@ def test_of_many_creators_one_wins(store: Store) -> None:
     assert won == [store.read("manifests/0/1.json")]
 
 
-def test_listing_is_sorted_deep_and_by_folder(store: Store) -> None:
+def test_listing_is_sorted_deep_and_by_folder(store: StoreFiles) -> None:
     for path in ("runs/b/2", "runs/a/1", "run", "runs/b/1"):
         store.write(path, b"")
     assert store.list() == ["run", "runs/a/1", "runs/b/1", "runs/b/2"]
@@ -131,7 +131,7 @@ def test_listing_is_sorted_deep_and_by_folder(store: Store) -> None:
     assert store.list("none") == []
 
 
-def test_deleting_twice_is_fine_and_an_open_buffer_stays(store: Store) -> None:
+def test_deleting_twice_is_fine_and_an_open_buffer_stays(store: StoreFiles) -> None:
     store.write(RUN, b"content")
     mapped = store.open_buffer(RUN)
     store.delete(RUN)
@@ -142,7 +142,7 @@ def test_deleting_twice_is_fine_and_an_open_buffer_stays(store: Store) -> None:
         store.open_buffer(RUN)
 
 
-def test_an_absent_file_is_named(store: Store) -> None:
+def test_an_absent_file_is_named(store: StoreFiles) -> None:
     for ask in (store.read, store.open_buffer):
         with pytest.raises(MissingFile, match="no/such") as caught:
             ask("no/such")
@@ -150,7 +150,7 @@ def test_an_absent_file_is_named(store: Store) -> None:
     assert not store.exists("no/such")
 
 
-def test_paths_cannot_leave_the_store(store: Store) -> None:
+def test_paths_cannot_leave_the_store(store: StoreFiles) -> None:
     for ask in (store.read, store.exists, store.open_buffer, store.delete, store.local_path):
         with pytest.raises(StoreError):
             ask("../secret")
@@ -160,14 +160,14 @@ def test_paths_cannot_leave_the_store(store: Store) -> None:
         store.create("a/../../x", b"")
 
 
-def test_a_run_is_read_through_any_store(store: Store) -> None:
+def test_a_run_is_read_through_any_store(store: StoreFiles) -> None:
     clear_open_runs()
     data = encode_run([], lo=0, hi=8, groups=8)
     store.write(RUN, data)
     assert open_ref(store, describe_run(data, epoch=1, file=RUN)).rows == 0
 
 
-def test_tidying_an_orderly_store_changes_nothing(store: Store) -> None:
+def test_tidying_an_orderly_store_changes_nothing(store: StoreFiles) -> None:
     store.write("a", b"1")
     store.tidy()
     store.forget("a")

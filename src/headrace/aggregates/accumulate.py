@@ -79,7 +79,7 @@ class TakenStretches(NamedTuple):
 
 
 class RowValues(NamedTuple):
-    """What `Fold.gather` takes of each row of a batch."""
+    """What `KeyFold.gather` takes of each row of a batch."""
 
     values: Sequence[Any]
     whole: bool
@@ -100,7 +100,7 @@ class Partials(NamedTuple):
     accs: list[Any]
 
 
-class Fold:
+class KeyFold:
     """One aggregate over rows of one type, as accumulators."""
 
     def __init__(self, agg: Declared[Any], codec: RowCodec, where: str, name: str) -> None:
@@ -274,9 +274,9 @@ class Fold:
         return accs if self.kind in ("min", "max") and self.by is None else list(map(self.result, accs))
 
 
-def make_fold(agg: Agg[Any], codec: RowCodec, where: str, name: str = "") -> Fold | None:
+def make_fold(agg: Agg[Any], codec: RowCodec, where: str, name: str = "") -> KeyFold | None:
     """How an aggregate is computed over rows of this type; None for an own Aggregator, which takes row by row."""
-    return Fold(agg, codec, where, name or agg.kind) if isinstance(agg, Declared) else None
+    return KeyFold(agg, codec, where, name or agg.kind) if isinstance(agg, Declared) else None
 
 
 def _later(older: tuple[int | None, Any], newer: tuple[int | None, Any]) -> tuple[int | None, Any]:
@@ -304,7 +304,7 @@ def _valid(array: pa.Array) -> Int64s:
 # --- as they are stored
 
 
-def accumulators_codec(aggs: Mapping[str, Agg[Any]], folds: Sequence[Fold | None], *notes: str) -> ValueCodec:
+def accumulators_codec(aggs: Mapping[str, Agg[Any]], folds: Sequence[KeyFold | None], *notes: str) -> ValueCodec:
     """Accumulators as a map by the name of their aggregate, so that aggregates may come and go; in memory a list.
 
     ``notes``: names of further numbers, which stand behind the accumulators.

@@ -45,7 +45,7 @@ class AddFailed(Exception):
         self.error = error
 
 
-class Refused(NamedTuple):
+class RefusedRow(NamedTuple):
     """A row that counts nowhere."""
 
     place: int
@@ -98,17 +98,17 @@ class GuardedAccumulators:
             self.accs[i] = added[i]
 
 
-def add_guarded(own: Own, accs: list[Any], rows: Sequence[Any]) -> tuple[list[Any], list[Refused]]:
+def add_guarded(own: Own, accs: list[Any], rows: Sequence[Any]) -> tuple[list[Any], list[RefusedRow]]:
     """The accumulators of a key with these rows added, as copies, and the rows that were refused."""
     guarded = GuardedAccumulators(own, accs)
-    refused: list[Refused] = []
+    refused: list[RefusedRow] = []
     for place, row in enumerate(rows):
         try:
             guarded.add(row)
         except RepeatFailed:
             raise
         except AddFailed as failed:
-            refused.append(Refused(place, failed))
+            refused.append(RefusedRow(place, failed))
     return guarded.accs, refused
 
 

@@ -47,7 +47,7 @@ from headrace.model.report import RunRef, TaskReport
 from headrace.model.watermarks import Kept, TimeState, choose_kept, derive_next_idle_us, derive_time, merge_marks
 from headrace.state import layout
 from headrace.state.manifest import JobState, Manifest
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 
 class Maintenance(Protocol):
@@ -62,7 +62,7 @@ class Maintenance(Protocol):
 
 @dataclass
 class Coordinator:
-    store: Store
+    store: StoreFiles
     job: JobFacts
     fence: Fence
     releaser: Releaser

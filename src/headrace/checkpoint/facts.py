@@ -9,7 +9,7 @@ import msgspec
 from headrace.errors import CorruptFile, MissingFile
 from headrace.state import layout
 from headrace.state.manifest import JobState, list_epochs, read_manifest, read_state
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 FORMAT = 1
 
@@ -43,7 +43,7 @@ class RecoveryFacts:
     """The newest epoch that is known to be done, outputs and all: by Spark's folders in the store, or by our note."""
 
 
-def read_facts(store: Store) -> RecoveryFacts:
+def read_facts(store: StoreFiles) -> RecoveryFacts:
     """Reads everything recovery needs to know."""
     record = read_record(store)
     timeline = 0 if record is None else record.timeline
@@ -55,7 +55,7 @@ def read_facts(store: Store) -> RecoveryFacts:
     return RecoveryFacts(record, state, previous, _newest_commit(store, timeline))
 
 
-def read_record(store: Store) -> StoreRecord | None:
+def read_record(store: StoreFiles) -> StoreRecord | None:
     """The record of a store, or None where nothing was ever started."""
     try:
         data = store.read(layout.STORE_RECORD)
@@ -72,7 +72,7 @@ def read_record(store: Store) -> StoreRecord | None:
         ) from error
 
 
-def _newest_commit(store: Store, timeline: int) -> int | None:
+def _newest_commit(store: StoreFiles, timeline: int) -> int | None:
     commits = [path.split("/") for path in store.list(layout.SPARK)]
     epochs = [int(parts[-1]) for parts in commits if parts[-2] == "commits" and parts[-1].isdigit()]
     try:

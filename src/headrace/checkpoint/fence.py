@@ -30,7 +30,7 @@ import msgspec
 from headrace.errors import AlreadyExists, CorruptFile, Fenced, HeadraceError, MissingFile, StoreError, StoreInUse
 from headrace.model.lock import Lock
 from headrace.state import layout
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 log = logging.getLogger("headrace.fence")
 
@@ -102,12 +102,12 @@ def has_died(beat: Beat, me: Owner) -> bool:
     return False
 
 
-def read_newest_fence(store: Store) -> int:
+def read_newest_fence(store: StoreFiles) -> int:
     """The highest fence that was ever taken; 0 in a store that nobody ever drove."""
     return max(filter(None, map(layout.parse_fence, store.list(layout.FENCES))), default=0)
 
 
-def read_holder(store: Store) -> Beat | None:
+def read_holder(store: StoreFiles) -> Beat | None:
     """The last sign of life of the driver with the newest fence; None in a store that nobody ever drove."""
     number = read_newest_fence(store)
     if not number:
@@ -125,7 +125,7 @@ def read_holder(store: Store) -> Beat | None:
     return read_beat(store, taken)
 
 
-def read_beat(store: Store, taken: Beat) -> Beat:
+def read_beat(store: StoreFiles, taken: Beat) -> Beat:
     """The newest heartbeat of a driver; before its first one, what it said when it took the fence."""
     try:
         return msgspec.json.decode(store.read(layout.heartbeat(taken.fence)), type=Beat)
@@ -133,7 +133,7 @@ def read_beat(store: Store, taken: Beat) -> Beat:
         return taken
 
 
-def create_fence(store: Store, owner: Owner, number: int, *, locked: bool, clock: Clock) -> Beat:
+def create_fence(store: StoreFiles, owner: Owner, number: int, *, locked: bool, clock: Clock) -> Beat:
     """Takes a fence; raises AlreadyExists when somebody else was first."""
     beat = Beat(
         **msgspec.structs.asdict(owner),
@@ -146,7 +146,7 @@ def create_fence(store: Store, owner: Owner, number: int, *, locked: bool, clock
     return beat
 
 
-def drop_heartbeats(store: Store, before: int) -> None:
+def drop_heartbeats(store: StoreFiles, before: int) -> None:
     """Deletes what drivers of earlier fences left behind."""
     for path in store.list(layout.HEARTBEATS):
         number = layout.parse_heartbeat(path)
@@ -157,7 +157,7 @@ def drop_heartbeats(store: Store, before: int) -> None:
 class Heart:
     """Refreshes the heartbeat of one fence in a thread, from `start` to `end`."""
 
-    def __init__(self, store: Store, taken: Beat, *, clock: Clock = time.time, interval_s: float = BEAT_S) -> None:
+    def __init__(self, store: StoreFiles, taken: Beat, *, clock: Clock = time.time, interval_s: float = BEAT_S) -> None:
         self._store = store
         self._last = taken
         self._clock = clock
@@ -205,7 +205,7 @@ _WATCH_POLL_S: Final = 1.0
 class Fence:
     """A taken fence; its lock and its heartbeat last until it is dropped or the process dies."""
 
-    def __init__(self, store: Store, number: int, lock: Lock, heart: Heart, clock: Clock = time.time) -> None:
+    def __init__(self, store: StoreFiles, number: int, lock: Lock, heart: Heart, clock: Clock = time.time) -> None:
         self.number = number
         self._store = store
         self._lock = lock
@@ -254,7 +254,7 @@ class Fence:
 
 
 def take_fence(
-    store: Store,
+    store: StoreFiles,
     *,
     takeover: bool = False,
     clock: Clock = time.time,
@@ -307,7 +307,7 @@ def _take(watch: _Watch, takeover: bool) -> tuple[Beat, Beat | None]:
 class _Watch:
     """Looks at another driver until it is known whether it lives."""
 
-    def __init__(self, store: Store, me: Owner, lock: Lock, clock: Clock, sleep: Callable[[float], None]) -> None:
+    def __init__(self, store: StoreFiles, me: Owner, lock: Lock, clock: Clock, sleep: Callable[[float], None]) -> None:
         self.store = store
         self.me = me
         self.lock = lock

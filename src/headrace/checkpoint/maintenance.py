@@ -20,10 +20,10 @@ from headrace.model.job import JobFacts
 from headrace.model.keys import group_range
 from headrace.model.report import RunRef
 from headrace.state import layout
-from headrace.state.fold import Fold, apply_fold, plan_folds, write_fold
+from headrace.state.fold import RunFold, apply_fold, plan_folds, write_fold
 from headrace.state.manifest import JobState, Manifest
 from headrace.state.shard import EVENT_DUE, WALL_DUE
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 from headrace.state.sweep import sweep_store
 
 log = logging.getLogger("headrace.maintenance")
@@ -36,7 +36,7 @@ INLINE_FOLD_BYTES = 16 * 1024
 @dataclass(frozen=True)
 class _Done:
     step: str
-    fold: Fold
+    fold: RunFold
     result: RunRef | None
 
 
@@ -44,7 +44,7 @@ class Upkeep:
     """Folds and sweeps one store, on the thread of whoever asks for it."""
 
     def __init__(
-        self, store: Store, job: JobFacts, fence: int, *, retain: int, inline_bytes: int = INLINE_FOLD_BYTES
+        self, store: StoreFiles, job: JobFacts, fence: int, *, retain: int, inline_bytes: int = INLINE_FOLD_BYTES
     ) -> None:
         """``inline_bytes``: a folded run of at most this size travels inside the manifest."""
         self._store = store
@@ -105,7 +105,7 @@ class Upkeep:
         """What becomes of a fold that fails; who asked for it wants to know."""
         raise error
 
-    def _fold(self, state: JobState, step: str, fold: Fold) -> RunRef | None:
+    def _fold(self, state: JobState, step: str, fold: RunFold) -> RunRef | None:
         manifest = state.manifest
         # Named by the newest published epoch: a sweep leaves files of that epoch alone, also those nobody names yet.
         path = layout.run(step, state.epoch, fold.lo, layout.new_uid(self._fence))
@@ -126,7 +126,7 @@ class Upkeep:
 class Maintainer(Upkeep):
     """Folds and sweeps one store in a thread, while a job runs."""
 
-    def __init__(self, store: Store, job: JobFacts, fence: int, *, retain: int) -> None:
+    def __init__(self, store: StoreFiles, job: JobFacts, fence: int, *, retain: int) -> None:
         super().__init__(store, job, fence, retain=retain)
         self._since_sweep = 0
         self._thread = threading.Thread(target=self._loop, name="headrace-maintenance", daemon=True)

@@ -24,7 +24,7 @@ from headrace.model.amounts import count_of
 from headrace.model.sink_waits import AT_START, SinkWait, SinkWaits, tell_patience
 from headrace.model.time import format_span
 from headrace.state import layout
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 log = logging.getLogger("headrace.release")
 
@@ -55,7 +55,7 @@ class Patience:
         span_us: int = 0,
         *,
         stop: Event | None = None,
-        store: Store | None = None,
+        store: StoreFiles | None = None,
         clock: Callable[[], float] = time.time,
         pause: Callable[[float], bool] | None = None,
     ) -> None:
@@ -150,7 +150,7 @@ class Patience:
 class _WaitNotes:
     """The waits of all threads, here and in the store."""
 
-    def __init__(self, store: Store | None) -> None:
+    def __init__(self, store: StoreFiles | None) -> None:
         self._store = store
         self._lock = Lock()
         self._waits: dict[str, SinkWait] = {}

@@ -19,7 +19,7 @@ from headrace.state.manifest import (
     encode_manifest,
     read_manifest,
 )
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 
 def new_nonce() -> str:
@@ -135,7 +135,7 @@ def derive_stats(reports: Iterable[TaskReport]) -> list[TaskStats]:
     return stats
 
 
-def publish_manifest(store: Store, manifest: Manifest) -> None:
+def publish_manifest(store: StoreFiles, manifest: Manifest) -> None:
     """The commit point: creates the manifest, if and only if its name is free."""
     crash.reach("before_publish", manifest.epoch)
     path = layout.manifest(manifest.timeline, manifest.epoch)

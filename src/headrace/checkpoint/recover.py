@@ -20,7 +20,7 @@ from headrace.model.keys import group_range
 from headrace.model.report import RunRef
 from headrace.state import layout
 from headrace.state.manifest import JobState
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RecoveredJob:
     retired: dict[str, str] = field(default_factory=dict)
 
 
-def recover(store: Store, job: JobFacts, fence: Fence, releaser: Releaser, *, attempt: int = 0) -> RecoveredJob:
+def recover(store: StoreFiles, job: JobFacts, fence: Fence, releaser: Releaser, *, attempt: int = 0) -> RecoveredJob:
     """Brings a store into the state from which the next epoch can run.
 
     Called at the start of a job, and again with the next ``attempt`` when Spark could not carry on.
@@ -67,7 +67,7 @@ def recover(store: Store, job: JobFacts, fence: Fence, releaser: Releaser, *, at
 
 
 def start_over(
-    store: Store, folders: Sequence[str] = (layout.RUNS, layout.STAGED, layout.SPARK, layout.INPUTS, layout.KEPT)
+    store: StoreFiles, folders: Sequence[str] = (layout.RUNS, layout.STAGED, layout.SPARK, layout.INPUTS, layout.KEPT)
 ) -> None:
     """Throws away what a store holds. A new timeline begins, so older drivers and sinks cannot mistake its epochs."""
     record = read_record(store)
@@ -83,7 +83,7 @@ def start_over(
     store.delete(layout.UNRELEASED)
 
 
-def _make_record(store: Store, job: JobFacts) -> StoreRecord:
+def _make_record(store: StoreFiles, job: JobFacts) -> StoreRecord:
     """Names the store and gives Spark's query its id, the same for all folders that are made for it."""
     record = StoreRecord(app=job.app, key_groups=job.key_groups, query=f'{{"id":"{uuid.uuid4()}"}}')
     store.create(layout.STORE_RECORD, msgspec.json.encode(record))

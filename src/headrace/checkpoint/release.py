@@ -35,7 +35,7 @@ from headrace.model.report import COUNTED, TAP, StagedPart
 from headrace.state import layout
 from headrace.state.manifest import Manifest
 from headrace.state.staged_parts import open_part
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 log = logging.getLogger("headrace.release")
 
@@ -44,7 +44,7 @@ class ReleaseContext:
     """What a sink is given to let one epoch of one output out (a `Release`)."""
 
     def __init__(
-        self, store: Store, manifest: Manifest, output: str, job: str, session: Callable[[], Any] | None
+        self, store: StoreFiles, manifest: Manifest, output: str, job: str, session: Callable[[], Any] | None
     ) -> None:
         self.timeline = str(manifest.timeline)
         self.epoch = manifest.epoch
@@ -104,7 +104,7 @@ class Releaser:
 
     def __init__(
         self,
-        store: Store,
+        store: StoreFiles,
         sinks: Mapping[str, Sink],
         session: Callable[[], Any] | None = None,
         patience: Patience | None = None,
@@ -290,7 +290,7 @@ class _ReleaseNotes:
     In a local store Spark's commits say the same, so there it is written once, when the run ends.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: StoreFiles) -> None:
         self._store = store
         self._pool: ThreadPoolExecutor | None = None
         if store.local_path(layout.RELEASED) is None:

@@ -19,14 +19,19 @@ from headrace.checkpoint.facts import StoreRecord
 from headrace.model.order import SOURCE
 from headrace.state import layout
 from headrace.state.manifest import Manifest
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 _COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 _HEADER_LINES = 2
 
 
 def write_spark_log(
-    store: Store, run: str, record: StoreRecord, manifest: Manifest | None, previous: str | None, sources: Iterable[str]
+    store: StoreFiles,
+    run: str,
+    record: StoreRecord,
+    manifest: Manifest | None,
+    previous: str | None,
+    sources: Iterable[str],
 ) -> None:
     """Makes Spark's folder for a new run say exactly what the newest manifest says."""
     folder = store.scratch()
@@ -43,7 +48,7 @@ def write_spark_log(
         folder.write(f"{layout.spark_inputs(run)}/{name}", store.read(path))
 
 
-def drop_spark_logs(store: Store, keep: str) -> None:
+def drop_spark_logs(store: StoreFiles, keep: str) -> None:
     """Deletes the folders of earlier runs."""
     folder = store.scratch()
     for path in folder.list(layout.SPARK):
@@ -71,7 +76,7 @@ def with_returning(offsets: str, retired: Mapping[str, str], sources: Iterable[s
     return "\n".join([offsets, *lines])
 
 
-def sweep_inputs(store: Store, offsets: str) -> None:
+def sweep_inputs(store: StoreFiles, offsets: str) -> None:
     """Deletes copies of log entries that a later compacted entry, read by a published epoch, has taken in."""
     paths = store.list(layout.INPUTS)
     for source, offset in source_offsets(offsets).items():

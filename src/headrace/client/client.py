@@ -16,7 +16,7 @@ from typing_extensions import TypeVar
 from headrace.client import requests
 from headrace.client.answers import AnswerInfo
 from headrace.client.requests import Requests
-from headrace.client.sessions import MakeWire, Session
+from headrace.client.sessions import ClientSession, MakeWire
 from headrace.client.steps import Awaiting, Blocking, Server, Steps
 from headrace.client.views import AsyncServedView, ServedView
 from headrace.errors import ProgramError
@@ -47,7 +47,7 @@ class _Asking:
         servers = parse_servers(url, token)
         self._tls = _tls_context(tls)
         timeout_s = span_us(timeout, what="a timeout", where="hr.Client") / 1_000_000
-        self._session = Session(servers, _wire_maker(servers, job), timeout_s)
+        self._session = ClientSession(servers, _wire_maker(servers, job), timeout_s)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(str, self._session.servers))!r})"

@@ -13,7 +13,7 @@ import h11
 import msgspec
 
 from headrace.client.answers import AnswerInfo, Ends, Next, Page, Version, Windows, refusal
-from headrace.client.steps import Behind, Line, Lost, Read, Server, Steps, Write
+from headrace.client.steps import Line, Lost, Read, Server, ServerBehind, Steps, Write
 from headrace.errors import HeadraceError, StoreError
 from headrace.model.keys import decode_key, key_text
 from headrace.model.time import parse_time
@@ -225,7 +225,7 @@ class HttpWire:
     def _problem(self, answer: Answer) -> Exception:
         """What an answer that is an error is for the client: worth trying elsewhere, or final."""
         if answer.status == 504:
-            return Behind(f"{self.server} has not come that far")
+            return ServerBehind(f"{self.server} has not come that far")
         if answer.status in TROUBLED:
             refused = _refused(self.server, answer) if answer.status == 502 else None
             if refused is not None and refused.next_move:

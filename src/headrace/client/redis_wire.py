@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.client.answers import AnswerInfo, Ends, Next, Page, Version, Windows, refusal
-from headrace.client.steps import Behind, Line, Lost, Read, Server, Silent, Steps, Write
+from headrace.client.steps import Line, Lost, Read, Server, ServerBehind, Silent, Steps, Write
 from headrace.errors import HeadraceError
 from headrace.model.keys import decode_key, key_text
 from headrace.model.packages import package
@@ -111,7 +111,7 @@ class RedisWire:
             allowed_ms = str(max(1, round(timeout_s * 1000)))
             reached = yield from self._ask(timeout_s + _MORE_TIME_S, "HEADRACE.WAIT", *words, allowed_ms)
             if reached is None:
-                raise Behind(f"{self.server} has not come that far")
+                raise ServerBehind(f"{self.server} has not come that far")
         return self._info_of((yield from self._ask(timeout_s, "HEADRACE.INFO")))
 
     def _info_of(self, facts: dict[bytes, Any]) -> AnswerInfo:

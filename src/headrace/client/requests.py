@@ -16,8 +16,8 @@ import msgspec
 from typing_extensions import TypeVar
 
 from headrace.client.answers import AnswerInfo, Ends, Next, Version, Windows, Wire
-from headrace.client.sessions import Session
-from headrace.client.steps import Behind, Lost, Pause, Steps
+from headrace.client.sessions import ClientSession
+from headrace.client.steps import Lost, Pause, ServerBehind, Steps
 from headrace.errors import StoreError
 from headrace.model.key_bytes import as_type, plain_type
 from headrace.model.keys import decode_key, encode_key, key_text
@@ -37,7 +37,7 @@ ALIVE_S: Final = 30.0
 class Requests:
     """Everything that can be asked about one state."""
 
-    def __init__(self, session: Session, address: str, value: Any, key: Any) -> None:
+    def __init__(self, session: ClientSession, address: str, value: Any, key: Any) -> None:
         self.session = session
         self.address = address
         self.value_type = value
@@ -159,7 +159,7 @@ class Watching:
                     continue
                 told, raw = found
                 self._session.learn(told, self._requests.address)
-            except (Lost, Behind):
+            except (Lost, ServerBehind):
                 self.close()
                 yield Pause(pause_s)
                 pause_s = min(1.0, pause_s * 2)
@@ -180,7 +180,7 @@ class Watching:
 
 
 def ask(
-    session: Session,
+    session: ClientSession,
     request: Callable[[Wire, float], Steps[tuple[AnswerInfo, T]]],
     timeout_s: float | None = None,
     *,
@@ -196,7 +196,7 @@ def ask(
     return session.call(asked, timeout_s)
 
 
-def wait_for(session: Session, epoch: int, offsets: Mapping[str, Any], timeout_s: float) -> Steps[AnswerInfo]:
+def wait_for(session: ClientSession, epoch: int, offsets: Mapping[str, Any], timeout_s: float) -> Steps[AnswerInfo]:
     """Comes back when an epoch can be read, and sources are read so far."""
 
     def waited(wire: Wire, left_s: float) -> Steps[tuple[AnswerInfo, AnswerInfo]]:
@@ -206,7 +206,7 @@ def wait_for(session: Session, epoch: int, offsets: Mapping[str, Any], timeout_s
     return ask(session, waited, timeout_s)
 
 
-def states(session: Session) -> Steps[list[str]]:
+def states(session: ClientSession) -> Steps[list[str]]:
     """The states that may be read."""
     return ask(session, lambda wire, left_s: wire.states(session.seen, left_s))
 

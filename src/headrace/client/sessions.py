@@ -5,9 +5,9 @@ client has seen, the next one is asked, round and round with growing pauses, unt
 read, so asking again is always safe.
 
 Invariants
-- `Session.seen` only grows: whatever server answers, and on whatever connection, time does not go back. For that every
-  answer is learned before it is given to anybody. A store that is made anew in the place of another counts from the
-  beginning; it is followed, and the one before is not gone back to.
+- `ClientSession.seen` only grows: whatever server answers, and on whatever connection, time does not go back. For that
+  every answer is learned before it is given to anybody. A store that is made anew in the place of another counts from
+  the beginning; it is followed, and the one before is not gone back to.
 - A connection carries one request at a time, and is closed after anything but a whole answer.
 """
 
@@ -23,7 +23,7 @@ from typing import Final
 from typing_extensions import TypeVar
 
 from headrace.client.answers import AnswerInfo, Heard, Version, Wire, all_behind, unreachable
-from headrace.client.steps import Behind, Line, Lost, Open, Pause, Server, Silent, Steps
+from headrace.client.steps import Line, Lost, Open, Pause, Server, ServerBehind, Silent, Steps
 from headrace.errors import HeadraceError, ProgramError
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ CONNECT_S: Final = 3.0
 MakeWire = Callable[[Server, Line], Wire]
 
 
-class Session:
+class ClientSession:
     """The connections of one client. May be shared by threads."""
 
     def __init__(
@@ -73,19 +73,19 @@ class Session:
         return heard.info._replace(age_s=heard.info.age_s + self._clock() - heard.at_s)
 
     def learn(self, told: AnswerInfo, address: str = "") -> None:
-        """Takes note of what an answer says; `Behind` where it is older than one before.
+        """Takes note of what an answer says; `ServerBehind` where it is older than one before.
 
         ``address``: the state it is about, if it is about one.
         """
         with self._lock:
             store, known = told.version.store, self.seen.store
             if store in self._replaced:
-                raise Behind("an answer from a store that another has taken the place of")
+                raise ServerBehind("an answer from a store that another has taken the place of")
             if known not in ("", store):
                 self._replaced.add(known)
                 self._heard.clear()
             elif told.version.is_before(self.seen):
-                raise Behind(f"an answer of epoch {told.epoch}, after one of epoch {self.seen.epoch}")
+                raise ServerBehind(f"an answer of epoch {told.epoch}, after one of epoch {self.seen.epoch}")
             self.seen = told.version
             if address:
                 self._heard[address] = Heard(told, self._clock())
@@ -116,7 +116,7 @@ class Session:
                 if not last or not isinstance(loss, Silent):
                     # That the time was up says less than what went wrong before.
                     last, lost = str(loss), True
-            except Behind as behind:
+            except ServerBehind as behind:
                 last, lost = str(behind), False
                 self._give_back(wire)
             except HeadraceError:

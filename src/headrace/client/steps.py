@@ -88,7 +88,7 @@ class Silent(Lost):
     """Nothing came in time; the connection may still be good."""
 
 
-class Behind(Exception):
+class ServerBehind(Exception):
     """The server has not come as far as this client has seen already: worth trying elsewhere or again."""
 
 
@@ -151,7 +151,7 @@ class Blocking:
 # --- in an event loop
 
 
-class Streams(NamedTuple):
+class LineStreams(NamedTuple):
     """A connection of asyncio."""
 
     reader: asyncio.StreamReader
@@ -189,17 +189,17 @@ class Awaiting:
 
     async def _do(self, wish: Wish) -> Any:
         match wish:
-            case Write(Streams(_, writer), data, timeout_s):
+            case Write(LineStreams(_, writer), data, timeout_s):
                 async with asyncio.timeout(timeout_s):
                     writer.write(data)
                     await writer.drain()
-            case Read(Streams(reader, _), timeout_s):
+            case Read(LineStreams(reader, _), timeout_s):
                 async with asyncio.timeout(timeout_s):
                     return await reader.read(READ_BYTES)
             case Open(server, timeout_s):
                 tls = (self._tls or ssl.create_default_context()) if server.secure else None
                 async with asyncio.timeout(timeout_s):
-                    return Streams(*await asyncio.open_connection(server.host, server.port, ssl=tls))
+                    return LineStreams(*await asyncio.open_connection(server.host, server.port, ssl=tls))
             case Pause(seconds):
                 await asyncio.sleep(seconds)
         return None

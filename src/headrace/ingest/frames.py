@@ -35,7 +35,7 @@ INDEX_ENTRY: Final = struct.Struct("<QQ")
 """Number of a frame's first event, and where in the segment the frame begins."""
 
 
-class Frame(NamedTuple):
+class LogFrame(NamedTuple):
     """What stands in front of the events of a frame."""
 
     number: int
@@ -95,13 +95,13 @@ def encode_frame(number: int, time_us: int, events: list[bytes], key: bytes = b"
     return _CHECK.pack(len(rest), zlib.crc32(rest)) + rest
 
 
-def peek_frame(data: bytes | memoryview, at: int = 0) -> Frame:
+def peek_frame(data: bytes | memoryview, at: int = 0) -> LogFrame:
     """What a frame says of itself, unchecked; its events need not be there yet."""
     length, _ = _CHECK.unpack_from(data, at)
     number, time_us, digest, events, key_bytes, _ = _FRAME.unpack_from(data, at + _CHECK.size)
     keyed_at = at + FRAME_BYTES
     key = bytes(data[keyed_at : keyed_at + key_bytes])
-    return Frame(number, time_us, events, key, digest, _CHECK.size + length)
+    return LogFrame(number, time_us, events, key, digest, _CHECK.size + length)
 
 
 def frame_length(data: bytes | memoryview, at: int) -> int | None:
@@ -114,7 +114,7 @@ def frame_length(data: bytes | memoryview, at: int) -> int | None:
     return _CHECK.size + length
 
 
-def check_frame(data: memoryview, at: int) -> Frame:
+def check_frame(data: memoryview, at: int) -> LogFrame:
     """The frame at a place, all of whose bytes are there."""
     length, checksum = _CHECK.unpack_from(data, at)
     begins = at + _CHECK.size
@@ -123,7 +123,7 @@ def check_frame(data: memoryview, at: int) -> Frame:
     return peek_frame(data, at)
 
 
-def events_of(data: memoryview, at: int, frame: Frame, first: int, stop: int) -> list[bytes]:
+def events_of(data: memoryview, at: int, frame: LogFrame, first: int, stop: int) -> list[bytes]:
     """The events of a checked frame from number ``first`` up to ``stop``."""
     ends_at = at + FRAME_BYTES + len(frame.key)
     events_at = ends_at + 4 * frame.events

@@ -28,7 +28,7 @@ import xxhash
 from headrace.durable import write_whole
 from headrace.errors import SettingsError, StoreInUse
 from headrace.ingest import layout
-from headrace.ingest.frames import Frame, digest_of
+from headrace.ingest.frames import LogFrame, digest_of
 from headrace.ingest.partition import PartitionWriter, WriteFailed, iterate_heads, open_partition
 from headrace.ingest.reading import LogFile, first_kept, read_log_file
 from headrace.model.lock import Lock
@@ -326,7 +326,7 @@ class KeyMemory:
             self._known.popitem(last=False)
 
 
-def read_keyed(folder: Path, newest: list[Frame], since_us: int, most: int) -> list[Frame]:
+def read_keyed(folder: Path, newest: list[LogFrame], since_us: int, most: int) -> list[LogFrame]:
     """The frames with keys that were written since a time, the latest of them; those of the newest segment are known
     already, and older segments are looked at only as far back as needed."""
     found = [frame for frame in newest if frame.time_us > since_us]
@@ -341,5 +341,5 @@ def read_keyed(folder: Path, newest: list[Frame], since_us: int, most: int) -> l
     return found[-most:]
 
 
-def _keyed(segment: Path, since_us: int) -> Iterator[Frame]:
+def _keyed(segment: Path, since_us: int) -> Iterator[LogFrame]:
     return (frame for frame in iterate_heads(segment) if frame.key and frame.time_us > since_us)

@@ -30,7 +30,7 @@ from headrace.ingest.frames import (
     HEAD_BYTES,
     INDEX_ENTRY,
     Damaged,
-    Frame,
+    LogFrame,
     Mark,
     decode_head,
     decode_mark,
@@ -63,7 +63,7 @@ class Recovered(NamedTuple):
 
     cut_bytes: int
     """Of frames that were not whole; nobody had been told of them."""
-    keyed: list[Frame]
+    keyed: list[LogFrame]
     """Frames of the newest segment that have a key."""
 
 
@@ -247,7 +247,7 @@ def make_segment(folder: Path, log: bytes, first: int) -> Path:
     return path
 
 
-def iterate_heads(segment: Path) -> Iterator[Frame]:
+def iterate_heads(segment: Path) -> Iterator[LogFrame]:
     """What the frames of a sealed segment say of themselves; their events are neither read nor checked."""
     file = os.open(segment, os.O_RDONLY)
     try:
@@ -260,7 +260,7 @@ def iterate_heads(segment: Path) -> Iterator[Frame]:
         os.close(file)
 
 
-def _mend(segment: Path, log: bytes, marked: Mark | None) -> tuple[Mark, int, list[Frame]]:
+def _mend(segment: Path, log: bytes, marked: Mark | None) -> tuple[Mark, int, list[LogFrame]]:
     """Where the newest segment really ends, with everything behind that cut off; and its frames."""
     first = layout.first_number(segment)
     least = marked.number if marked is not None else 0
@@ -293,7 +293,7 @@ def _mend(segment: Path, log: bytes, marked: Mark | None) -> tuple[Mark, int, li
     return Mark(number, first, end), max(0, size - end), frames
 
 
-def _index_of(frames: list[Frame]) -> bytes:
+def _index_of(frames: list[LogFrame]) -> bytes:
     position, indexed, entries = HEAD_BYTES, -INDEX_EVERY_BYTES, []
     for frame in frames:
         if position - indexed >= INDEX_EVERY_BYTES:

@@ -22,7 +22,7 @@ from headrace.ingest.frames import (
     HEAD_BYTES,
     INDEX_ENTRY,
     Damaged,
-    Frame,
+    LogFrame,
     Mark,
     check_frame,
     decode_head,
@@ -49,7 +49,7 @@ class LocatedFrame(NamedTuple):
 
     data: memoryview
     at: int
-    frame: Frame
+    frame: LogFrame
     position: int
     """Where in the file it begins."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.aggregates.accumulate import TIME_NOTE, Fold, Partials, accumulators_codec, make_fold
+from headrace.aggregates.accumulate import TIME_NOTE, KeyFold, Partials, accumulators_codec, make_fold
 from headrace.aggregates.declare import Agg, Aggregator
 from headrace.aggregates.own import AddFailed, add_guarded, add_row, encode_columns
 from headrace.errors import FunctionFailed, StoreError
@@ -180,7 +180,7 @@ class AggregateOperator(RollingOperator):
         key_type: Any = None, per_row: bool = False,
     ) -> None:  # fmt: skip
         self.aggs = dict(aggs)
-        self.folds: list[Fold | None] = [make_fold(agg, taken, f"step {step}", name) for name, agg in aggs.items()]
+        self.folds: list[KeyFold | None] = [make_fold(agg, taken, f"step {step}", name) for name, agg in aggs.items()]
         self.finishing = list(self.folds)
         """How accumulators become results; None for own aggregators."""
         self.codec = codec
@@ -312,7 +312,7 @@ class AggregateOperator(RollingOperator):
             batch = KeyedBatch(batch.rows.take(kept), batch.slots[kept])
         return batch, snapshots
 
-    def _each(self, fold: Fold, batch: KeyedBatch, every: Int64s) -> list[Any]:
+    def _each(self, fold: KeyFold, batch: KeyedBatch, every: Int64s) -> list[Any]:
         """What each row amounts to by itself; None where an aggregate does not take it."""
         try:
             partials = fold.partials(batch.rows, every)
@@ -384,7 +384,7 @@ class AggregateOperator(RollingOperator):
             raise self.failure(error, agg.result, None, slot, way_out="") from error
 
 
-def _merge_in(held: list[list[Any]], i: int, fold: Fold, partials: Partials) -> None:
+def _merge_in(held: list[list[Any]], i: int, fold: KeyFold, partials: Partials) -> None:
     merge = fold.merge
     group = 0
     try:

@@ -32,7 +32,7 @@ from headrace.state.staged_parts import open_part
 if TYPE_CHECKING:
     from headrace.model.report import StagedPart
     from headrace.state.manifest import Manifest
-    from headrace.state.store import Store as Files
+    from headrace.state.store import StoreFiles as Files
 
 ON_TIME: Final = "on_time"
 _ATTEMPTS: Final = 8

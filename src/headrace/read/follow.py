@@ -31,13 +31,13 @@ import msgspec
 from headrace.durable import write_whole
 from headrace.errors import HeadraceError, MissingFile, StoreError
 from headrace.read.snapshot import Snapshot
-from headrace.read.store import Record, Store, bare_id, files_of, no_store, store_over
+from headrace.read.store import Store, StoreFacts, bare_id, files_of, no_store, store_over
 from headrace.state import layout
 from headrace.state.manifest import JobState, list_epochs, read_manifest, read_state
 from headrace.state.store import LocalStore
 
 if TYPE_CHECKING:
-    from headrace.state.store import Store as Files
+    from headrace.state.store import StoreFiles as Files
 
 
 log = logging.getLogger("headrace.serving")
@@ -252,7 +252,7 @@ class Follower:
         # The newest manifest is never swept: there are others by now, or another store is in this place.
         return not self._files.exists(layout.manifest(manifest.timeline, manifest.epoch))
 
-    def _read_record(self) -> Record:
+    def _read_record(self) -> StoreFacts:
         record = self._store._record()
         self._record_seen = self._clock()
         return record

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.model.job import DeclaredState
     from headrace.state.lookup import Layers
     from headrace.state.manifest import Manifest
-    from headrace.state.store import Store as Files
+    from headrace.state.store import StoreFiles as Files
 
 Clock = Literal["event", "wall"]
 _CLOCKS: Final[dict[str, Clock]] = {"event": "event", "wall": "wall"}

@@ -32,12 +32,12 @@ from headrace.read.reader import Reader
 from headrace.read.store import runs_of, steps_of
 from headrace.state.lookup import Layers
 from headrace.state.manifest import JobState
-from headrace.state.run import Run, open_ref
+from headrace.state.run import StateRun, open_ref
 
 if TYPE_CHECKING:
     from headrace.model.job import DeclaredState
     from headrace.model.report import RunRef
-    from headrace.state.store import Store as Files
+    from headrace.state.store import StoreFiles as Files
 
 
 _KEPT: Final = frozenset({"value", "list", "map", "reducing", "aggregating", "broadcast"})
@@ -74,7 +74,7 @@ class Snapshot:
         self.published_us = state.manifest.clock_us
         """Wall clock of the epoch, as the job gave it."""
         self._files = files
-        self._runs: dict[object, Run] = {}
+        self._runs: dict[object, StateRun] = {}
         """Every run of the epoch. They are held here and nowhere else: what no snapshot needs any more is let go."""
         self._layers = {step: self._open_layers(step, None if anew else before) for step in self._steps()}
         self._tables: dict[str, Reader] = {}

@@ -28,7 +28,7 @@ from headrace.state import layout
 from headrace.state.format import PANES
 from headrace.state.lookup import Layers, open_layers
 from headrace.state.manifest import JobState, Manifest, list_epochs, read_manifest, read_state
-from headrace.state.store import Store as Files
+from headrace.state.store import StoreFiles as Files
 from headrace.state.store import open_store
 
 V = TypeVar("V")
@@ -55,7 +55,7 @@ class StateInfo(NamedTuple):
         return f"{self.step}.{self.state}" if self.state else self.step
 
 
-class Record(msgspec.Struct, frozen=True):
+class StoreFacts(msgspec.Struct, frozen=True):
     """What a reader needs of the record that the job wrote when the store was made."""
 
     app: str
@@ -231,9 +231,9 @@ class Store:
 
     # --- reading what the newest manifest says
 
-    def _record(self) -> Record:
+    def _record(self) -> StoreFacts:
         try:
-            return msgspec.json.decode(self._files.read(layout.STORE_RECORD), type=Record)
+            return msgspec.json.decode(self._files.read(layout.STORE_RECORD), type=StoreFacts)
         except MissingFile:
             raise no_store(self.url) from None
         except msgspec.DecodeError as error:

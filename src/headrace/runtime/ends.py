@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.connectors.sink_contract import StageWriter
     from headrace.model.order import EpochLimits, EpochOrder
     from headrace.plan.physical import Program
-    from headrace.state.store import Store
+    from headrace.state.store import StoreFiles
 
 
 class OutputStaging:
@@ -25,7 +25,7 @@ class OutputStaging:
 
     def __init__(
         self,
-        store: Store,
+        store: StoreFiles,
         order: EpochOrder,
         output: str,
         shard: int,
@@ -57,7 +57,7 @@ class TaskEnds:
     def __init__(
         self,
         program: Program,
-        store: Store,
+        store: StoreFiles,
         order: EpochOrder,
         level: int,
         shard: int,

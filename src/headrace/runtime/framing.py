@@ -35,7 +35,7 @@ _WHOLE_ROWS: Final = 16_384
 _WHOLE_BYTES: Final = 4 * 1024 * 1024
 
 
-class _Gathered:
+class _EdgeRows:
     """Rows of one edge that wait for being cut."""
 
     def __init__(self, plan: EdgePlan) -> None:
@@ -56,7 +56,7 @@ class FrameCutter:
         self._sent: dict[int, int] = {}
         """Edge without a key → how many rows have been sent along it; it does not depend on how rows are batched."""
         self._bound_bytes = min(max(self._parallelism * _SHARD_BYTES, _LEAST_BYTES), _MOST_BYTES)
-        self._gathered: dict[int, _Gathered] = {}
+        self._gathered: dict[int, _EdgeRows] = {}
         self._size_bytes = 0
         self._batches: list[pa.RecordBatch] = []
 
@@ -65,7 +65,7 @@ class FrameCutter:
         batch, shards = self._routed(plan, rows)
         gathered = self._gathered.get(plan.index)
         if gathered is None:
-            gathered = self._gathered[plan.index] = _Gathered(plan)
+            gathered = self._gathered[plan.index] = _EdgeRows(plan)
         gathered.batches.append(batch)
         gathered.shards.append(shards)
         self._size_bytes += batch.nbytes
@@ -114,7 +114,7 @@ class FrameCutter:
         self._gathered.clear()
         self._size_bytes = 0
 
-    def _cut(self, gathered: _Gathered) -> None:
+    def _cut(self, gathered: _EdgeRows) -> None:
         plan, batch = gathered.plan, _whole(gathered.batches)
         self._batches += rows_batches(plan.index, plan.schema, self._addressed(plan, batch, gathered.shards))
 

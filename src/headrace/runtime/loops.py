@@ -26,7 +26,7 @@ from headrace.state.staged_parts import open_part
 if TYPE_CHECKING:
     from headrace.connectors.sink_contract import StageTask
     from headrace.plan.physical import LoopPlan
-    from headrace.state.store import Store
+    from headrace.state.store import StoreFiles
 
 _TIME: Final = pa.field(ROW_TIME, pa.int64())
 
@@ -49,7 +49,7 @@ class LoopWriter:
         return [msgspec.structs.replace(part, extra={TASK: self._task}) for part in self._writer.finish()]
 
 
-def read_loop(store: Store, loop: LoopPlan, parts: Sequence[StagedPart]) -> Iterator[Rows]:
+def read_loop(store: StoreFiles, loop: LoopPlan, parts: Sequence[StagedPart]) -> Iterator[Rows]:
     """The rows of these parts, in order."""
     for part in parts:
         data = open_part(store, part)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.model.order import EpochLimits, EpochOrder
     from headrace.plan.physical import Program
     from headrace.state.manifest import JobState
-    from headrace.state.store import Store
+    from headrace.state.store import StoreFiles
 
 
 class InlineBudget:
@@ -45,7 +45,7 @@ class InlineBudget:
 class OpenShard:
     """One step's state in one task."""
 
-    store: Store
+    store: StoreFiles
     order: EpochOrder
     limits: EpochLimits
     budget: InlineBudget
@@ -98,7 +98,7 @@ class OpenShard:
 
 
 def open_shard(
-    store: Store,
+    store: StoreFiles,
     parent: JobState | None,
     program: Program,
     step: str,
@@ -131,7 +131,7 @@ def open_shard(
 
 
 def open_shared(
-    store: Store, refs: Sequence[RunRef], *, groups: int, renamed: Mapping[str, Sequence[str]]
+    store: StoreFiles, refs: Sequence[RunRef], *, groups: int, renamed: Mapping[str, Sequence[str]]
 ) -> SharedState:
     """The broadcast states of a step, whole, whatever the shard."""
     return SharedState(open_layers(store, refs, lo=0, hi=groups, groups=groups, renamed=renamed), tuple(refs))

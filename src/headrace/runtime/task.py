@@ -52,7 +52,7 @@ from headrace.runtime.shards import OpenShard, open_shard, write_delta
 from headrace.runtime.source_rows import chain_input
 from headrace.state.manifest import JobState
 from headrace.state.shard import EVENT_DUE
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 
 class Stopwatch:
@@ -83,7 +83,7 @@ class TaskEnv:
     """What a task works with; the same for all tasks of an epoch in one process."""
 
     program: Program
-    store: Store
+    store: StoreFiles
     order: EpochOrder
     limits: EpochLimits
     parent: JobState | None

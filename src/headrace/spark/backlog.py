@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from headrace.plan.physical import Program, SourcePlan
     from headrace.state.manifest import Manifest
-    from headrace.state.store import Store
+    from headrace.state.store import StoreFiles
 
 log = logging.getLogger("headrace.behind")
 
@@ -56,7 +56,7 @@ class Backlog:
     """Asks all sources of a program. Called on the thread of the epochs, but for `counting` and `close`."""
 
     def __init__(
-        self, session: SparkSession, program: Program, store: Store, manifest: Manifest | None, *, bounded: bool
+        self, session: SparkSession, program: Program, store: StoreFiles, manifest: Manifest | None, *, bounded: bool
     ) -> None:
         """``manifest``: the newest published epoch, from which the run goes on. ``bounded``: it ends with its input."""
         begins = _begins(program, manifest)

@@ -27,7 +27,7 @@ from headrace.model.watermarks import SourceTime, WaitingOrder, derive_waiting, 
 from headrace.runtime.failures import failure_error
 from headrace.state import layout
 from headrace.state.manifest import Manifest
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +55,7 @@ class EpochDriver:
     def __init__(
         self,
         session: SparkSession,
-        store: Store,
+        store: StoreFiles,
         program: Program,
         coordinator: Coordinator,
         run: str,

@@ -23,7 +23,7 @@ from headrace.plan.ship import load_program
 from headrace.runtime.fragment import LiveFragment
 from headrace.runtime.task import TaskEnv, report_failure, run_chain, run_level, run_loop
 from headrace.state.manifest import JobState, read_manifest, read_state
-from headrace.state.store import Store, open_store
+from headrace.state.store import StoreFiles, open_store
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
@@ -51,7 +51,7 @@ class Worker:
     def __init__(self, ship: Ship) -> None:
         self._shipped = ship.program
         self.program: Program = load_program(ship.program.value)
-        self.store: Store = open_store(ship.store, durable=ship.durable)
+        self.store: StoreFiles = open_store(ship.store, durable=ship.durable)
         self.limits = ship.limits
         self._live: dict[Any, LiveFragment] = {}
         self._built: set[tuple[str, int]] = set()

@@ -26,7 +26,7 @@ from headrace.errors import HeadraceError
 from headrace.model.behind import Behind, Pursuit
 from headrace.spark.listing import InputFolder, ListedFile
 from headrace.state import layout
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 log = logging.getLogger("headrace.behind")
 
@@ -53,7 +53,7 @@ class FileBacklog:
         self,
         folders: Mapping[str, InputFolder],
         lister: Lister,
-        store: Store,
+        store: StoreFiles,
         *,
         again: bool,
         clock: Callable[[], float] = monotonic,

@@ -42,7 +42,7 @@ from headrace.spark.seam import NEVER_READ, decide_side
 from headrace.spark.session import check_session, leave_session, make_session, owns_context
 from headrace.state import layout
 from headrace.state.manifest import Manifest
-from headrace.state.store import Store as FileStore
+from headrace.state.store import StoreFiles as FileStore
 from headrace.state.store import open_store
 
 if TYPE_CHECKING:

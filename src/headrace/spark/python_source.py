@@ -28,7 +28,7 @@ from headrace.model.wire import ROW_BAD, ROW_SPLIT
 from headrace.plan.ship import dump_program, load_program
 from headrace.spark.failures import hand_over
 from headrace.state import layout
-from headrace.state.store import Store, open_store
+from headrace.state.store import StoreFiles, open_store
 
 FORMAT: Final = "headrace_python"
 
@@ -65,7 +65,7 @@ class _PythonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._reader: SplitReader | None = None
-        self._store: Store | None = None
+        self._store: StoreFiles | None = None
         self._bounded = False
 
     @property

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from headrace.errors import StoreError
 from headrace.model.order import Tick
 from headrace.state import layout
-from headrace.state.store import Store, open_store
+from headrace.state.store import StoreFiles, open_store
 
 FORMAT: Final = "headrace_ticker"
 
@@ -29,7 +29,7 @@ FORMAT: Final = "headrace_ticker"
 class _TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, store: str) -> None:
         self._url = store
-        self._store: Store | None = None
+        self._store: StoreFiles | None = None
         self._bounded = False
         self._woken = False
 

@@ -19,7 +19,7 @@ from headrace.sql.functions import call
 from headrace.sql.functions_text import trim
 from headrace.sql.functions_time import extract
 from headrace.sql.nodes import (
-    Node,
+    ExprTree,
     Unsupported,
     cast_or_fold,
     cast_to,
@@ -33,10 +33,10 @@ from headrace.sql.nodes import (
 from headrace.sql.parse import column_path
 from headrace.sql.types import SqlType
 
-__all__ = ["Node", "Unsupported", "bind"]
+__all__ = ["ExprTree", "Unsupported", "bind"]
 
 
-def bind(parsed: Any, schema: pa.Schema) -> Node:
+def bind(parsed: Any, schema: pa.Schema) -> ExprTree:
     """The typed form of a checked expression (`expr.check`)."""
     names = {name.lower(): name for name in schema.names} | {name: name for name in schema.names}
     return Binder(schema, names).node(parsed.tree)
@@ -60,7 +60,7 @@ class Binder:
         self.schema = schema
         self.names = names
 
-    def node(self, tree: Any) -> Node:
+    def node(self, tree: Any) -> ExprTree:
         kind = type(tree).__name__
         if kind in _COMPARISONS:
             return self.comparison(tree, _COMPARISONS[kind])
@@ -70,87 +70,87 @@ class Binder:
             args = to_common([self.node(tree.this), self.node(tree.expression)], text_of(tree))
             if not t.is_integral(args[0].type):
                 raise Unsupported(f"{text_of(tree)} needs integers")
-            return Node(_BITS[kind], args[0].type, tuple(args))
+            return ExprTree(_BITS[kind], args[0].type, tuple(args))
         rule = _RULES.get(kind)
         if rule is None:
             raise Unsupported(f"{text_of(tree)} is not in the subset of SQL that the worker evaluates")
         return rule(self, tree)
 
-    def nodes(self, trees: Sequence[Any]) -> list[Node]:
+    def nodes(self, trees: Sequence[Any]) -> list[ExprTree]:
         return [self.node(tree) for tree in trees]
 
     # --- names and literals ---
 
-    def column(self, tree: Any) -> Node:
+    def column(self, tree: Any) -> ExprTree:
         root, *path = column_path(tree)
         name = self.names.get(root) or self.names.get(root.lower()) or root
-        node = Node("column", t.from_field(self.schema.field(name)), (), name, name)
+        node = ExprTree("column", t.from_field(self.schema.field(name)), (), name, name)
         for part in path:
             node = member(node, part)
         return node
 
-    def dot(self, tree: Any) -> Node:
+    def dot(self, tree: Any) -> ExprTree:
         name = getattr(tree.expression, "this", None)
         if not isinstance(name, str):
             raise Unsupported(f"{text_of(tree)} is not in the subset of SQL that the worker evaluates")
         return member(self.node(tree.this), name)
 
-    def number(self, tree: Any) -> Node:
+    def number(self, tree: Any) -> ExprTree:
         return literal(tree.this, t.STRING, text_of(tree)) if tree.is_string else number(tree.this)
 
-    def negation(self, tree: Any) -> Node:
+    def negation(self, tree: Any) -> ExprTree:
         inner = tree.this
         if type(inner).__name__ == "Literal" and not inner.is_string:
             return number("-" + inner.this)
         return negate(self.node(inner), text_of(tree))
 
-    def interval(self, tree: Any) -> Node:
+    def interval(self, tree: Any) -> ExprTree:
         return interval(tree, text_of(tree))
 
     # --- logic ---
 
-    def comparison(self, tree: Any, op: str) -> Node:
+    def comparison(self, tree: Any, op: str) -> ExprTree:
         args = to_common([self.node(tree.this), self.node(tree.expression)], text_of(tree))
         kind = args[0].type
         if t.is_nested(kind) or kind in (t.OPAQUE, t.MONTHS):
             raise Unsupported(f"{text_of(tree)} compares {kind}")
-        return Node(op, t.BOOLEAN, tuple(args), None, text_of(tree))
+        return ExprTree(op, t.BOOLEAN, tuple(args), None, text_of(tree))
 
-    def boolean(self, tree: Any) -> Node:
+    def boolean(self, tree: Any) -> ExprTree:
         node = self.node(tree)
         if node.type not in (t.BOOLEAN, t.NULL):
             raise Unsupported(f"{text_of(tree)} is {node.type} where a condition is needed")
         return cast_to(node, t.BOOLEAN)
 
-    def logic(self, op: str, tree: Any) -> Node:
-        return Node(op, t.BOOLEAN, (self.boolean(tree.this), self.boolean(tree.expression)))
+    def logic(self, op: str, tree: Any) -> ExprTree:
+        return ExprTree(op, t.BOOLEAN, (self.boolean(tree.this), self.boolean(tree.expression)))
 
-    def inside(self, tree: Any) -> Node:
+    def inside(self, tree: Any) -> ExprTree:
         if not tree.expressions:
             raise Unsupported("IN needs a list of values")
         args = to_common([self.node(tree.this), *self.nodes(tree.expressions)], text_of(tree))
         if t.is_nested(args[0].type) or args[0].type == t.OPAQUE:
             raise Unsupported(f"{text_of(tree)} compares {args[0].type}")
-        return Node("in", t.BOOLEAN, tuple(args), None, text_of(tree))
+        return ExprTree("in", t.BOOLEAN, tuple(args), None, text_of(tree))
 
-    def between(self, tree: Any) -> Node:
+    def between(self, tree: Any) -> ExprTree:
         what, low, high = (self.node(tree.args[name]) for name in ("this", "low", "high"))
-        above = Node("ge", t.BOOLEAN, tuple(to_common([what, low], text_of(tree))))
-        below = Node("le", t.BOOLEAN, tuple(to_common([what, high], text_of(tree))))
+        above = ExprTree("ge", t.BOOLEAN, tuple(to_common([what, low], text_of(tree))))
+        below = ExprTree("le", t.BOOLEAN, tuple(to_common([what, high], text_of(tree))))
         if t.is_nested(above.args[0].type) or t.OPAQUE in (above.args[0].type, below.args[0].type):
             raise Unsupported(f"{text_of(tree)} compares {what.type}")
-        return Node("and", t.BOOLEAN, (above, below))
+        return ExprTree("and", t.BOOLEAN, (above, below))
 
-    def is_(self, tree: Any) -> Node:
+    def is_(self, tree: Any) -> ExprTree:
         asked = type(tree.expression).__name__
         if asked == "Null":
-            return Node("is_null", t.BOOLEAN, (self.node(tree.this),))
+            return ExprTree("is_null", t.BOOLEAN, (self.node(tree.this),))
         if asked == "Boolean":
             yes = literal(tree.expression.this, t.BOOLEAN)
-            return Node("eq_null_safe", t.BOOLEAN, (self.boolean(tree.this), yes))
+            return ExprTree("eq_null_safe", t.BOOLEAN, (self.boolean(tree.this), yes))
         raise Unsupported(f"{text_of(tree)} is not in the subset of SQL that the worker evaluates")
 
-    def case(self, tree: Any) -> Node:
+    def case(self, tree: Any) -> ExprTree:
         subject = tree.args.get("this")
         conditions, results = [], []
         for branch in tree.args["ifs"]:
@@ -159,25 +159,25 @@ class Binder:
         default = tree.args.get("default")
         return choose(conditions, results, self.node(default) if default else None, text_of(tree))
 
-    def _when(self, subject: Any, asked: Any, text: str) -> Node:
+    def _when(self, subject: Any, asked: Any, text: str) -> ExprTree:
         if subject is None:
             if self.node(asked).type == t.NULL:
                 raise Unsupported("Spark takes no bare NULL for a condition after WHEN")
             return self.boolean(asked)
-        return Node("eq", t.BOOLEAN, tuple(to_common([self.node(subject), self.node(asked)], text)))
+        return ExprTree("eq", t.BOOLEAN, tuple(to_common([self.node(subject), self.node(asked)], text)))
 
-    def if_(self, tree: Any) -> Node:
+    def if_(self, tree: Any) -> ExprTree:
         other = tree.args.get("false")
         results = [self.node(tree.args["true"])]
         return choose([self.boolean(tree.this)], results, self.node(other) if other else None, text_of(tree))
 
     # --- casts and access ---
 
-    def cast(self, tree: Any) -> Node:
+    def cast(self, tree: Any) -> ExprTree:
         safe = type(tree).__name__ == "TryCast" and bool(tree.args.get("safe"))
         return cast_or_fold(self.node(tree.this), type_named(tree.args["to"]), safe, text_of(tree))
 
-    def bracket(self, tree: Any) -> Node:
+    def bracket(self, tree: Any) -> ExprTree:
         if len(tree.expressions) != 1:
             raise Unsupported(f"{text_of(tree)} is not in the subset of SQL that the worker evaluates")
         base, key = self.node(tree.this), self.node(tree.expressions[0])
@@ -187,19 +187,19 @@ class Binder:
 
     # --- calls ---
 
-    def call(self, tree: Any) -> Node:
+    def call(self, tree: Any) -> ExprTree:
         return self.function(str(tree.this).lower(), list(tree.expressions), text_of(tree))
 
-    def function(self, name: str, args: list[Any], text: str) -> Node:
+    def function(self, name: str, args: list[Any], text: str) -> ExprTree:
         if name in _CLOCKS:
             raise Unsupported(f"{name}() gives another value when an epoch is replayed; a process function has ctx.now")
         return call(name, self.nodes(args), text)
 
-    def special(self, tree: Any, name: str, *parts: str) -> Node:
+    def special(self, tree: Any, name: str, *parts: str) -> ExprTree:
         given = [tree.args.get(part) for part in parts]
         return self.function(name, [part for part in given if part is not None], text_of(tree))
 
-    def like(self, tree: Any) -> Node:
+    def like(self, tree: Any) -> ExprTree:
         escape = None
         inner = tree
         if type(tree).__name__ == "Escape":
@@ -207,27 +207,27 @@ class Binder:
         name = type(inner).__name__.lower()
         trees = [inner.this, inner.expression, *([escape] if escape is not None else [])]
         node = self.function(name, trees, text_of(tree))
-        return Node("not", t.BOOLEAN, (node,)) if inner.args.get("negate") else node
+        return ExprTree("not", t.BOOLEAN, (node,)) if inner.args.get("negate") else node
 
-    def trim(self, tree: Any) -> Node:
+    def trim(self, tree: Any) -> ExprTree:
         name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(tree.args.get("position") or "").upper(), "btrim")
         chars = tree.args.get("expression")
         args = self.nodes([tree.this] + ([chars] if chars is not None else []))
         return trim(name, args, text_of(tree))
 
-    def position(self, tree: Any) -> Node:
+    def position(self, tree: Any) -> ExprTree:
         return self.special(tree, "locate", "substr", "this", "position")
 
-    def extract(self, tree: Any) -> Node:
+    def extract(self, tree: Any) -> ExprTree:
         return extract(str(tree.this.name), self.node(tree.expression), text_of(tree))
 
-    def rounding(self, tree: Any) -> Node:
+    def rounding(self, tree: Any) -> ExprTree:
         if tree.args.get("to") is not None:
             raise Unsupported(f"{text_of(tree)} is not in the subset of SQL that the worker evaluates")
         return self.special(tree, type(tree).__name__.lower(), "this", "decimals")
 
 
-_RULES: dict[str, Callable[[Binder, Any], Node]] = {
+_RULES: dict[str, Callable[[Binder, Any], ExprTree]] = {
     "Column": Binder.column,
     "Dot": Binder.dot,
     "Literal": Binder.number,
@@ -241,9 +241,9 @@ _RULES: dict[str, Callable[[Binder, Any], Node]] = {
     "Interval": Binder.interval,
     "And": lambda self, tree: self.logic("and", tree),
     "Or": lambda self, tree: self.logic("or", tree),
-    "Not": lambda self, tree: Node("not", t.BOOLEAN, (self.boolean(tree.this),)),
+    "Not": lambda self, tree: ExprTree("not", t.BOOLEAN, (self.boolean(tree.this),)),
     "NullSafeEQ": lambda self, tree: self.comparison(tree, "eq_null_safe"),
-    "NullSafeNEQ": lambda self, tree: Node("not", t.BOOLEAN, (self.comparison(tree, "eq_null_safe"),)),
+    "NullSafeNEQ": lambda self, tree: ExprTree("not", t.BOOLEAN, (self.comparison(tree, "eq_null_safe"),)),
     "In": Binder.inside,
     "Between": Binder.between,
     "Is": Binder.is_,
@@ -305,7 +305,7 @@ _CLOCK = r"(?P<{}>\d+)"
 _ORDER = ("DAY", "HOUR", "MINUTE", "SECOND")
 
 
-def interval(tree: Any, text: str) -> Node:
+def interval(tree: Any, text: str) -> ExprTree:
     """The value of one INTERVAL literal."""
     amount = getattr(tree.this, "this", None)
     if type(tree.this).__name__ != "Literal" or not isinstance(amount, str):
@@ -318,7 +318,7 @@ def interval(tree: Any, text: str) -> Node:
     return _sum([(amount.strip(), unit.name)], "", text)
 
 
-def _sum(pairs: list[tuple[str, str]], left_over: str, text: str) -> Node:
+def _sum(pairs: list[tuple[str, str]], left_over: str, text: str) -> ExprTree:
     units = [unit.upper().removesuffix("S") for _, unit in pairs]
     if not pairs or left_over.strip().lower() not in ("", "interval"):
         raise Unsupported(f"{text} is not an interval the worker can read")
@@ -347,7 +347,7 @@ def _whole(amount: str, text: str) -> int:
     return int(exact)
 
 
-def _span(amount: str, first: str, last: str, text: str) -> Node:
+def _span(amount: str, first: str, last: str, text: str) -> ExprTree:
     """``'1 02:03:04' DAY TO SECOND`` and ``'1-2' YEAR TO MONTH``."""
     if (first, last) == ("YEAR", "MONTH"):
         years = re.fullmatch(r"([+-]?)(\d+)-(\d+)", amount)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.sql import types as t
-from headrace.sql.nodes import Node, Unsupported, WrongCount, WrongType, cast_or_fold, cast_to
+from headrace.sql.nodes import ExprTree, Unsupported, WrongCount, WrongType, cast_or_fold, cast_to
 from headrace.sql.types import SqlType
 
-Rule = Callable[[list[Node], str], Node]
+Rule = Callable[[list[ExprTree], str], ExprTree]
 
 
-def implicit(node: Node, kind: SqlType, text: str) -> Node:
+def implicit(node: ExprTree, kind: SqlType, text: str) -> ExprTree:
     """An argument as the type its function wants, where Spark would cast it without being told."""
     source = node.type
     allowed = source in (kind, t.NULL) or source == t.STRING
@@ -32,14 +32,14 @@ def implicit(node: Node, kind: SqlType, text: str) -> Node:
     return cast_to(node, kind)
 
 
-def exactly(node: Node, kinds: tuple[SqlType, ...], text: str) -> Node:
+def exactly(node: ExprTree, kinds: tuple[SqlType, ...], text: str) -> ExprTree:
     """An argument that Spark does not cast on its own."""
     if node.type not in (*kinds, t.NULL):
         raise Unsupported(f"{text} is given {node.type} where it needs {kinds[-1]}")
     return cast_to(node, kinds[-1])
 
 
-def count_args(args: list[Node], low: int, high: int | None, text: str) -> None:
+def count_args(args: list[ExprTree], low: int, high: int | None, text: str) -> None:
     if len(args) < low or (high is not None and len(args) > high):
         wanted = str(low) if high == low else f"{low} to {high}" if high is not None else f"{low} or more"
         raise WrongCount(text, len(args), wanted)
@@ -48,15 +48,15 @@ def count_args(args: list[Node], low: int, high: int | None, text: str) -> None:
 def fixed(op: str, result: SqlType, *kinds: SqlType, optional: int = 0) -> Rule:
     """A function whose arguments and result have one type each; the last `optional` ones may be left out."""
 
-    def rule(args: list[Node], text: str) -> Node:
+    def rule(args: list[ExprTree], text: str) -> ExprTree:
         count_args(args, len(kinds) - optional, len(kinds), text)
         taken = tuple(implicit(arg, kind, text) for arg, kind in zip(args, kinds))
-        return Node(op, result, taken, None, text)
+        return ExprTree(op, result, taken, None, text)
 
     return rule
 
 
-def constant(node: Node, text: str, what: str) -> Any:
+def constant(node: ExprTree, text: str, what: str) -> Any:
     if node.op != "literal" or node.value is None:
         raise Unsupported(f"{text} needs a literal for the {what}")
     return node.value
@@ -65,7 +65,7 @@ def constant(node: Node, text: str, what: str) -> Any:
 def as_type(kind: SqlType) -> Rule:
     """``int(x)`` and its like are casts."""
 
-    def rule(args: list[Node], text: str) -> Node:
+    def rule(args: list[ExprTree], text: str) -> ExprTree:
         count_args(args, 1, 1, text)
         return cast_or_fold(args[0], kind, False, text)
 

@@ -12,10 +12,10 @@ from headrace.sql.arithmetic import arithmetic
 from headrace.sql.calls import Rule, all_of, as_type, constant, count_args, fixed, implicit
 from headrace.sql.functions_text import TEXT_FUNCTIONS
 from headrace.sql.functions_time import TIME_FUNCTIONS
-from headrace.sql.nodes import Node, Unsupported, cast_to, choose, element, literal, to_common
+from headrace.sql.nodes import ExprTree, Unsupported, cast_to, choose, element, literal, to_common
 
 
-def call(name: str, args: list[Node], text: str) -> Node:
+def call(name: str, args: list[ExprTree], text: str) -> ExprTree:
     """The node of one call."""
     rule = FUNCTIONS.get(name)
     if rule is not None:
@@ -25,34 +25,34 @@ def call(name: str, args: list[Node], text: str) -> Node:
     raise Unsupported(f"the worker knows no function {name}(){hint}")
 
 
-def _numeric(node: Node, text: str) -> Node:
+def _numeric(node: ExprTree, text: str) -> ExprTree:
     node = cast_to(node, t.DOUBLE) if node.type in (t.STRING, t.NULL) else node
     if not t.is_numeric(node.type):
         raise Unsupported(f"{text} calculates with {node.type}")
     return node
 
 
-def _abs(args: list[Node], text: str) -> Node:
+def _abs(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 1, 1, text)
     node = _numeric(args[0], text)
-    return Node("abs", node.type, (node,), None, text)
+    return ExprTree("abs", node.type, (node,), None, text)
 
 
 def _to_whole(op: str) -> Rule:
-    def rule(args: list[Node], text: str) -> Node:
+    def rule(args: list[ExprTree], text: str) -> ExprTree:
         count_args(args, 1, 1, text)
         node = _numeric(args[0], text)
         if t.is_integral(node.type):
             return cast_to(node, t.BIGINT)
         if t.is_decimal(node.type):
             digits = min(node.type.precision - node.type.scale + 1, t.MAX_PRECISION)
-            return Node(op, t.decimal(digits, 0), (node,), None, text)
-        return Node(op, t.BIGINT, (cast_to(node, t.DOUBLE),), None, text)
+            return ExprTree(op, t.decimal(digits, 0), (node,), None, text)
+        return ExprTree(op, t.BIGINT, (cast_to(node, t.DOUBLE),), None, text)
 
     return rule
 
 
-def _round(args: list[Node], text: str) -> Node:
+def _round(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 1, 2, text)
     node = _numeric(args[0], text)
     places = constant(args[1], text, "number of places") if len(args) > 1 else 0
@@ -66,35 +66,35 @@ def _round(args: list[Node], text: str) -> Node:
         scale = max(min(kind.scale, places), 0)
         digits = max(whole, 1 - places) if places < 0 else whole + scale
         kind = t.decimal(min(digits, t.MAX_PRECISION), scale)
-    return Node("round", kind, (node,), places, text)
+    return ExprTree("round", kind, (node,), places, text)
 
 
-def _log(args: list[Node], text: str) -> Node:
+def _log(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 1, 2, text)
     taken = tuple(implicit(arg, t.DOUBLE, text) for arg in args)
-    return Node("log" if len(taken) == 2 else "ln", t.DOUBLE, taken)
+    return ExprTree("log" if len(taken) == 2 else "ln", t.DOUBLE, taken)
 
 
 def _extreme(op: str) -> Rule:
-    def rule(args: list[Node], text: str) -> Node:
+    def rule(args: list[ExprTree], text: str) -> ExprTree:
         count_args(args, 2, None, text)
         taken = to_common(args, text)
         if t.is_nested(taken[0].type) or taken[0].type in (t.OPAQUE, t.MONTHS):
             raise Unsupported(f"{text} compares {taken[0].type}")
-        return Node(op, taken[0].type, tuple(taken))
+        return ExprTree(op, taken[0].type, tuple(taken))
 
     return rule
 
 
 def _operator(op: str, safe: bool = False) -> Rule:
-    def rule(args: list[Node], text: str) -> Node:
+    def rule(args: list[ExprTree], text: str) -> ExprTree:
         count_args(args, 2, 2, text)
         return arithmetic(op, args[0], args[1], text, safe)
 
     return rule
 
 
-def _pmod(args: list[Node], text: str) -> Node:
+def _pmod(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 2, 2, text)
     node = arithmetic("mod", args[0], args[1], text)
     if not t.is_integral(node.type):
@@ -102,93 +102,93 @@ def _pmod(args: list[Node], text: str) -> Node:
     return node._replace(op="pmod")
 
 
-def _bit_not(args: list[Node], text: str) -> Node:
+def _bit_not(args: list[ExprTree], text: str) -> ExprTree:
     if not t.is_integral(args[0].type):
         raise Unsupported(f"{text} needs an integer")
-    return Node("bit_not", args[0].type, (args[0],))
+    return ExprTree("bit_not", args[0].type, (args[0],))
 
 
 def _coalesce(low: int, high: int | None) -> Rule:
-    def rule(args: list[Node], text: str) -> Node:
+    def rule(args: list[ExprTree], text: str) -> ExprTree:
         count_args(args, low, high, text)
         taken = to_common(args, text)
-        return Node("coalesce", taken[0].type, tuple(taken))
+        return ExprTree("coalesce", taken[0].type, tuple(taken))
 
     return rule
 
 
-def _nullif(args: list[Node], text: str) -> Node:
+def _nullif(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 2, 2, text)
     pair = to_common(args, text)
     if t.is_nested(pair[0].type) or pair[0].type in (t.OPAQUE, t.MONTHS):
         raise Unsupported(f"{text} compares {pair[0].type}")
-    same = Node("eq", t.BOOLEAN, tuple(pair))
+    same = ExprTree("eq", t.BOOLEAN, tuple(pair))
     return choose([same], [literal(None, t.NULL)], args[0], text)
 
 
-def _nvl2(args: list[Node], text: str) -> Node:
+def _nvl2(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 3, 3, text)
-    return choose([Node("is_null", t.BOOLEAN, (args[0],))], [args[2]], args[1], text)
+    return choose([ExprTree("is_null", t.BOOLEAN, (args[0],))], [args[2]], args[1], text)
 
 
 def _is_null(wanted: bool) -> Rule:
-    def rule(args: list[Node], text: str) -> Node:
+    def rule(args: list[ExprTree], text: str) -> ExprTree:
         count_args(args, 1, 1, text)
-        node = Node("is_null", t.BOOLEAN, (args[0],))
-        return node if wanted else Node("not", t.BOOLEAN, (node,))
+        node = ExprTree("is_null", t.BOOLEAN, (args[0],))
+        return node if wanted else ExprTree("not", t.BOOLEAN, (node,))
 
     return rule
 
 
-def _nested(node: Node, names: tuple[str, ...], text: str) -> Node:
+def _nested(node: ExprTree, names: tuple[str, ...], text: str) -> ExprTree:
     if node.type.name not in names:
         raise Unsupported(f"{text} is given {node.type}")
     return node
 
 
-def _size(args: list[Node], text: str) -> Node:
+def _size(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 1, 1, text)
-    return Node("size", t.INT, (_nested(args[0], ("ARRAY", "MAP"), text),))
+    return ExprTree("size", t.INT, (_nested(args[0], ("ARRAY", "MAP"), text),))
 
 
-def _element_at(args: list[Node], text: str) -> Node:
+def _element_at(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 2, 2, text)
     base = _nested(args[0], ("ARRAY", "MAP"), text)
     if base.type.name == "MAP":
         return element(base, args[1], text)
     if args[1].type not in (t.TINYINT, t.SMALLINT, t.INT):
         raise Unsupported(f"{text} is given an index of {args[1].type}; Spark wants INT")
-    return Node("element_at", base.type.parts[0], (base, cast_to(args[1], t.BIGINT)), None, text)
+    return ExprTree("element_at", base.type.parts[0], (base, cast_to(args[1], t.BIGINT)), None, text)
 
 
-def _get(args: list[Node], text: str) -> Node:
+def _get(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 2, 2, text)
     base = _nested(args[0], ("ARRAY",), text)
-    return Node("item", base.type.parts[0], (base, implicit(args[1], t.BIGINT, text)), "try", text)
+    return ExprTree("item", base.type.parts[0], (base, implicit(args[1], t.BIGINT, text)), "try", text)
 
 
-def _array_contains(args: list[Node], text: str) -> Node:
+def _array_contains(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 2, 2, text)
     kind, value = _nested(args[0], ("ARRAY",), text).type.parts[0], args[1].type
     common = t.common_type(kind, value)
     mixed = (kind == t.STRING) != (value == t.STRING)
     if common is None or mixed or value == t.NULL or t.is_nested(common) or common == t.OPAQUE:
         raise Unsupported(f"{text} looks for {value} among {kind}")
-    return Node("array_contains", t.BOOLEAN, (args[0], cast_to(args[1], common)), kind)
+    return ExprTree("array_contains", t.BOOLEAN, (args[0], cast_to(args[1], common)), kind)
 
 
-def _map_contains_key(args: list[Node], text: str) -> Node:
+def _map_contains_key(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 2, 2, text)
     found = element(_nested(args[0], ("MAP",), text), args[1], text)
-    return Node("map_contains_key", t.BOOLEAN, found.args)
+    return ExprTree("map_contains_key", t.BOOLEAN, found.args)
 
 
-def _array(args: list[Node], text: str) -> Node:
+def _array(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 1, None, text)
     taken = to_common(args, text)
     if taken[0].type in (t.NULL, t.OPAQUE, t.MONTHS) or t.is_interval(taken[0].type):
         raise Unsupported(f"{text} is an array of {taken[0].type}")
-    return Node("array", t.array(taken[0].type), tuple(taken))
+    return ExprTree("array", t.array(taken[0].type), tuple(taken))
 
 
 FUNCTIONS: dict[str, Rule] = {

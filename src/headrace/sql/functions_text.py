@@ -7,34 +7,34 @@ from functools import lru_cache
 
 from headrace.sql import types as t
 from headrace.sql.calls import Rule, all_of, constant, count_args, fixed, implicit
-from headrace.sql.nodes import Node, Unsupported, literal
+from headrace.sql.nodes import ExprTree, Unsupported, literal
 
 
-def _length(args: list[Node], text: str) -> Node:
+def _length(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 1, 1, text)
     arg = args[0] if args[0].type == t.BINARY else implicit(args[0], t.STRING, text)
-    return Node("length", t.INT, (arg,))
+    return ExprTree("length", t.INT, (arg,))
 
 
-def _concat(args: list[Node], text: str) -> Node:
+def _concat(args: list[ExprTree], text: str) -> ExprTree:
     if args and all(arg.type == t.BINARY for arg in args):
-        return Node("concat", t.BINARY, tuple(args))
-    return Node("concat", t.STRING, tuple(implicit(arg, t.STRING, text) for arg in args))
+        return ExprTree("concat", t.BINARY, tuple(args))
+    return ExprTree("concat", t.STRING, tuple(implicit(arg, t.STRING, text) for arg in args))
 
 
-def _concat_ws(args: list[Node], text: str) -> Node:
+def _concat_ws(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 1, None, text)
-    return Node("concat_ws", t.STRING, tuple(implicit(arg, t.STRING, text) for arg in args))
+    return ExprTree("concat_ws", t.STRING, tuple(implicit(arg, t.STRING, text) for arg in args))
 
 
-def trim(op: str, args: list[Node], text: str) -> Node:
+def trim(op: str, args: list[ExprTree], text: str) -> ExprTree:
     """The text and, if they are given, the characters to take away."""
-    return Node(op, t.STRING, tuple(implicit(arg, t.STRING, text) for arg in args))
+    return ExprTree(op, t.STRING, tuple(implicit(arg, t.STRING, text) for arg in args))
 
 
 def _trim_call(op: str) -> Rule:
     # The characters come first in ltrim('x', s) and rtrim('x', s), and last in btrim(s, 'x').
-    def rule(args: list[Node], text: str) -> Node:
+    def rule(args: list[ExprTree], text: str) -> ExprTree:
         count_args(args, 1, 2, text)
         return trim(op, args if op == "btrim" else args[::-1], text)
 
@@ -42,72 +42,72 @@ def _trim_call(op: str) -> Rule:
 
 
 def _test(op: str) -> Rule:
-    def rule(args: list[Node], text: str) -> Node:
+    def rule(args: list[ExprTree], text: str) -> ExprTree:
         count_args(args, 2, 2, text)
-        return Node(op, t.BOOLEAN, tuple(implicit(arg, t.STRING, text) for arg in args))
+        return ExprTree(op, t.BOOLEAN, tuple(implicit(arg, t.STRING, text) for arg in args))
 
     return rule
 
 
 def _like(lower: bool) -> Rule:
-    def rule(args: list[Node], text: str) -> Node:
+    def rule(args: list[ExprTree], text: str) -> ExprTree:
         count_args(args, 2, 3, text)
         pattern = _constant_text(args[1], text, "pattern")
         escape = _constant_text(args[2], text, "escape character") if len(args) > 2 else "\\"
         subject = implicit(args[0], t.STRING, text)
         if lower:
-            subject, pattern = Node("lower", t.STRING, (subject,)), pattern.lower()
+            subject, pattern = ExprTree("lower", t.STRING, (subject,)), pattern.lower()
         whole = ("full", like_pattern(pattern, escape))
-        return _plain_like(subject, pattern, escape) or Node("matches", t.BOOLEAN, (subject,), whole)
+        return _plain_like(subject, pattern, escape) or ExprTree("matches", t.BOOLEAN, (subject,), whole)
 
     return rule
 
 
-def _constant_text(node: Node, text: str, what: str) -> str:
+def _constant_text(node: ExprTree, text: str, what: str) -> str:
     value = constant(node, text, what)
     if not isinstance(value, str):
         raise Unsupported(f"{text} has the {what} {value!r}, which is not text")
     return value
 
 
-def _plain_like(subject: Node, pattern: str, escape: str) -> Node | None:
+def _plain_like(subject: ExprTree, pattern: str, escape: str) -> ExprTree | None:
     """The most common patterns are a comparison with their fixed part, which is much cheaper than a match."""
     part = pattern.strip("%")
     if escape in pattern or "_" in part or "%" in part:
         return None
     ops = {(False, False): "eq", (False, True): "startswith", (True, False): "endswith", (True, True): "contains"}
     op = ops[pattern.startswith("%"), pattern.endswith("%")]
-    return Node(op, t.BOOLEAN, (subject, literal(part, t.STRING)))
+    return ExprTree(op, t.BOOLEAN, (subject, literal(part, t.STRING)))
 
 
-def _rlike(args: list[Node], text: str) -> Node:
+def _rlike(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 2, 2, text)
     pattern = java_pattern(_constant_text(args[1], text, "pattern"))
-    return Node("matches", t.BOOLEAN, (implicit(args[0], t.STRING, text),), ("search", pattern))
+    return ExprTree("matches", t.BOOLEAN, (implicit(args[0], t.STRING, text),), ("search", pattern))
 
 
-def _regexp_extract(args: list[Node], text: str) -> Node:
+def _regexp_extract(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 2, 3, text)
     pattern = java_pattern(_constant_text(args[1], text, "pattern"))
     group = constant(args[2], text, "group") if len(args) > 2 else 1
     if not isinstance(group, int) or not 0 <= group <= pattern.groups:
         raise Unsupported(f"{text} asks for group {group} of a pattern with {pattern.groups}")
-    return Node("regexp_extract", t.STRING, (implicit(args[0], t.STRING, text),), (pattern, group))
+    return ExprTree("regexp_extract", t.STRING, (implicit(args[0], t.STRING, text),), (pattern, group))
 
 
-def _regexp_replace(args: list[Node], text: str) -> Node:
+def _regexp_replace(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 3, 3, text)
     pattern = java_pattern(_constant_text(args[1], text, "pattern"))
     replacement = java_replacement(constant(args[2], text, "replacement"), pattern.groups)
-    return Node("regexp_replace", t.STRING, (implicit(args[0], t.STRING, text),), (pattern, replacement))
+    return ExprTree("regexp_replace", t.STRING, (implicit(args[0], t.STRING, text),), (pattern, replacement))
 
 
-def _split(args: list[Node], text: str) -> Node:
+def _split(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 2, 3, text)
     pattern = constant(args[1], text, "pattern")
     limit = constant(args[2], text, "limit") if len(args) > 2 else -1
     value = (pattern, java_pattern(pattern), limit)
-    return Node("split", t.array(t.STRING), (implicit(args[0], t.STRING, text),), value)
+    return ExprTree("split", t.array(t.STRING), (implicit(args[0], t.STRING, text),), value)
 
 
 TEXT_FUNCTIONS: dict[str, Rule] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.sql import types as t
 from headrace.sql.calls import Rule, all_of, as_type, constant, count_args, exactly, fixed, implicit
-from headrace.sql.nodes import Node, Unsupported
+from headrace.sql.nodes import ExprTree, Unsupported
 
 _TRUNCATIONS = {
     "YEAR": "1y", "YYYY": "1y", "YY": "1y", "QUARTER": "1q", "MONTH": "1mo", "MON": "1mo", "MM": "1mo", "WEEK": "1w",
@@ -16,68 +16,68 @@ _FIELDS = {
 }  # fmt: skip
 
 
-def _date_trunc(args: list[Node], text: str) -> Node:
+def _date_trunc(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 2, 2, text)
     unit = _TRUNCATIONS.get(str(constant(args[0], text, "unit")).upper())
     if unit is None:
         raise Unsupported(f"{text} has a unit that is none of {', '.join(_TRUNCATIONS)}")
-    return Node("date_trunc", t.TIMESTAMP, (implicit(args[1], t.TIMESTAMP, text),), unit)
+    return ExprTree("date_trunc", t.TIMESTAMP, (implicit(args[1], t.TIMESTAMP, text),), unit)
 
 
-def _trunc(args: list[Node], text: str) -> Node:
+def _trunc(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 2, 2, text)
     unit = _TRUNCATIONS.get(str(constant(args[1], text, "unit")).upper())
     if unit not in ("1y", "1q", "1mo", "1w"):
         raise Unsupported(f"{text} has a unit that is none of YEAR, QUARTER, MONTH and WEEK")
-    return Node("trunc", t.DATE, (implicit(args[0], t.DATE, text),), unit)
+    return ExprTree("trunc", t.DATE, (implicit(args[0], t.DATE, text),), unit)
 
 
-def extract(name: str, node: Node, text: str) -> Node:
+def extract(name: str, node: ExprTree, text: str) -> ExprTree:
     """``EXTRACT(field FROM time)``."""
     field = name.upper().removesuffix("S") if name.upper() != "DAYS" else "DAY"
     if field == "SECOND":
-        return Node("seconds", t.decimal(8, 6), (implicit(node, t.TIMESTAMP, text),))
+        return ExprTree("seconds", t.decimal(8, 6), (implicit(node, t.TIMESTAMP, text),))
     if field not in _FIELDS:
         raise Unsupported(f"{text} extracts something that is none of {', '.join(_FIELDS)}, SECOND")
     return TIME_FUNCTIONS[_FIELDS[field]]([node], text)
 
 
-def _date_part(args: list[Node], text: str) -> Node:
+def _date_part(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 2, 2, text)
     return extract(str(constant(args[0], text, "field")), args[1], text)
 
 
 def _date_add(sign: int) -> Rule:
-    def rule(args: list[Node], text: str) -> Node:
+    def rule(args: list[ExprTree], text: str) -> ExprTree:
         count_args(args, 2, 2, text)
         if args[1].type == t.BIGINT:
             raise Unsupported(f"{text} is given BIGINT days; Spark wants CAST(… AS INT)")
         days = implicit(args[1], t.INT, text)
-        days = days if sign > 0 else Node("neg", t.INT, (days,), None, text)
-        return Node("date_add", t.DATE, (implicit(args[0], t.DATE, text), days), None, text)
+        days = days if sign > 0 else ExprTree("neg", t.INT, (days,), None, text)
+        return ExprTree("date_add", t.DATE, (implicit(args[0], t.DATE, text), days), None, text)
 
     return rule
 
 
-def _timestamp_seconds(args: list[Node], text: str) -> Node:
+def _timestamp_seconds(args: list[ExprTree], text: str) -> ExprTree:
     count_args(args, 1, 1, text)
     if args[0].type == t.DOUBLE:
-        return Node("timestamp_seconds", t.TIMESTAMP, (args[0],), None, text)
-    return Node("timestamp_of", t.TIMESTAMP, (exactly(args[0], t.INTEGRALS, text),), 1_000_000, text)
+        return ExprTree("timestamp_seconds", t.TIMESTAMP, (args[0],), None, text)
+    return ExprTree("timestamp_of", t.TIMESTAMP, (exactly(args[0], t.INTEGRALS, text),), 1_000_000, text)
 
 
 def _timestamp_of(unit_us: int) -> Rule:
-    def rule(args: list[Node], text: str) -> Node:
+    def rule(args: list[ExprTree], text: str) -> ExprTree:
         count_args(args, 1, 1, text)
-        return Node("timestamp_of", t.TIMESTAMP, (exactly(args[0], t.INTEGRALS, text),), unit_us, text)
+        return ExprTree("timestamp_of", t.TIMESTAMP, (exactly(args[0], t.INTEGRALS, text),), unit_us, text)
 
     return rule
 
 
 def _unix(unit_us: int) -> Rule:
-    def rule(args: list[Node], text: str) -> Node:
+    def rule(args: list[ExprTree], text: str) -> ExprTree:
         count_args(args, 1, 1, text)
-        return Node("unix", t.BIGINT, (exactly(args[0], (t.TIMESTAMP,), text),), unit_us)
+        return ExprTree("unix", t.BIGINT, (exactly(args[0], (t.TIMESTAMP,), text),), unit_us)
 
     return rule
 

@@ -19,7 +19,7 @@ from headrace.sql import types as t
 from headrace.sql.bind import Binder, text_of
 from headrace.sql.evaluate.text_values import parse_date, parse_timestamp
 from headrace.sql.functions import FUNCTIONS
-from headrace.sql.nodes import Node, Unsupported, WrongCount, WrongType
+from headrace.sql.nodes import ExprTree, Unsupported, WrongCount, WrongType
 from headrace.sql.parse import blank_quoted, point_at
 from headrace.sql.spark_functions import SPARK_FUNCTIONS
 
@@ -308,14 +308,14 @@ def _check_brackets(text: str, where: str) -> None:
         )
 
 
-def _node(binder: Binder, tree: Any) -> Node | None:
+def _node(binder: Binder, tree: Any) -> ExprTree | None:
     try:
         return binder.node(tree)
     except Unsupported:
         return None
 
 
-def _operands(tree: Any, binder: Binder) -> Iterator[Node]:
+def _operands(tree: Any, binder: Binder) -> Iterator[ExprTree]:
     parts = [tree.this, *(tree.args.get("expressions") or [])]
     parts += [branch.this for branch in tree.args.get("ifs") or []]
     parts += [part for name in ("expression", "low", "high") if (part := tree.args.get(name)) is not None]
@@ -324,7 +324,7 @@ def _operands(tree: Any, binder: Binder) -> Iterator[Node]:
         yield from (node for node in nodes if node is not None)
 
 
-def _typed(binder: Binder, tree: Any) -> Node | None:
+def _typed(binder: Binder, tree: Any) -> ExprTree | None:
     """The node of a part; None where its type is not known here."""
     try:
         node = binder.node(tree)
@@ -333,7 +333,7 @@ def _typed(binder: Binder, tree: Any) -> Node | None:
     return None if t.is_nested(node.type) or node.type in (t.OPAQUE, t.NULL) else node
 
 
-def _mismatch(one: Node, two: Node, does: str) -> tuple[str, str] | None:
+def _mismatch(one: ExprTree, two: ExprTree, does: str) -> tuple[str, str] | None:
     """What is wrong with two values beside each other, and the next move."""
     for text, other in ((one, two), (two, one)):
         if text.type != t.STRING or not t.is_numeric(other.type):

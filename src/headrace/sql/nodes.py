@@ -40,30 +40,30 @@ class WrongCount(Unsupported):
         self.wanted = wanted
 
 
-class Node(NamedTuple):
+class ExprTree(NamedTuple):
     """One operation. `value` is what it needs besides arguments; `text` is its SQL, for messages."""
 
     op: str
     type: SqlType
-    args: tuple[Node, ...] = ()
+    args: tuple[ExprTree, ...] = ()
     value: Any = None
     text: str = ""
 
 
-def literal(value: Any, kind: SqlType, text: str = "") -> Node:
-    return Node("literal", kind, (), value, text)
+def literal(value: Any, kind: SqlType, text: str = "") -> ExprTree:
+    return ExprTree("literal", kind, (), value, text)
 
 
-def cast_to(node: Node, kind: SqlType, safe: bool = False, text: str = "") -> Node:
+def cast_to(node: ExprTree, kind: SqlType, safe: bool = False, text: str = "") -> ExprTree:
     """`node` as another type; the node itself where nothing changes."""
     if node.type == kind:
         return node
     if not t.can_cast(node.type, kind):
         raise Unsupported(f"{node.text or 'a value'} is {node.type}, which cannot be cast to {kind}")
-    return Node("cast", kind, (node,), "try" if safe else None, text or node.text)
+    return ExprTree("cast", kind, (node,), "try" if safe else None, text or node.text)
 
 
-def to_common(nodes: Sequence[Node], what: str) -> list[Node]:
+def to_common(nodes: Sequence[ExprTree], what: str) -> list[ExprTree]:
     """All nodes in their least common type."""
     common = t.common_of([node.type for node in nodes])
     if common is None:
@@ -71,7 +71,7 @@ def to_common(nodes: Sequence[Node], what: str) -> list[Node]:
     return [cast_to(node, common) for node in nodes]
 
 
-def number(text: str) -> Node:
+def number(text: str) -> ExprTree:
     """A number literal with the type Spark gives it: INT, BIGINT, DECIMAL, or DOUBLE with an exponent."""
     if re.fullmatch(r"-?\d+", text):
         value = int(text)
@@ -89,7 +89,7 @@ def number(text: str) -> Node:
     return literal(int(exact.scaleb(scale)), t.decimal(precision, scale), text)
 
 
-def cast_or_fold(node: Node, kind: SqlType, safe: bool, text: str) -> Node:
+def cast_or_fold(node: ExprTree, kind: SqlType, safe: bool, text: str) -> ExprTree:
     """A cast; a number literal such as 10L stays a literal, because decimals look at the digits of literals."""
     if node.op == "literal" and isinstance(node.value, int) and t.is_integral(node.type) and t.is_integral(kind):
         half = 1 << (t.BITS[kind] - 1)
@@ -98,14 +98,14 @@ def cast_or_fold(node: Node, kind: SqlType, safe: bool, text: str) -> Node:
     return cast_to(node, kind, safe, text)
 
 
-def choose(conditions: list[Node], results: list[Node], default: Node | None, text: str) -> Node:
+def choose(conditions: list[ExprTree], results: list[ExprTree], default: ExprTree | None, text: str) -> ExprTree:
     """CASE: alternating conditions and results, the default last."""
     chosen = to_common([*results, default or literal(None, t.NULL)], text)
     pairs = [part for pair in zip(conditions, chosen[:-1], strict=True) for part in pair]
-    return Node("case", chosen[0].type, (*pairs, chosen[-1]), None, text)
+    return ExprTree("case", chosen[0].type, (*pairs, chosen[-1]), None, text)
 
 
-def member(node: Node, name: str) -> Node:
+def member(node: ExprTree, name: str) -> ExprTree:
     """``a.b``: the field of a struct, or the value of a map's key."""
     if node.type.name == "MAP":
         return element(node, literal(name, t.STRING), f"{node.text}.{name}")
@@ -115,18 +115,18 @@ def member(node: Node, name: str) -> Node:
     same = exact or [i for i, each in enumerate(node.type.names) if each.lower() == name.lower()]
     if len(same) != 1:
         raise Unsupported(f"{node.text} has the fields {', '.join(node.type.names)}, not {name}")
-    return Node("field", node.type.parts[same[0]], (node,), same[0], f"{node.text}.{name}")
+    return ExprTree("field", node.type.parts[same[0]], (node,), same[0], f"{node.text}.{name}")
 
 
-def element(base: Node, key: Node, text: str) -> Node:
+def element(base: ExprTree, key: ExprTree, text: str) -> ExprTree:
     """``array[index]`` counted from 0, or ``map[key]``."""
     if base.type.name == "ARRAY":
         if not t.is_integral(key.type):
             raise Unsupported(f"{text} needs an integer index")
-        return Node("item", base.type.parts[0], (base, cast_to(key, t.BIGINT)), None, text)
+        return ExprTree("item", base.type.parts[0], (base, cast_to(key, t.BIGINT)), None, text)
     if base.type.name == "MAP":
         kind, value = base.type.parts
         if t.is_nested(kind) or kind == t.OPAQUE:
             raise Unsupported(f"{text} looks up {kind}")
-        return Node("map_value", value, (base, cast_to(key, kind)), None, text)
+        return ExprTree("map_value", value, (base, cast_to(key, kind)), None, text)
     raise Unsupported(f"{base.text} is {base.type}, and has no elements")

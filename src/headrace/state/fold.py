@@ -32,9 +32,9 @@ from headrace.state.lookup import Layers
 from headrace.state.merge import drop_dead, drop_expired, merge_views, merged_schema
 from headrace.state.panes.table import drop_over
 from headrace.state.rows.format import drop_unwanted
-from headrace.state.run import Run, open_ref
+from headrace.state.run import StateRun, open_ref
 from headrace.state.shard import EVENT_DUE, WALL_DUE
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 FAN_IN: Final = 4
 """How many runs of one level make one of the next."""
@@ -47,7 +47,7 @@ HEAVY_ROW_BYTES: Final = 1024
 
 
 @dataclass(frozen=True)
-class Fold:
+class RunFold:
     """Replace the inputs (newest first, each cut to [lo, hi)) by one run."""
 
     lo: int
@@ -58,7 +58,7 @@ class Fold:
     """Nothing older covers the range: tombstones may go."""
 
 
-def plan_folds(refs: Sequence[RunRef], cuts: Sequence[int] | None = None) -> list[Fold]:
+def plan_folds(refs: Sequence[RunRef], cuts: Sequence[int] | None = None) -> list[RunFold]:
     """What is worth folding in the runs of one step, newest first: at most one fold per range.
 
     ``cuts``: first key groups of the shards; without them every bound of a reference is a cut. Folds of one plan have
@@ -74,7 +74,7 @@ def plan_folds(refs: Sequence[RunRef], cuts: Sequence[int] | None = None) -> lis
     return [fold for fold in planned if fold is not None]
 
 
-def apply_fold(refs: Sequence[RunRef], fold: Fold, result: RunRef | None) -> tuple[RunRef, ...] | None:
+def apply_fold(refs: Sequence[RunRef], fold: RunFold, result: RunRef | None) -> tuple[RunRef, ...] | None:
     """The list with the result in the inputs' place; ``None`` when the list no longer holds all of them.
 
     The list may have grown at its newest end since the plan was made. An input that reaches beyond the fold's range
@@ -96,7 +96,7 @@ def apply_fold(refs: Sequence[RunRef], fold: Fold, result: RunRef | None) -> tup
     return None if missing else tuple(changed)
 
 
-def _plan_range(refs: Sequence[RunRef], lo: int, hi: int) -> Fold | None:
+def _plan_range(refs: Sequence[RunRef], lo: int, hi: int) -> RunFold | None:
     mine = [ref for ref in refs if _overlap(ref, lo, hi)]
     base = _base_length(mine, lo, hi)
     newer = mine[: len(mine) - base]
@@ -113,7 +113,7 @@ def _plan_range(refs: Sequence[RunRef], lo: int, hi: int) -> Fold | None:
     if rows * BASE_SHARE >= base_rows and (not heavy or size * BASE_SHARE >= base_size):
         inputs = mine
         level = max(level, *(ref.level for ref in mine))
-    return Fold(lo, hi, tuple(inputs), level, oldest=len(inputs) == len(mine))
+    return RunFold(lo, hi, tuple(inputs), level, oldest=len(inputs) == len(mine))
 
 
 def _length_upto(level: int, refs: Sequence[RunRef]) -> int:
@@ -156,7 +156,7 @@ def _is_part(ref: RunRef, whole: RunRef) -> bool:
     return bool(ref.file) or (ref.epoch, ref.crc, ref.size_bytes) == (whole.epoch, whole.crc, whole.size_bytes)
 
 
-__all__ = ["Fold", "FoldedRun", "apply_fold", "fold_runs", "plan_folds", "write_fold"]
+__all__ = ["FoldedRun", "RunFold", "apply_fold", "fold_runs", "plan_folds", "write_fold"]
 
 
 _CLOCKS: Final = {"event": EVENT_DUE, "wall": WALL_DUE}
@@ -190,7 +190,7 @@ class FoldedRun:
 
 
 def fold_runs(
-    runs: Sequence[tuple[RunRef, Run]],
+    runs: Sequence[tuple[RunRef, StateRun]],
     *,
     lo: int,
     hi: int,
@@ -230,8 +230,8 @@ def fold_runs(
 
 
 def write_fold(
-    store: Store,
-    fold: Fold,
+    store: StoreFiles,
+    fold: RunFold,
     path: str,
     *,
     groups: int,

@@ -25,8 +25,8 @@ from headrace.model.report import RunRef
 from headrace.state import entries, merge
 from headrace.state.block import Block
 from headrace.state.format import BY_TIME, DUE, ROWS, hash_bounds, table_schema
-from headrace.state.run import Run, open_ref
-from headrace.state.store import Store
+from headrace.state.run import StateRun, open_ref
+from headrace.state.store import StoreFiles
 from headrace.state.view import TableView
 
 Indexes = npt.NDArray[np.int64]
@@ -172,7 +172,7 @@ class Layers:
 
     def __init__(
         self,
-        runs: Sequence[tuple[RunRef, Run]],
+        runs: Sequence[tuple[RunRef, StateRun]],
         *,
         lo: int,
         hi: int,
@@ -182,12 +182,12 @@ class Layers:
         """``renamed`` maps a table to its former names, newest first: runs written before hold it under those."""
         self.lo, self.hi, self.groups = lo, hi, groups
         self._renamed = {name: tuple(was) for name, was in (renamed or {}).items()}
-        self._runs: tuple[tuple[RunRef, Run], ...] = ()
+        self._runs: tuple[tuple[RunRef, StateRun], ...] = ()
         self._views: dict[str, tuple[TableView, ...]] = {}
         for ref, run in reversed(runs):
             self.prepend(ref, run)
 
-    def prepend(self, ref: RunRef, run: Run) -> None:
+    def prepend(self, ref: RunRef, run: StateRun) -> None:
         """Adds a run that is newer than all others: an overlay that was spilled."""
         if run.groups != self.groups or not run.lo <= ref.lo < ref.hi <= run.hi:
             raise StoreError(
@@ -296,7 +296,7 @@ class Layers:
 
 
 def open_layers(
-    store: Store,
+    store: StoreFiles,
     refs: Sequence[RunRef],
     *,
     lo: int,

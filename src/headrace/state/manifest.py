@@ -25,7 +25,7 @@ from headrace.model.job import DeclaredState
 from headrace.model.report import RunRef, StagedPart
 from headrace.model.watermarks import TimedSource, TimeState
 from headrace.state import layout
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 FORMAT: Final = 1
 FULL_EVERY: Final = 16
@@ -146,7 +146,7 @@ def manifest_text(data: bytes) -> bytes:
     return text + b"}"
 
 
-def read_manifest(store: Store, timeline: int, epoch: int) -> Manifest:
+def read_manifest(store: StoreFiles, timeline: int, epoch: int) -> Manifest:
     """One manifest, checked for what it claims to be."""
     path = layout.manifest(timeline, epoch)
     try:
@@ -185,7 +185,7 @@ def read_manifest(store: Store, timeline: int, epoch: int) -> Manifest:
     return manifest
 
 
-def read_state(store: Store, timeline: int, epoch: int) -> JobState:
+def read_state(store: StoreFiles, timeline: int, epoch: int) -> JobState:
     """The state at an epoch, from its manifest back to the last full one."""
     chain = [read_manifest(store, timeline, epoch)]
     while not chain[-1].full and chain[-1].parent_epoch >= 0:
@@ -207,6 +207,6 @@ def read_state(store: Store, timeline: int, epoch: int) -> JobState:
     return state
 
 
-def list_epochs(store: Store, timeline: int) -> list[int]:
+def list_epochs(store: StoreFiles, timeline: int) -> list[int]:
     """The epochs whose manifests are kept, oldest first."""
     return sorted(layout.epoch_of_manifest(path) for path in store.list(layout.manifests(timeline)))

@@ -42,7 +42,7 @@ from headrace.state.remote_errors import (
     no_bucket,
     store_failed,
 )
-from headrace.state.store import Data, LocalStore, Store, already_exists, check_path, map_file, pieces_of
+from headrace.state.store import Data, LocalStore, StoreFiles, already_exists, check_path, map_file, pieces_of
 
 CREATE_ATTEMPTS: Final = 3
 FETCH_ATTEMPTS: Final = 2
@@ -146,7 +146,7 @@ class RemoteStore:
         check_path(path)
         return None
 
-    def scratch(self) -> Store:
+    def scratch(self) -> StoreFiles:
         if self._scratch is None:
             self._scratch = LocalStore(self._folder / "scratch", durable=False)
         return self._scratch

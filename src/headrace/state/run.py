@@ -1,8 +1,8 @@
 """Reading a run: an immutable sorted file, mapped, opened by name and verified batch by batch.
 
-A :class:`Run` is shared by everything in the process that reads the file; it never changes. A record batch is decoded
-and its checksum verified when it is first touched, once per process. A file that does not hold what it claims raises
-``CorruptFile`` with its name; nothing here ever answers with empty state instead.
+A :class:`StateRun` is shared by everything in the process that reads the file; it never changes. A record batch is
+decoded and its checksum verified when it is first touched, once per process. A file that does not hold what it claims
+raises ``CorruptFile`` with its name; nothing here ever answers with empty state instead.
 
 What this module deliberately does not do: search (see `headrace.state.lookup`), or write (see `headrace.state.encode`).
 """
@@ -27,11 +27,11 @@ from headrace.state.block import Block
 from headrace.state.cache import LruCache
 from headrace.state.encode import describe_run, encode_run, run_crc
 from headrace.state.format import BY_TIME, MAGIC, TRAILER_BYTES, VERSION, BatchEntry, Footer, TableData, TableEntry
-from headrace.state.store import Store, map_file
+from headrace.state.store import StoreFiles, map_file
 
 __all__ = [
-    "Run",
     "RunTable",
+    "StateRun",
     "TableData",
     "clear_open_runs",
     "describe_run",
@@ -44,10 +44,10 @@ __all__ = [
 OPEN_RUNS: Final = 1024
 """How many runs a process keeps open by name; an evicted one costs a new mapping and verification."""
 
-_open_runs: LruCache[Run] = LruCache(OPEN_RUNS)
+_open_runs: LruCache[StateRun] = LruCache(OPEN_RUNS)
 
 
-class Run:
+class StateRun:
     """One open run file. ``name`` is for people; ``tables`` by name."""
 
     def __init__(self, name: str, data: pa.Buffer, *, verify: bool = True, on_corrupt: Callable[[], None]) -> None:
@@ -97,7 +97,7 @@ class Run:
 class RunTable:
     """One table of a run: its batches, opened as they are needed."""
 
-    def __init__(self, run: Run, entry: TableEntry, data: pa.Buffer, verify: bool) -> None:
+    def __init__(self, run: StateRun, entry: TableEntry, data: pa.Buffer, verify: bool) -> None:
         self.run = run
         self.name = entry.name
         self.kind = entry.kind
@@ -157,15 +157,15 @@ class RunTable:
         return data
 
 
-def open_run(source: pa.Buffer | bytes | Path, *, name: str = "", verify: bool = True, cached: bool = True) -> Run:
+def open_run(source: pa.Buffer | bytes | Path, *, name: str = "", verify: bool = True, cached: bool = True) -> StateRun:
     """A run from its bytes or a local file. Files are kept open by path, bytes are opened each time."""
     if not isinstance(source, Path):
         data = pa.py_buffer(source) if isinstance(source, bytes) else source
-        return Run(name or "inline run", data, verify=verify, on_corrupt=_nothing)
+        return StateRun(name or "inline run", data, verify=verify, on_corrupt=_nothing)
     path = source
     label = name or str(path)
 
-    def load() -> Run:
+    def load() -> StateRun:
         try:
             data = map_file(path)
         except FileNotFoundError:
@@ -175,12 +175,12 @@ def open_run(source: pa.Buffer | bytes | Path, *, name: str = "", verify: bool =
                 found="no such file",
                 next_move="start again from the newest manifest",
             ) from None
-        return Run(label, data, verify=verify, on_corrupt=lambda: _open_runs.drop(str(path)))
+        return StateRun(label, data, verify=verify, on_corrupt=lambda: _open_runs.drop(str(path)))
 
     return _open_runs.get(str(path), load) if cached else load()
 
 
-def open_ref(store: Store, ref: RunRef, *, cached: bool = True) -> Run:
+def open_ref(store: StoreFiles, ref: RunRef, *, cached: bool = True) -> StateRun:
     """The run that a manifest names: the way in for tasks, queries and folds. Cached by name or content.
 
     Without ``cached`` it lives as long as the caller holds it: for those who know how long they need it.
@@ -190,8 +190,8 @@ def open_ref(store: Store, ref: RunRef, *, cached: bool = True) -> Run:
         key = f"inline {ref.epoch} {ref.crc} {ref.lo} {ref.size_bytes}"
         name = f"a run inside the manifest of epoch {ref.epoch}"
 
-        def make() -> Run:
-            return Run(name, pa.py_buffer(inline), on_corrupt=lambda: _open_runs.drop(key))
+        def make() -> StateRun:
+            return StateRun(name, pa.py_buffer(inline), on_corrupt=lambda: _open_runs.drop(key))
 
         return _open_runs.get(key, make) if cached else make()
     key = f"{store.url}\n{ref.file}"
@@ -200,8 +200,8 @@ def open_ref(store: Store, ref: RunRef, *, cached: bool = True) -> Run:
         _open_runs.drop(key)
         store.forget(ref.file)
 
-    def load() -> Run:
-        run = Run(f"{store.url}/{ref.file}", store.open_buffer(ref.file, ref.crc), on_corrupt=drop)
+    def load() -> StateRun:
+        run = StateRun(f"{store.url}/{ref.file}", store.open_buffer(ref.file, ref.crc), on_corrupt=drop)
         if run.size_bytes != ref.size_bytes:
             raise run.corrupt(f"{ref.size_bytes} bytes", f"{run.size_bytes} bytes")
         return run

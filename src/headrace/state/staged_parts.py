@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from headrace.errors import CorruptFile
 from headrace.model.report import StagedPart
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 
-def open_part(store: Store, part: StagedPart, *, otherwise: str = "") -> pa.Buffer:
+def open_part(store: StoreFiles, part: StagedPart, *, otherwise: str = "") -> pa.Buffer:
     """The bytes of a part, mapped where they are a local file. Raises ``MissingFile`` and ``CorruptFile``.
 
     ``otherwise``: what can be done about a damaged file besides restoring it.

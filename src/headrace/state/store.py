@@ -1,7 +1,7 @@
 """Where the files of a checkpoint live: the contract of a store, and the store on a local disk.
 
 Invariants of every store:
-- files are immutable once written, except the few that :meth:`Store.write` replaces whole (``tick.json``, ``lock``);
+- files are immutable once written, except the few that `StoreFiles.write` replaces whole (``tick.json``, ``lock``);
 - a reader sees a file whole or not at all;
 - when ``write`` or ``create`` returns, the content survives a crash of the machine;
 - of several ``create`` calls for one path exactly one succeeds, on whatever machines they are made.
@@ -37,7 +37,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
 
 
-class Store(Protocol):
+class StoreFiles(Protocol):
     """What everything else asks of a store. Paths are those of :mod:`headrace.state.layout`.
 
     Methods may be called from any thread and from any number of processes and machines at once.
@@ -71,7 +71,7 @@ class Store(Protocol):
     def local_path(self, path: str) -> Path | None:
         """Where the file lies on this machine, whether or not it exists; ``None`` for a remote store."""
 
-    def scratch(self) -> Store:
+    def scratch(self) -> StoreFiles:
         """Where files go that other programs of this machine write by path, and that nobody needs after the run.
 
         A local store keeps them itself; a remote one has a folder on this machine for them.
@@ -168,7 +168,7 @@ class LocalStore:
     def local_path(self, path: str) -> Path | None:
         return self._full(path)
 
-    def scratch(self) -> Store:
+    def scratch(self) -> StoreFiles:
         return self
 
     def open_buffer(self, path: str, crc: int | None = None) -> pa.Buffer:
@@ -245,7 +245,7 @@ class _Place(Protocol):
     def __call__(self) -> None: ...
 
 
-def open_store(url: str | Path, *, cache_dir: str | Path | None = None, durable: bool = True) -> Store:
+def open_store(url: str | Path, *, cache_dir: str | Path | None = None, durable: bool = True) -> StoreFiles:
     """A store by its address: a path or ``file://`` is local, anything else goes through fsspec."""
     text = str(url)
     parsed = urlparse(text)

@@ -24,7 +24,7 @@ from headrace.errors import CorruptFile, MissingFile
 from headrace.model import crash
 from headrace.state import layout
 from headrace.state.manifest import JobState, manifest_text
-from headrace.state.store import Store
+from headrace.state.store import StoreFiles
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ def decide_sweep(facts: SweepFacts) -> Sweep:
     )
 
 
-def execute_sweep(store: Store, sweep: Sweep, epoch: int) -> int:
+def execute_sweep(store: StoreFiles, sweep: Sweep, epoch: int) -> int:
     """Deletes; answers how many files. Whatever is left by a kill is found again by the next sweep."""
     for path in (*sweep.manifests, *sweep.files):
         crash.reach("sweeping", epoch)
@@ -154,11 +154,11 @@ class _Savepoint(msgspec.Struct):
     epoch: int
 
 
-_known: WeakKeyDictionary[Store, dict[str, ManifestFact]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[StoreFiles, dict[str, ManifestFact]] = WeakKeyDictionary()
 """What was read once is not read again: manifests never change."""
 
 
-def sweep_store(store: Store, state: JobState, *, fence: int, retain: int, spared: Set[str] = frozenset()) -> int:
+def sweep_store(store: StoreFiles, state: JobState, *, fence: int, retain: int, spared: Set[str] = frozenset()) -> int:
     """Reads the facts, decides, deletes; answers how many files went.
 
     Call after ``state`` was published, and never while a fold writes a file that is not in ``spared``.
@@ -169,7 +169,7 @@ def sweep_store(store: Store, state: JobState, *, fence: int, retain: int, spare
     return gone
 
 
-def read_facts(store: Store, state: JobState, *, fence: int, retain: int, spared: Set[str]) -> SweepFacts:
+def read_facts(store: StoreFiles, state: JobState, *, fence: int, retain: int, spared: Set[str]) -> SweepFacts:
     # Files are listed before manifests: a run that a manifest names by now was either listed and is known to be named,
     # or was not listed and is left alone.
     files = (*store.list(layout.RUNS), *store.list(layout.STAGED))
@@ -188,7 +188,7 @@ def read_facts(store: Store, state: JobState, *, fence: int, retain: int, spared
     )
 
 
-def _read_manifests(store: Store) -> tuple[ManifestFact, ...]:
+def _read_manifests(store: StoreFiles) -> tuple[ManifestFact, ...]:
     before = _known.get(store, {})
     facts: dict[str, ManifestFact] = {}
     for path in store.list(layout.MANIFESTS):
@@ -199,7 +199,7 @@ def _read_manifests(store: Store) -> tuple[ManifestFact, ...]:
     return tuple(facts.values())
 
 
-def _read_manifest(store: Store, path: str, name: layout.ManifestName) -> ManifestFact:
+def _read_manifest(store: StoreFiles, path: str, name: layout.ManifestName) -> ManifestFact:
     named = _decode(store, path, _Named, manifest_text)
     refs = [ref for step in named.steps.values() for ref in (*(step.runs or ()), *step.added)]
     refs += [part for parts in named.loops.values() for part in parts]
@@ -212,7 +212,7 @@ def _read_manifest(store: Store, path: str, name: layout.ManifestName) -> Manife
     )
 
 
-def _read_savepoints(store: Store) -> Iterator[tuple[int, int]]:
+def _read_savepoints(store: StoreFiles) -> Iterator[tuple[int, int]]:
     for path in store.list(layout.SAVEPOINTS):
         # A person may delete a savepoint at any time.
         with contextlib.suppress(MissingFile):
@@ -220,7 +220,7 @@ def _read_savepoints(store: Store) -> Iterator[tuple[int, int]]:
             yield savepoint.timeline, savepoint.epoch
 
 
-def _decode(store: Store, path: str, kind: type[T], text_of: Callable[[bytes], bytes] = bytes) -> T:
+def _decode(store: StoreFiles, path: str, kind: type[T], text_of: Callable[[bytes], bytes] = bytes) -> T:
     try:
         return msgspec.json.decode(text_of(store.read(path)), type=kind)
     except msgspec.DecodeError as error:

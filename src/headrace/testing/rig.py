@@ -36,14 +36,14 @@ from headrace.state.broadcast import SharedState
 from headrace.state.fold import fold_runs
 from headrace.state.format import TableData
 from headrace.state.lookup import Layers
-from headrace.state.run import Run, encode_run, open_run
+from headrace.state.run import StateRun, encode_run, open_run
 from headrace.state.shard import EVENT_DUE, WALL_DUE, ShardState
 
 GROUPS: Final = 16
 """Key groups of a rig: enough to cut its state into a few shards."""
 NO_LIMIT: Final = 1 << 40
 
-OpenedRun = tuple[RunRef, Run]
+OpenedRun = tuple[RunRef, StateRun]
 
 
 Key = Callable[[Any], Any]

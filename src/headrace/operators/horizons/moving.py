@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.aggregates.accumulate import Fold, make_fold
+from headrace.aggregates.accumulate import KeyFold, make_fold
 from headrace.aggregates.declare import Declared
 from headrace.aggregates.lifting import Values
 from headrace.aggregates.rules import extreme_ufunc
@@ -102,7 +102,7 @@ class Moving:
     goes_on = False
     """Whether an earlier accumulator, and the rows that came and went since, are enough."""
 
-    def __init__(self, agg: Declared[Any], fold: Fold, columns: KeptColumns) -> None:
+    def __init__(self, agg: Declared[Any], fold: KeyFold, columns: KeptColumns) -> None:
         self.over_us = agg.over_us or 0
         self.fold = fold
         self._value = columns.value(agg.column)
@@ -184,7 +184,7 @@ class _WholeSum(Moving):
 class _WholeMean(_WholeSum):
     """Means of whole numbers and decimals, from their sum and count."""
 
-    def __init__(self, agg: Declared[Any], fold: Fold, columns: KeptColumns) -> None:
+    def __init__(self, agg: Declared[Any], fold: KeyFold, columns: KeptColumns) -> None:
         super().__init__(agg, fold, columns)
         # The sum of a mean over all rows is a float; it may stand where the declaration has changed.
         fold.acc_type = tuple[int | float, int] if self.values.type in _WHOLE else tuple[Decimal, int]
@@ -218,7 +218,7 @@ class _FloatMean(_FloatSum):
 class _MovingExtreme(Moving):
     """``min`` and ``max`` of numbers."""
 
-    def __init__(self, agg: Declared[Any], fold: Fold, columns: KeptColumns) -> None:
+    def __init__(self, agg: Declared[Any], fold: KeyFold, columns: KeptColumns) -> None:
         super().__init__(agg, fold, columns)
         self._better = extreme_ufunc(least=agg.kind == "min")
 
@@ -229,7 +229,7 @@ class _MovingExtreme(Moving):
 class _End(Moving):
     """``first`` and ``last``: the rows of a stretch stand in the order of time."""
 
-    def __init__(self, agg: Declared[Any], fold: Fold, columns: KeptColumns) -> None:
+    def __init__(self, agg: Declared[Any], fold: KeyFold, columns: KeptColumns) -> None:
         super().__init__(agg, fold, columns)
         self._last = agg.kind == "last"
 
@@ -246,7 +246,7 @@ class _End(Moving):
 class _Sliced(Moving):
     """Kinds that look at every value of a stretch: sets, lists, sketches, and what only Python can compare."""
 
-    def __init__(self, agg: Declared[Any], fold: Fold, columns: KeptColumns) -> None:
+    def __init__(self, agg: Declared[Any], fold: KeyFold, columns: KeptColumns) -> None:
         super().__init__(agg, fold, columns)
         # What rows are compared by is the value itself where nothing else was said.
         self._by = self._by or (self._value if fold.by is not None else None)

@@ -34,7 +34,7 @@ from headrace.read.reader import Reader
 from headrace.read.snapshot import Snapshot
 from headrace.serve.http.asking import Asked, parse_written_key
 from headrace.serve.http.job import ServedJob, headers_of, key_json, name_of, watermark_of
-from headrace.serve.http.jobs import Jobs, Stream
+from headrace.serve.http.jobs import BodyStream, Jobs
 
 ALIVE_S: Final = 10.0
 """Without changes a sign of life goes out this often, which also finds connections that are gone."""
@@ -55,7 +55,9 @@ async def stream_changes(jobs: Jobs, asked: Asked) -> Response:
     if asked.method == "HEAD":
         return Response(None, 200, headers, EVENTS_TYPE)
     jobs.begin_watch()
-    return Stream(watch.events(snapshot), headers, EVENTS_TYPE, unread_s=jobs.limits.unread_s, on_end=jobs.end_watch)
+    return BodyStream(
+        watch.events(snapshot), headers, EVENTS_TYPE, unread_s=jobs.limits.unread_s, on_end=jobs.end_watch
+    )
 
 
 def _watch_of(jobs: Jobs, asked: Asked, job: ServedJob, snapshot: Snapshot) -> Watch:

@@ -219,7 +219,7 @@ def _too_early(job: ServedJob, asked: Asked) -> Problem:
 # --- answers that take their time
 
 
-class Stream(StreamingResponse):
+class BodyStream(StreamingResponse):
     """A body that is made while it is sent."""
 
     def __init__(
@@ -267,7 +267,7 @@ async def download(jobs: Jobs, asked: Asked, found: RequestedState, format: str)
         jobs.end_download()
         raise
     body = _in_threads(jobs, first, parts)
-    return Stream(body, headers, form.content_type, unread_s=jobs.limits.unread_s, on_end=jobs.end_download)
+    return BodyStream(body, headers, form.content_type, unread_s=jobs.limits.unread_s, on_end=jobs.end_download)
 
 
 async def _in_threads(jobs: Jobs, first: bytes, parts: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -16,7 +16,7 @@ from headrace.serve.resp.scanning import count_keys
 from headrace.serve.resp.talking import FORMS, VERSION
 
 if TYPE_CHECKING:
-    from headrace.serve.resp.session import Session
+    from headrace.serve.resp.session import RespSession
 
 _OWN_FLAGS: Final = frozenset({"data"})
 _COMMAND_HELP: Final = {
@@ -31,7 +31,7 @@ _CONFIG_HELP: Final = {"GET <pattern> [<pattern> ...]": "Settings by their names
 
 
 @command("INFO", -1, group="server", summary="Epoch, age, watermarks, clients, memory: by section.")
-def info(session: Session, request: Request) -> bytes:
+def info(session: RespSession, request: Request) -> bytes:
     wanted = {spoken(word).lower() for word in request[1:]} - {"default", "all", "everything"}
     parts = [_section(name, tell(session)) for name, tell in _SECTIONS.items() if not wanted or name.lower() in wanted]
     return replies.text("\r\n".join(parts))
@@ -41,7 +41,7 @@ def _section(name: str, facts: dict[str, Any]) -> str:
     return "".join([f"# {name}\r\n", *(f"{each}:{value}\r\n" for each, value in facts.items())])
 
 
-def _server(session: Session) -> dict[str, Any]:
+def _server(session: RespSession) -> dict[str, Any]:
     uptime = max(0, int(session.service.clock() - session.service.started_s))
     return {
         "redis_version": VERSION,
@@ -54,7 +54,7 @@ def _server(session: Session) -> dict[str, Any]:
     }
 
 
-def _headrace(session: Session) -> dict[str, Any]:
+def _headrace(session: RespSession) -> dict[str, Any]:
     facts = _facts(session)
     watermarks = facts.pop("watermarks", {})
     return {
@@ -63,7 +63,7 @@ def _headrace(session: Session) -> dict[str, Any]:
     }
 
 
-def _facts(session: Session) -> dict[str, Any]:
+def _facts(session: RespSession) -> dict[str, Any]:
     """What the service tells of itself, without steps that the client may not hear of."""
     snapshot, user = session.scope.snapshot, session.user
     facts = session.service.facts(snapshot)
@@ -74,7 +74,7 @@ def _facts(session: Session) -> dict[str, Any]:
     return {**facts, "watermarks": known}
 
 
-def _clients(session: Session) -> dict[str, Any]:
+def _clients(session: RespSession) -> dict[str, Any]:
     server = session.server
     listening = sum(1 for each in server.sessions() if each.listening)
     return {
@@ -84,17 +84,17 @@ def _clients(session: Session) -> dict[str, Any]:
     }
 
 
-def _memory(session: Session) -> dict[str, Any]:
+def _memory(session: RespSession) -> dict[str, Any]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {"used_memory": peak, "used_memory_peak": peak, "maxmemory": 0, "maxmemory_policy": "noeviction"}
 
 
-def _persistence(session: Session) -> dict[str, Any]:
+def _persistence(session: RespSession) -> dict[str, Any]:
     # What clients look at to know whether they may begin.
     return {"loading": int(session.scope.snapshot is None), "async_loading": 0, "aof_enabled": 0}
 
 
-def _stats(session: Session) -> dict[str, Any]:
+def _stats(session: RespSession) -> dict[str, Any]:
     server = session.server
     return {
         "total_connections_received": server.total_connections,
@@ -105,16 +105,16 @@ def _stats(session: Session) -> dict[str, Any]:
     }
 
 
-def _replication(session: Session) -> dict[str, Any]:
+def _replication(session: RespSession) -> dict[str, Any]:
     up = "down" if session.service.trouble or session.scope.snapshot is None else "up"
     return {"role": "slave", "master_link_status": up, "slave_read_only": 1, "connected_slaves": 0}
 
 
-def _cluster(session: Session) -> dict[str, Any]:
+def _cluster(session: RespSession) -> dict[str, Any]:
     return {"cluster_enabled": 0}
 
 
-def _keyspace(session: Session) -> dict[str, Any]:
+def _keyspace(session: RespSession) -> dict[str, Any]:
     if session.scope.snapshot is None:
         return {}
     keys = count_keys(session)
@@ -135,7 +135,7 @@ _SECTIONS: Final = {
 
 
 @command("COMMAND", -1, group="server", summary="The commands of this server: COUNT, LIST, INFO, DOCS, GETKEYS.")
-def command_(session: Session, request: Request) -> bytes:
+def command_(session: RespSession, request: Request) -> bytes:
     wanted = request[1].upper() if len(request) > 1 else b""
     match wanted:
         case b"":
@@ -192,7 +192,7 @@ def _keys_of(request: Request) -> bytes:
 
 
 @command("CONFIG", -2, group="server", summary="CONFIG GET pattern: the few settings that clients ask for.")
-def config(session: Session, request: Request) -> bytes:
+def config(session: RespSession, request: Request) -> bytes:
     if request[1].upper() == b"HELP":
         return replies.help_lines("CONFIG", _CONFIG_HELP)
     if request[1].upper() != b"GET":
@@ -221,25 +221,25 @@ def config(session: Session, request: Request) -> bytes:
 
 
 @command("TIME", 1, "fast", group="server", summary="The clock of the server.")
-def time_(session: Session, request: Request) -> bytes:
+def time_(session: RespSession, request: Request) -> bytes:
     seconds, rest = divmod(session.service.clock(), 1)
     return replies.plain([str(int(seconds)), str(int(rest * 1e6))], session.version)
 
 
 @command("ROLE", 1, "fast", group="server", summary="A replica of the job, which alone writes.")
-def role(session: Session, request: Request) -> bytes:
+def role(session: RespSession, request: Request) -> bytes:
     facts = session.service.facts()
     linked = "connected" if not facts["trouble"] and facts["epoch"] >= 0 else "connecting"
     return replies.plain(["slave", facts.get("app", ""), 0, linked, max(0, facts["epoch"])], session.version)
 
 
 @command("MODULE", -2, group="server", summary="MODULE LIST: there are none.")
-def nothing(session: Session, request: Request) -> bytes:
+def nothing(session: RespSession, request: Request) -> bytes:
     return replies.EMPTY
 
 
 @command("ACL", -2, group="server", summary="ACL WHOAMI: the user of this connection.")
-def acl(session: Session, request: Request) -> bytes:
+def acl(session: RespSession, request: Request) -> bytes:
     if request[1].upper() == b"WHOAMI":
         return replies.text(session.user.name if session.user is not None else "")
     session.refused(f"ACL {spoken(request[1]).upper()}", "users stand in the file that the server was started with")
@@ -247,7 +247,7 @@ def acl(session: Session, request: Request) -> bytes:
 
 
 @command("CLUSTER", -2, group="cluster", summary="There is no cluster here.")
-def cluster(session: Session, request: Request) -> bytes:
+def cluster(session: RespSession, request: Request) -> bytes:
     raise Refusal("ERR This instance has cluster support disabled")
 
 
@@ -255,17 +255,17 @@ def cluster(session: Session, request: Request) -> bytes:
 
 
 @command("HEADRACE.INFO", 1, "readonly", "fast", group="headrace", summary="Epoch, age, lag and watermarks.")
-def headrace_info(session: Session, request: Request) -> bytes:
+def headrace_info(session: RespSession, request: Request) -> bytes:
     return replies.plain(_facts(session), session.version)
 
 
 @command("HEADRACE.EPOCH", 1, "readonly", "fast", "data", group="headrace", summary="The epoch that answers are of.")
-def headrace_epoch(session: Session, request: Request) -> bytes:
+def headrace_epoch(session: RespSession, request: Request) -> bytes:
     return replies.integer(session.snapshot.epoch)
 
 
 @command("HEADRACE.STATES", 1, "readonly", "data", group="headrace", summary="The states that may be read.")
-def headrace_states(session: Session, request: Request) -> bytes:
+def headrace_states(session: RespSession, request: Request) -> bytes:
     told = {
         address.decode(): {
             "kind": table.kind,
@@ -282,7 +282,7 @@ def _time(time_us: int | None) -> str | None:
 
 
 @command("HEADRACE.WAIT", -3, "readonly", group="headrace", summary="WAIT epoch ms, or WAIT source offset ms.")
-async def headrace_wait(session: Session, request: Request) -> bytes:
+async def headrace_wait(session: RespSession, request: Request) -> bytes:
     """The epoch that was reached; null where the time was up before."""
     if len(request) > 4:
         raise Refusal("ERR wrong number of arguments for 'headrace.wait' command")

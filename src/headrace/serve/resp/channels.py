@@ -27,7 +27,7 @@ from headrace.serve.resp.listened import KeysListenedTo
 
 if TYPE_CHECKING:
     from headrace.read.snapshot import Snapshot
-    from headrace.serve.resp.session import Session
+    from headrace.serve.resp.session import RespSession
     from headrace.serve.service import Service
 
 log = logging.getLogger("headrace.serving")
@@ -56,8 +56,8 @@ class Channels:
     """Everybody who listens in one process."""
 
     def __init__(self, service: Service) -> None:
-        self.exact: dict[bytes, set[Session]] = {}
-        self.patterns: dict[bytes, tuple[Pattern, set[Session]]] = {}
+        self.exact: dict[bytes, set[RespSession]] = {}
+        self.patterns: dict[bytes, tuple[Pattern, set[RespSession]]] = {}
         self._keys: dict[bytes, KeysListenedTo] = {}
         """Address of a state → its keys among the channels."""
         self._told: Snapshot | None = None
@@ -68,7 +68,7 @@ class Channels:
 
     # --- who listens
 
-    def join(self, session: Session, channel: bytes) -> None:
+    def join(self, session: RespSession, channel: bytes) -> None:
         if channel not in session.channels:
             session.channels.add(channel)
             session.channel_bytes += len(channel)
@@ -79,13 +79,13 @@ class Channels:
                 self._keys.setdefault(address, KeysListenedTo()).add(text)
         self.exact[channel].add(session)
 
-    def join_pattern(self, session: Session, glob: bytes) -> None:
+    def join_pattern(self, session: RespSession, glob: bytes) -> None:
         session.patterns.add(glob)
         if glob not in self.patterns:
             self.patterns[glob] = Pattern(glob.decode("utf-8", "replace")), set()
         self.patterns[glob][1].add(session)
 
-    def part(self, session: Session, channel: bytes) -> None:
+    def part(self, session: RespSession, channel: bytes) -> None:
         if channel in session.channels:
             session.channels.discard(channel)
             session.channel_bytes -= len(channel)
@@ -101,14 +101,14 @@ class Channels:
                 if not self._keys[address]:
                     del self._keys[address]
 
-    def part_pattern(self, session: Session, glob: bytes) -> None:
+    def part_pattern(self, session: RespSession, glob: bytes) -> None:
         session.patterns.discard(glob)
         members = self.patterns[glob][1] if glob in self.patterns else set()
         members.discard(session)
         if not members:
             self.patterns.pop(glob, None)
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: RespSession) -> None:
         """Stops telling a session anything."""
         for channel in list(session.channels):
             self.part(session, channel)
@@ -206,7 +206,7 @@ class _Listening(NamedTuple):
 
     glob: bytes
     pattern: Pattern
-    sessions: set[Session]
+    sessions: set[RespSession]
     """Those who do now: whoever stops is taken out of it."""
 
 
@@ -247,7 +247,7 @@ class _KeyMessages:
         return found
 
 
-def _send(session: Session, address: str, parts: list[bytes], message: bytes) -> None:
+def _send(session: RespSession, address: str, parts: list[bytes], message: bytes) -> None:
     if session.user is not None and session.user.may_read(address):
         session.outlet.send(replies.push(map(replies.bulk, [*parts, message]), session.version))
 
@@ -260,13 +260,13 @@ def _may_match(pattern: Pattern, head: str) -> bool:
 # --- commands
 
 
-def _confirm(session: Session, kind: bytes, channel: bytes | None) -> bytes:
+def _confirm(session: RespSession, kind: bytes, channel: bytes | None) -> bytes:
     name = session.null() if channel is None else replies.bulk(channel)
     count = len(session.channels) + len(session.patterns)
     return replies.push([replies.bulk(kind), name, replies.integer(count)], session.version)
 
 
-def _check_room(session: Session, names: list[bytes], *, patterns: bool = False) -> None:
+def _check_room(session: RespSession, names: list[bytes], *, patterns: bool = False) -> None:
     """Refuses more names, or more bytes of them, than one client may listen to."""
     what, most, most_bytes = ("channels", _MOST_CHANNELS, _MOST_BYTES)
     held, held_bytes = session.channels, session.channel_bytes
@@ -287,7 +287,7 @@ def _check_room(session: Session, names: list[bytes], *, patterns: bool = False)
 
 
 @command("SUBSCRIBE", -2, "pubsub", group="pubsub", summary="Listens to changes of keys or states.")
-def subscribe(session: Session, request: Request) -> bytes:
+def subscribe(session: RespSession, request: Request) -> bytes:
     _check_room(session, request[1:])
     for channel in request[1:]:
         session.check_state(channel.partition(b":")[0])
@@ -299,7 +299,7 @@ def subscribe(session: Session, request: Request) -> bytes:
 
 
 @command("PSUBSCRIBE", -2, "pubsub", group="pubsub", summary="Listens to changes of all that matches.")
-def psubscribe(session: Session, request: Request) -> bytes:
+def psubscribe(session: RespSession, request: Request) -> bytes:
     _check_room(session, request[1:], patterns=True)
     out = []
     for glob in request[1:]:
@@ -309,7 +309,7 @@ def psubscribe(session: Session, request: Request) -> bytes:
 
 
 @command("UNSUBSCRIBE", -1, "pubsub", group="pubsub", summary="Stops listening.")
-def unsubscribe(session: Session, request: Request) -> bytes:
+def unsubscribe(session: RespSession, request: Request) -> bytes:
     out = []
     for channel in request[1:] or sorted(session.channels):
         session.hub.part(session, channel)
@@ -318,7 +318,7 @@ def unsubscribe(session: Session, request: Request) -> bytes:
 
 
 @command("PUNSUBSCRIBE", -1, "pubsub", group="pubsub", summary="Stops listening to patterns.")
-def punsubscribe(session: Session, request: Request) -> bytes:
+def punsubscribe(session: RespSession, request: Request) -> bytes:
     out = []
     for glob in request[1:] or sorted(session.patterns):
         session.hub.part_pattern(session, glob)
@@ -327,7 +327,7 @@ def punsubscribe(session: Session, request: Request) -> bytes:
 
 
 @command("PUBSUB", -2, "pubsub", group="pubsub", summary="Who listens: CHANNELS, NUMSUB, NUMPAT.")
-def pubsub(session: Session, request: Request) -> bytes:
+def pubsub(session: RespSession, request: Request) -> bytes:
     wanted = request[1].upper()
     if wanted == b"CHANNELS":
         pattern = Pattern(spoken(request[2])) if len(request) > 2 else None
@@ -348,7 +348,7 @@ def pubsub(session: Session, request: Request) -> bytes:
     raise Refusal(f"ERR unknown subcommand '{spoken(request[1])}'. Try PUBSUB HELP.")
 
 
-def _may_hear(session: Session, channel: bytes) -> bool:
+def _may_hear(session: RespSession, channel: bytes) -> bool:
     """Whether the client may know that somebody listens: keys that others ask for are their business."""
     user = session.user
     if user is None or user.everything:

@@ -30,7 +30,7 @@ from headrace.serve.resp.reading import mget_asked
 from headrace.serve.resp.refusing import noted, refuse
 from headrace.serve.resp.requests import BadRequest, RequestParser
 from headrace.serve.resp.scopes import ENOUGH_BYTES, key_asked
-from headrace.serve.resp.session import Session, loading
+from headrace.serve.resp.session import RespSession, loading
 
 if TYPE_CHECKING:
     from headrace.serve.resp.server import RespServer
@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
     """One client. `plain` is True while nothing about it is special, which is what the quick way through asks."""
 
     transport: asyncio.Transport
-    session: Session
+    session: RespSession
 
     def __init__(self, server: RespServer) -> None:
         self.server = server
@@ -314,7 +314,7 @@ class Connection(asyncio.Protocol):
             since = self.server.tick if self.stuck_since is None else self.stuck_since
             self.stuck_since = since if waits else None
 
-    def _limit_requests(self, session: Session) -> None:
+    def _limit_requests(self, session: RespSession) -> None:
         self._unnamed = session.user is None
         if self._unnamed:
             self._requests.limit(_UNNAMED_BYTES, _UNNAMED_ARGUMENTS)

@@ -19,7 +19,7 @@ from headrace.serve.resp import replies
 from headrace.serve.resp.commands import Refusal, Reply, Request, command, number
 from headrace.serve.resp.refusing import ReplyParts, check_keys, less_room, within_room
 from headrace.serve.resp.scopes import WRONG_TYPE, asked, key_asked
-from headrace.serve.resp.session import Session
+from headrace.serve.resp.session import RespSession
 
 _NO_KEY: Final = -2
 _NO_EXPIRY: Final = -1
@@ -37,7 +37,7 @@ KINDS: Final = {"value": "string", "windows": "hash", "map": "hash", "list": "li
 
 
 @command("GET", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="string", summary="The value of a key.")
-def get(session: Session, request: Request) -> bytes:
+def get(session: RespSession, request: Request) -> bytes:
     reply = session.scope.get(request[1])
     if reply is None:
         session.check_state(request[1].partition(b":")[0])
@@ -46,7 +46,7 @@ def get(session: Session, request: Request) -> bytes:
 
 
 @command("MGET", -2, "readonly", "fast", "data", keys=(1, -1, 1), group="string", summary="The values of several keys.")
-def mget(session: Session, request: Request) -> bytes:
+def mget(session: RespSession, request: Request) -> bytes:
     keys = request[1:]
     check_keys(session, len(keys))
     made = mget_asked(session, [asked(key) for key in keys], keys)
@@ -54,7 +54,7 @@ def mget(session: Session, request: Request) -> bytes:
     return made
 
 
-def mget_asked(session: Session, pieces: Sequence[bytes], keys: Sequence[bytes] | None = None) -> bytes | None:
+def mget_asked(session: RespSession, pieces: Sequence[bytes], keys: Sequence[bytes] | None = None) -> bytes | None:
     """The reply for keys as they stand in a request; None where one is no whole key. ``keys``: where they are known."""
     scope = session.scope
     # Looked up once: an epoch that is being prepared takes replies out meanwhile.
@@ -74,7 +74,7 @@ def mget_asked(session: Session, pieces: Sequence[bytes], keys: Sequence[bytes] 
     return b"*%d\r\n%b" % (len(told), b"".join(told))
 
 
-def _make_many(session: Session, missing: dict[bytes, bytes]) -> dict[bytes, bytes]:
+def _make_many(session: RespSession, missing: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """Replies that are not kept, by keys as they are asked for; nothing for keys that are not there."""
     scope = session.scope
     made: dict[bytes, bytes] = {}
@@ -109,7 +109,7 @@ def _make_many(session: Session, missing: dict[bytes, bytes]) -> dict[bytes, byt
 
 
 @command("STRLEN", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="string", summary="The length of a value.")
-def strlen(session: Session, request: Request) -> bytes:
+def strlen(session: RespSession, request: Request) -> bytes:
     found = session.find(request[1])
     if found is None:
         return replies.ZERO
@@ -124,20 +124,20 @@ def strlen(session: Session, request: Request) -> bytes:
 
 @command("EXISTS", -2, "readonly", "fast", "data", keys=(1, -1, 1), group="generic", summary="How many keys are there.")
 @command("TOUCH", -2, "readonly", "fast", "data", keys=(1, -1, 1), group="generic", summary="The same as EXISTS here.")
-def exists(session: Session, request: Request) -> bytes:
+def exists(session: RespSession, request: Request) -> bytes:
     check_keys(session, len(request) - 1)
     pairs = (session.find(key) for key in request[1:])
     return replies.integer(sum(1 for found in pairs if found is not None and found[0].has(found[1])))
 
 
 @command("TYPE", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="generic", summary="What kind a key is of.")
-def type_(session: Session, request: Request) -> bytes:
+def type_(session: RespSession, request: Request) -> bytes:
     found = session.find(request[1])
     there = found is not None and found[0].has(found[1])
     return replies.simple(KINDS[found[0].kind] if found is not None and there else "none")
 
 
-def _expires_ms(session: Session, key: bytes) -> int:
+def _expires_ms(session: RespSession, key: bytes) -> int:
     """When a key ends, in milliseconds since 1970; −1: never, −2: there is no such key."""
     found = session.find(key)
     if found is None or not found[0].has(found[1]):
@@ -146,7 +146,7 @@ def _expires_ms(session: Session, key: bytes) -> int:
     return _NO_EXPIRY if ends is None else max(0, ends // 1000)
 
 
-def _left_ms(session: Session, key: bytes) -> int:
+def _left_ms(session: RespSession, key: bytes) -> int:
     """How long a key will still be there, by the clock that it expires by."""
     ends = _expires_ms(session, key)
     if ends < 0:
@@ -163,18 +163,18 @@ def _left_ms(session: Session, key: bytes) -> int:
 @command(
     "PTTL", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="generic", summary="Milliseconds until a key ends."
 )
-def pttl(session: Session, request: Request) -> bytes:
+def pttl(session: RespSession, request: Request) -> bytes:
     return replies.integer(_left_ms(session, request[1]))
 
 
 @command("TTL", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="generic", summary="Seconds until a key ends.")
-def ttl(session: Session, request: Request) -> bytes:
+def ttl(session: RespSession, request: Request) -> bytes:
     left = _left_ms(session, request[1])
     return replies.integer(left if left < 0 else round(left / 1000))
 
 
 @command("EXPIRETIME", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="generic", summary="When a key ends.")
-def expiretime(session: Session, request: Request) -> bytes:
+def expiretime(session: RespSession, request: Request) -> bytes:
     ends = _expires_ms(session, request[1])
     return replies.integer(ends if ends < 0 else ends // 1000)
 
@@ -182,7 +182,7 @@ def expiretime(session: Session, request: Request) -> bytes:
 @command(
     "PEXPIRETIME", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="generic", summary="When a key ends, in ms."
 )
-def pexpiretime(session: Session, request: Request) -> bytes:
+def pexpiretime(session: RespSession, request: Request) -> bytes:
     return replies.integer(_expires_ms(session, request[1]))
 
 
@@ -190,7 +190,7 @@ def pexpiretime(session: Session, request: Request) -> bytes:
 
 
 def with_fields(
-    session: Session, key: bytes, make: Callable[[str, Any], bytes | None], tell: Callable[[list[bytes]], bytes]
+    session: RespSession, key: bytes, make: Callable[[str, Any], bytes | None], tell: Callable[[list[bytes]], bytes]
 ) -> Reply:
     """What is told of the parts of a key, of none where it is not there; `make` gives what a reply has of a part.
 
@@ -225,7 +225,9 @@ async def _slices(parts: Iterator[Any]) -> AsyncIterator[list[Any]]:
         await asyncio.sleep(0)
 
 
-async def _tell_slowly(session: Session, made: Iterator[bytes | None], tell: Callable[[list[bytes]], bytes]) -> bytes:
+async def _tell_slowly(
+    session: RespSession, made: Iterator[bytes | None], tell: Callable[[list[bytes]], bytes]
+) -> bytes:
     parts = ReplyParts(session)
     async for some in _slices(made):
         parts.add(some)
@@ -240,7 +242,7 @@ async def _count_slowly(things: Iterator[Any]) -> bytes:
     return replies.integer(await _count(things))
 
 
-def _field_of(session: Session, key: bytes, name: bytes) -> Any:
+def _field_of(session: RespSession, key: bytes, name: bytes) -> Any:
     found = session.find(key)
     if found is None:
         return None
@@ -252,17 +254,17 @@ def _field_of(session: Session, key: bytes, name: bytes) -> Any:
         raise Refusal(WRONG_TYPE[1:-2].decode()) from None
 
 
-def value_reply(session: Session, value: Any) -> bytes:
+def value_reply(session: RespSession, value: Any) -> bytes:
     return session.null() if value is None else replies.bulk(encode(value, session.form))
 
 
 @command("HGET", 3, "readonly", "fast", "data", keys=(1, 1, 1), group="hash", summary="One entry, window or field.")
-def hget(session: Session, request: Request) -> bytes:
+def hget(session: RespSession, request: Request) -> bytes:
     return value_reply(session, _field_of(session, request[1], request[2]))
 
 
 @command("HMGET", -3, "readonly", "fast", "data", keys=(1, 1, 1), group="hash", summary="Several entries or fields.")
-def hmget(session: Session, request: Request) -> Reply:
+def hmget(session: RespSession, request: Request) -> Reply:
     check_keys(session, len(request) - 2)
     found = session.find(request[1])
     if found is None or found[0].kind == "map":
@@ -274,7 +276,7 @@ def hmget(session: Session, request: Request) -> Reply:
 
 
 @command("HGETALL", 2, "readonly", "data", keys=(1, 1, 1), group="hash", summary="All entries, windows or fields.")
-def hgetall(session: Session, request: Request) -> Reply:
+def hgetall(session: RespSession, request: Request) -> Reply:
     form = session.form
     return with_fields(
         session,
@@ -285,18 +287,18 @@ def hgetall(session: Session, request: Request) -> Reply:
 
 
 @command("HKEYS", 2, "readonly", "data", keys=(1, 1, 1), group="hash", summary="Names of entries, windows or fields.")
-def hkeys(session: Session, request: Request) -> Reply:
+def hkeys(session: RespSession, request: Request) -> Reply:
     return with_fields(session, request[1], lambda name, _: replies.text(name), replies.array)
 
 
 @command("HVALS", 2, "readonly", "data", keys=(1, 1, 1), group="hash", summary="Values of entries, windows or fields.")
-def hvals(session: Session, request: Request) -> Reply:
+def hvals(session: RespSession, request: Request) -> Reply:
     form = session.form
     return with_fields(session, request[1], lambda _, value: replies.bulk(encode(value, form)), replies.array)
 
 
 @command("HLEN", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="hash", summary="How many entries or windows.")
-def hlen(session: Session, request: Request) -> Reply:
+def hlen(session: RespSession, request: Request) -> Reply:
     found = session.find(request[1])
     if found is None:
         return replies.ZERO
@@ -307,12 +309,12 @@ def hlen(session: Session, request: Request) -> Reply:
 
 
 @command("HEXISTS", 3, "readonly", "fast", "data", keys=(1, 1, 1), group="hash", summary="Whether an entry is there.")
-def hexists(session: Session, request: Request) -> bytes:
+def hexists(session: RespSession, request: Request) -> bytes:
     return replies.integer(_field_of(session, request[1], request[2]) is not None)
 
 
 @command("HSTRLEN", 3, "readonly", "fast", "data", keys=(1, 1, 1), group="hash", summary="The length of an entry.")
-def hstrlen(session: Session, request: Request) -> bytes:
+def hstrlen(session: RespSession, request: Request) -> bytes:
     value = _field_of(session, request[1], request[2])
     return replies.integer(0 if value is None else len(encode(value, session.form)))
 
@@ -320,7 +322,7 @@ def hstrlen(session: Session, request: Request) -> bytes:
 # --- lists: elements, times of timers
 
 
-def _elements_of(session: Session, key: bytes) -> list[Any] | tuple[EntryReader, bytes]:
+def _elements_of(session: RespSession, key: bytes) -> list[Any] | tuple[EntryReader, bytes]:
     """The elements of a key, none where it is not there; of very many, where they are."""
     found = session.find(key)
     if found is None:
@@ -334,7 +336,7 @@ def _elements_of(session: Session, key: bytes) -> list[Any] | tuple[EntryReader,
 
 
 @command("LLEN", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="list", summary="How many elements.")
-def llen(session: Session, request: Request) -> Reply:
+def llen(session: RespSession, request: Request) -> Reply:
     elements = _elements_of(session, request[1])
     if isinstance(elements, list):
         return replies.integer(len(elements))
@@ -343,7 +345,7 @@ def llen(session: Session, request: Request) -> Reply:
 
 
 @command("LINDEX", 3, "readonly", "data", keys=(1, 1, 1), group="list", summary="One element; −1 is the last.")
-def lindex(session: Session, request: Request) -> Reply:
+def lindex(session: RespSession, request: Request) -> Reply:
     elements = _elements_of(session, request[1])
     if not elements:
         return session.null()
@@ -356,7 +358,7 @@ def lindex(session: Session, request: Request) -> Reply:
 
 
 @command("LRANGE", 4, "readonly", "data", keys=(1, 1, 1), group="list", summary="Elements from one to another.")
-def lrange(session: Session, request: Request) -> Reply:
+def lrange(session: RespSession, request: Request) -> Reply:
     start, stop = number(request[2]), number(request[3])
     elements = _elements_of(session, request[1])
     if not isinstance(elements, list):
@@ -381,7 +383,7 @@ async def _between(table: EntryReader, stored: bytes, first: int, last: int) -> 
         seen += len(some)
 
 
-async def _index_slowly(session: Session, table: EntryReader, stored: bytes, place: int) -> bytes:
+async def _index_slowly(session: RespSession, table: EntryReader, stored: bytes, place: int) -> bytes:
     if place < 0:
         place += await _count(table.walk_elements(stored))
     if place >= 0:
@@ -391,7 +393,7 @@ async def _index_slowly(session: Session, table: EntryReader, stored: bytes, pla
     return session.null()
 
 
-async def _range_slowly(session: Session, table: EntryReader, stored: bytes, start: int, stop: int) -> bytes:
+async def _range_slowly(session: RespSession, table: EntryReader, stored: bytes, start: int, stop: int) -> bytes:
     length = await _count(table.walk_elements(stored)) if start < 0 or stop < 0 else 0
     parts = ReplyParts(session)
     async for some in _between(table, stored, *_places(start, stop, length)):

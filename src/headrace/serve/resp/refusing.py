@@ -14,7 +14,7 @@ from headrace.serve.resp import replies
 from headrace.serve.resp.commands import Refusal, Request, spoken
 
 if TYPE_CHECKING:
-    from headrace.serve.resp.session import Session
+    from headrace.serve.resp.session import RespSession
 
 _SHOWN_BYTES: Final = 128
 
@@ -31,7 +31,7 @@ WRITING: Final = frozenset(
 """Commands of Redis that change something."""
 
 
-def refuse(session: Session, request: Request) -> bytes:
+def refuse(session: RespSession, request: Request) -> bytes:
     """The error for a command that is not in the table."""
     if request[0].upper() in WRITING:
         session.refused(spoken(request[0]).upper(), "state is written by the stream job alone")
@@ -56,7 +56,7 @@ MOST_PARTS: Final = 1_000_000
 """Of one reply: keys, entries, elements."""
 
 
-def check_keys(session: Session, count: int) -> None:
+def check_keys(session: RespSession, count: int) -> None:
     """Refuses a request for more keys, or fields, than one may ask for."""
     limit = session.service.limits.keys
     if count > limit:
@@ -64,7 +64,7 @@ def check_keys(session: Session, count: int) -> None:
         raise Refusal(f"ERR limit: a request may ask for {count_of(limit, 'key')}; ask for {count} in several requests")
 
 
-def less_room(session: Session, room: int, size: int) -> int:
+def less_room(session: RespSession, room: int, size: int) -> int:
     """The room that is left behind a value; refuses what is more than a reply may hold."""
     if size > room:
         limit = session.service.limits.reply_bytes
@@ -73,7 +73,7 @@ def less_room(session: Session, room: int, size: int) -> int:
     return room - size
 
 
-def within_room(session: Session, parts: Iterable[bytes]) -> Iterator[bytes]:
+def within_room(session: RespSession, parts: Iterable[bytes]) -> Iterator[bytes]:
     """Parts of a reply as they are made, until they are more than it may hold."""
     room = session.service.limits.reply_bytes
     for part in parts:
@@ -84,7 +84,7 @@ def within_room(session: Session, parts: Iterable[bytes]) -> Iterator[bytes]:
 class ReplyParts:
     """Parts of a reply that are gathered: never more, and never more bytes of them, than one reply may hold."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RespSession) -> None:
         self.held: list[bytes] = []
         self._session = session
         self._room = session.service.limits.reply_bytes
@@ -109,7 +109,7 @@ def too_long(size: int, limit: int) -> str:
     return f"{_TOO_LONG} {limit} bytes, and this one would have {size}; read it over HTTP"
 
 
-def noted(session: Session, reply: bytes) -> bytes:
+def noted(session: RespSession, reply: bytes) -> bytes:
     """A reply that is about to be sent; one that says `too_long` is written down, wherever it was made."""
     if reply.startswith(_TOO_LONG_REPLY):
         session.refused("a large value", f"a reply may have {session.service.limits.reply_bytes} bytes")

@@ -22,7 +22,7 @@ from headrace.serve.resp import replies
 from headrace.serve.resp.commands import Refusal, Reply, Request, command, cursor, number
 from headrace.serve.resp.reading import KINDS, with_fields
 from headrace.serve.resp.refusing import ReplyParts, within_room
-from headrace.serve.resp.session import Session
+from headrace.serve.resp.session import RespSession
 
 _STATE_BITS: Final = 12
 _HASH_BITS: Final = 64 - _STATE_BITS
@@ -101,7 +101,7 @@ class _Behind(Pattern):
 
 
 @command("SCAN", -2, "readonly", "data", group="generic", summary="Keys, page by page, over all states.")
-def scan(session: Session, request: Request) -> bytes:
+def scan(session: RespSession, request: Request) -> bytes:
     at = cursor(request[1])
     options = ScanOptions(request[2:])
     place, from_hash = at >> _HASH_BITS, (at << _STATE_BITS) % 2**64
@@ -125,13 +125,13 @@ def scan(session: Session, request: Request) -> bytes:
     return _page(session, 0, [])
 
 
-def _page(session: Session, following: int, keys: list[str]) -> bytes:
+def _page(session: RespSession, following: int, keys: list[str]) -> bytes:
     names = within_room(session, map(replies.text, keys))
     return replies.array([replies.bulk(b"%d" % following), replies.array(names)])
 
 
 @command("KEYS", 2, "readonly", "data", group="generic", summary="All keys that match; SCAN is the better way.")
-async def keys(session: Session, request: Request) -> bytes:
+async def keys(session: RespSession, request: Request) -> bytes:
     found = ReplyParts(session)
     for names in _walk(session, pattern_of(request[1])):
         found.add(map(replies.text, names))
@@ -139,7 +139,7 @@ async def keys(session: Session, request: Request) -> bytes:
     return replies.array(found.held)
 
 
-def _walk(session: Session, pattern: Pattern | None) -> Iterator[list[str]]:
+def _walk(session: RespSession, pattern: Pattern | None) -> Iterator[list[str]]:
     """Keys that match, slice by slice."""
     # One snapshot for the whole walk, whatever is published meanwhile.
     for _, address, table in numbered(session.scope.tables):
@@ -155,17 +155,17 @@ def _walk(session: Session, pattern: Pattern | None) -> Iterator[list[str]]:
 
 
 @command("DBSIZE", 1, "readonly", "fast", "data", group="server", summary="How many keys; of large states an estimate.")
-def dbsize(session: Session, request: Request) -> bytes:
+def dbsize(session: RespSession, request: Request) -> bytes:
     return replies.integer(count_keys(session))
 
 
-def count_keys(session: Session) -> int:
+def count_keys(session: RespSession) -> int:
     """Keys of all states that the client may read; counted once per epoch."""
     return sum(session.server.count_of(table) for table in session.scope.tables.values())
 
 
 @command("HSCAN", -3, "readonly", "data", keys=(1, 1, 1), group="hash", summary="Entries of a key; all on one page.")
-def hscan(session: Session, request: Request) -> Reply:
+def hscan(session: RespSession, request: Request) -> Reply:
     # All entries are on one page, so a cursor leads nowhere; one that is none is a mistake all the same.
     cursor(request[2])
     options = ScanOptions(request[3:], types=False)

@@ -1,8 +1,8 @@
 """What connections answer from: the states of the newest snapshot that a user may read, and answers kept ready.
 
-Connections that see the same states in the same form share a `Scope`. It keeps the replies of ``GET`` as they go over
-the wire, so that a key asked for again costs one look into a dictionary. They are kept under keys as these stand in a
-request, with their length in front (`asked`): so input is looked up as it comes, and what is found is a whole key,
+Connections that see the same states in the same form share a `ReplyScope`. It keeps the replies of ``GET`` as they go
+over the wire, so that a key asked for again costs one look into a dictionary. They are kept under keys as these stand
+in a request, with their length in front (`asked`): so input is looked up as it comes, and what is found is a whole key,
 because nothing else was ever put there. Memory is bounded: replies that were not asked for in a while go first.
 
 A reply is kept across epochs until its key changes. What changed is taken out by the thread that opened the epoch,
@@ -67,7 +67,7 @@ def key_asked(piece: bytes) -> bytes | None:
     return key if len(key) < 1024 and _LENGTHS[len(key)] == length and rest[-2:] == _END else None
 
 
-class Scope:
+class ReplyScope:
     """The states that some connections see, in one form."""
 
     def __init__(
@@ -267,29 +267,29 @@ class Scopes:
         self.dispose = Disposer()
         self._lock = threading.Lock()
         """For the list of scopes, which two threads walk over."""
-        self._scopes: WeakValueDictionary[tuple[tuple[str, ...], str, int], Scope] = WeakValueDictionary()
+        self._scopes: WeakValueDictionary[tuple[tuple[str, ...], str, int], ReplyScope] = WeakValueDictionary()
         """Those that somebody uses …"""
         self._common = [self.of(ANYBODY, JSON, version) for version in (2, 3)]
         """… and those that nearly everybody does: they keep what is ready when nobody is connected for a while."""
         service.prepare_with(self._prepare)
         service.listen(self._advance)
 
-    def of(self, user: User, form: str, version: int) -> Scope:
+    def of(self, user: User, form: str, version: int) -> ReplyScope:
         states = ("*",) if user.everything else user.states
         with self._lock:
             found = self._scopes.get((states, form, version))
             if found is not None:
                 return found
-            found = Scope(states, form, version, self.dispose, self._service.limits.reply_bytes)
+            found = ReplyScope(states, form, version, self.dispose, self._service.limits.reply_bytes)
             self._scopes[states, form, version] = found
         if self._service.snapshot is not None:
             found.advance(self._service.snapshot, self._share())
         return found
 
-    def pinned(self, snapshot: Snapshot | None, user: User, form: str, version: int) -> Scope:
+    def pinned(self, snapshot: Snapshot | None, user: User, form: str, version: int) -> ReplyScope:
         """A scope that nobody shares, and that stays with a snapshot; None: with there being none."""
         states = ("*",) if user.everything else user.states
-        found = Scope(states, form, version, self.dispose, self._service.limits.reply_bytes)
+        found = ReplyScope(states, form, version, self.dispose, self._service.limits.reply_bytes)
         if snapshot is not None:
             found.advance(snapshot, _PINNED_BYTES)
         return found
@@ -299,7 +299,7 @@ class Scopes:
         """How many replies are ready, in all scopes."""
         return sum(scope.replies for scope in self._all())
 
-    def _all(self) -> list[Scope]:
+    def _all(self) -> list[ReplyScope]:
         with self._lock:
             return list(self._scopes.values())
 

@@ -18,7 +18,7 @@ from headrace.serve.resp import about, channels, reading, scanning, stored, talk
 from headrace.serve.resp.channels import Channels
 from headrace.serve.resp.connection import Connection
 from headrace.serve.resp.scopes import Scopes
-from headrace.serve.resp.session import Session
+from headrace.serve.resp.session import RespSession
 
 if TYPE_CHECKING:
     from headrace.read.reader import Reader
@@ -41,7 +41,7 @@ class RespServer:
         self.total_connections = 0
         self.rejected_connections = 0
         self._numbers = itertools.count(1)
-        self._connections: dict[Connection, Session] = {}
+        self._connections: dict[Connection, RespSession] = {}
         self._commands_before = 0
         """Of connections that have ended."""
         self._meters: dict[User, Meter] = {}
@@ -64,7 +64,7 @@ class RespServer:
     def total_commands(self) -> int:
         return self._commands_before + sum(session.commands for session in self._connections.values())
 
-    def sessions(self) -> Iterator[Session]:
+    def sessions(self) -> Iterator[RespSession]:
         return iter(list(self._connections.values()))
 
     # --- life
@@ -110,7 +110,7 @@ class RespServer:
     def admit(self, connection: Connection) -> bool:
         """Takes a connection in, or answers that there is no room."""
         self.total_connections += 1
-        connection.session = session = Session(self, connection, next(self._numbers))
+        connection.session = session = RespSession(self, connection, next(self._numbers))
         if len(self._connections) >= self.service.limits.connections:
             self.rejected_connections += 1
             session.refused("a connection", f"more than {self.service.limits.connections} connections")

@@ -20,7 +20,7 @@ from headrace.serve.service import nearest_addresses
 if TYPE_CHECKING:
     from headrace.read.snapshot import Snapshot
     from headrace.serve.resp.channels import Channels
-    from headrace.serve.resp.scopes import Scope, Scopes
+    from headrace.serve.resp.scopes import ReplyScope, Scopes
     from headrace.serve.service import Service
 
 
@@ -50,7 +50,7 @@ class Host(Protocol):
     @property
     def total_commands(self) -> int: ...
 
-    def sessions(self) -> Iterator[Session]: ...
+    def sessions(self) -> Iterator[RespSession]: ...
 
     def meter_of(self, user: User | None) -> Meter | None:
         """What counts the commands of all connections of this user; None: nothing does."""
@@ -59,7 +59,7 @@ class Host(Protocol):
         """How many keys a state has."""
 
 
-class Session:
+class RespSession:
     """The state of one client's conversation."""
 
     def __init__(self, server: Host, outlet: Outlet, number: int) -> None:
@@ -86,7 +86,7 @@ class Session:
         self.patterns: set[bytes] = set()
         self.commands = 0
         self.since_s = server.service.clock()
-        self.scope: Scope = server.scopes.of(self.user or ANYBODY, self.form, self.version)
+        self.scope: ReplyScope = server.scopes.of(self.user or ANYBODY, self.form, self.version)
         self._pinned = False
         """Whether it stays with the snapshot it is at, whatever is published."""
         rate = server.service.limits.commands_per_second

@@ -31,7 +31,7 @@ from headrace.serve.resp import replies
 from headrace.serve.resp.commands import Refusal, Reply, Request, command, cursor, number, spoken
 from headrace.serve.resp.refusing import ReplyParts, check_keys, less_room, too_long
 from headrace.serve.resp.scopes import WRONG_TYPE
-from headrace.serve.resp.session import Session
+from headrace.serve.resp.session import RespSession
 
 if TYPE_CHECKING:
     from headrace.read.snapshot import Snapshot
@@ -42,7 +42,7 @@ _PAGE_BYTES: Final = 16 * 2**20
 """A page ends before its values are larger than this."""
 
 
-def find_table(session: Session, address: bytes) -> Reader:
+def find_table(session: RespSession, address: bytes) -> Reader:
     """A state by its address; refused where there is none."""
     table = session.scope.tables.get(address)
     if table is None:
@@ -60,7 +60,7 @@ def checked_key(key: bytes) -> bytes:
     return key
 
 
-def with_facts(session: Session, table: Reader, payload: bytes, snapshot: Snapshot | None = None) -> bytes:
+def with_facts(session: RespSession, table: Reader, payload: bytes, snapshot: Snapshot | None = None) -> bytes:
     """An answer with what it is of. ``snapshot``: where it was made from another than the newest."""
     snapshot = snapshot or session.snapshot
     watermark = snapshot.watermark_us(table.address.partition(".")[0])
@@ -77,7 +77,7 @@ def with_facts(session: Session, table: Reader, payload: bytes, snapshot: Snapsh
 
 
 @command("HEADRACE.GET", -3, "readonly", "data", group="headrace", summary="Values of stored keys, of any kind.")
-def headrace_get(session: Session, request: Request) -> bytes:
+def headrace_get(session: RespSession, request: Request) -> bytes:
     table, keys = find_table(session, request[1]), [checked_key(key) for key in request[2:]]
     check_keys(session, len(keys))
     nothing = session.null()
@@ -93,7 +93,7 @@ def headrace_get(session: Session, request: Request) -> bytes:
 
 
 @command("HEADRACE.WINDOWS", 3, "readonly", "data", group="headrace", summary="Start, end and value of its windows.")
-def headrace_windows(session: Session, request: Request) -> bytes:
+def headrace_windows(session: RespSession, request: Request) -> bytes:
     table, key = find_table(session, request[1]), checked_key(request[2])
     if not isinstance(table, WindowReader):
         raise Refusal(f"WRONGTYPE {table.address} keeps a {table.kind} per key and no windows")
@@ -105,7 +105,7 @@ def headrace_windows(session: Session, request: Request) -> bytes:
 
 
 @command("HEADRACE.PAGE", 5, "readonly", "data", group="headrace", summary="PAGE state prefix from count: a page.")
-def headrace_page(session: Session, request: Request) -> bytes:
+def headrace_page(session: RespSession, request: Request) -> bytes:
     """Where the next page begins (−1: nowhere), then keys and values by turns. A page may be empty."""
     table, prefix = find_table(session, request[1]), request[2].decode("utf-8", "replace")
     start, count = cursor(request[3]), number(request[4])
@@ -124,7 +124,7 @@ def headrace_page(session: Session, request: Request) -> bytes:
 
 
 @command("HEADRACE.COUNT", 2, "readonly", "data", group="headrace", summary="How many keys a state has, counted.")
-async def headrace_count(session: Session, request: Request) -> bytes:
+async def headrace_count(session: RespSession, request: Request) -> bytes:
     table, snapshot = find_table(session, request[1]), session.snapshot
     return with_facts(session, table, replies.integer(await asyncio.to_thread(table.count)), snapshot)
 
@@ -177,17 +177,17 @@ def _count(words: Request) -> int | None:
 
 
 @command("XRANGE", -4, "readonly", "data", keys=(1, 1, 1), group="stream", summary="Windows of a key, by their ends.")
-def xrange(session: Session, request: Request) -> Reply:
+def xrange(session: RespSession, request: Request) -> Reply:
     return _stream(session, request[1], Range(_first(request[2]), _last(request[3])), _count(request[4:]))
 
 
 @command("XREVRANGE", -4, "readonly", "data", keys=(1, 1, 1), group="stream", summary="The same, the latest first.")
-def xrevrange(session: Session, request: Request) -> Reply:
+def xrevrange(session: RespSession, request: Request) -> Reply:
     wanted = Range(_first(request[3]), _last(request[2]), reverse=True)
     return _stream(session, request[1], wanted, _count(request[4:]))
 
 
-def _stream(session: Session, word: bytes, wanted: Range, count: int | None) -> Reply:
+def _stream(session: RespSession, word: bytes, wanted: Range, count: int | None) -> Reply:
     found = session.find(word)
     if found is None or count == 0:
         return replies.EMPTY
@@ -216,7 +216,7 @@ def _stream(session: Session, word: bytes, wanted: Range, count: int | None) -> 
 @command(
     "HEADRACE.RANGE", 7, "readonly", "data", group="headrace", summary="RANGE state key from to count behind: windows."
 )
-def headrace_range(session: Session, request: Request) -> Reply:
+def headrace_range(session: RespSession, request: Request) -> Reply:
     """Where the next page begins (empty: nowhere), then start, end and value of windows by turns."""
     table, key = find_table(session, request[1]), checked_key(request[2])
     if not isinstance(table, WindowReader):

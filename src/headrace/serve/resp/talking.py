@@ -20,7 +20,7 @@ from headrace.serve.resp.refusing import ReplyParts, noted
 
 if TYPE_CHECKING:
     from headrace.read.snapshot import Snapshot
-    from headrace.serve.resp.session import Session
+    from headrace.serve.resp.session import RespSession
 
 
 FORMS: Final = (JSON, PACKED)
@@ -41,7 +41,7 @@ _WRONG_PASS: Final = "WRONGPASS invalid username-password pair or user is disabl
 
 
 @command("PING", -1, "fast", group="connection", summary="Answers PONG, or what it is given.")
-def ping(session: Session, request: Request) -> bytes:
+def ping(session: RespSession, request: Request) -> bytes:
     if len(request) > 2:
         raise wrong_words(request)
     if session.listening and session.version == 2:
@@ -50,24 +50,24 @@ def ping(session: Session, request: Request) -> bytes:
 
 
 @command("ECHO", 2, "fast", group="connection", summary="Answers what it is given.")
-def echo(session: Session, request: Request) -> bytes:
+def echo(session: RespSession, request: Request) -> bytes:
     return replies.bulk(request[1])
 
 
 @command("QUIT", -1, "fast", "no_auth", group="connection", summary="Ends the connection.")
-def quit_(session: Session, request: Request) -> bytes:
+def quit_(session: RespSession, request: Request) -> bytes:
     session.outlet.close_after_replies()
     return replies.OK
 
 
 @command("RESET", 1, "fast", "no_auth", group="connection", summary="As if the client had just connected.")
-def reset(session: Session, request: Request) -> bytes:
+def reset(session: RespSession, request: Request) -> bytes:
     session.reset()
     return replies.simple("RESET")
 
 
 @command("SELECT", 2, "fast", group="connection", summary="0: values as JSON text; 1: values as MessagePack.")
-def select(session: Session, request: Request) -> bytes:
+def select(session: RespSession, request: Request) -> bytes:
     chosen = number(request[1])
     if not 0 <= chosen < len(FORMS):
         raise Refusal("ERR DB index is out of range; 0 gives values as JSON, 1 as MessagePack")
@@ -77,14 +77,14 @@ def select(session: Session, request: Request) -> bytes:
 
 
 @command("AUTH", -2, "fast", "no_auth", group="connection", summary="Names oneself: AUTH [user] token.")
-def auth(session: Session, request: Request) -> bytes:
+def auth(session: RespSession, request: Request) -> bytes:
     if len(request) > 3:
         raise Refusal("ERR syntax error")
     _log_in(session, request[1] if len(request) == 3 else None, request[-1])
     return replies.OK
 
 
-def _log_in(session: Session, name: bytes | None, token: bytes) -> None:
+def _log_in(session: RespSession, name: bytes | None, token: bytes) -> None:
     access = session.service.access
     if access.open:
         if name is not None:
@@ -104,7 +104,7 @@ def _log_in(session: Session, name: bytes | None, token: bytes) -> None:
 
 
 @command("HELLO", -1, "fast", "no_auth", group="connection", summary="Chooses the version of the protocol.")
-def hello(session: Session, request: Request) -> bytes:
+def hello(session: RespSession, request: Request) -> bytes:
     version, words = session.version, request[2:]
     if len(request) > 1:
         if request[1] not in (b"2", b"3"):
@@ -148,7 +148,7 @@ def hello(session: Session, request: Request) -> bytes:
 
 @command("READONLY", 1, "fast", group="cluster", summary="Everything is read only here.")
 @command("READWRITE", 1, "fast", group="cluster", summary="Answers OK; everything stays read only.")
-def fine(session: Session, request: Request) -> bytes:
+def fine(session: RespSession, request: Request) -> bytes:
     return replies.OK
 
 
@@ -156,7 +156,7 @@ def fine(session: Session, request: Request) -> bytes:
 
 
 @command("CLIENT", -2, group="connection", summary="What is known of clients: ID, GETNAME, SETNAME, LIST and others.")
-def client(session: Session, request: Request) -> bytes:
+def client(session: RespSession, request: Request) -> bytes:
     wanted, words = request[1].upper(), request[2:]
     match wanted, len(words):
         case b"ID", 0:
@@ -201,7 +201,7 @@ def _checked_name(word: bytes) -> str:
     return word.decode()
 
 
-def describe(session: Session) -> str:
+def describe(session: RespSession) -> str:
     """One client on one line, as CLIENT LIST shows it."""
     age = max(0, int(session.service.clock() - session.since_s))
     parts = {
@@ -230,7 +230,7 @@ _TURN_S: Final = 0.005
 
 
 @command("MULTI", 1, "fast", group="transactions", summary="The requests up to EXEC are answered from one epoch.")
-def multi(session: Session, request: Request) -> bytes:
+def multi(session: RespSession, request: Request) -> bytes:
     if session.queued is not None:
         raise Refusal("ERR MULTI calls can not be nested")
     session.queued, session.queued_bytes, session.broken = [], 0, False
@@ -238,7 +238,7 @@ def multi(session: Session, request: Request) -> bytes:
 
 
 @command("EXEC", 1, group="transactions", summary="Answers all requests since MULTI.")
-def exec_(session: Session, request: Request) -> Reply:
+def exec_(session: RespSession, request: Request) -> Reply:
     queued, broken = session.queued, session.broken
     if queued is None:
         raise Refusal("ERR EXEC without MULTI")
@@ -252,7 +252,7 @@ def exec_(session: Session, request: Request) -> Reply:
     return replies.array(answers.held)
 
 
-def _answer_some(session: Session, left: Iterator[Request], answers: ReplyParts) -> bool:
+def _answer_some(session: RespSession, left: Iterator[Request], answers: ReplyParts) -> bool:
     """Answers requests until the turn is over; tells whether there may be more."""
     ends = perf_counter() + _TURN_S
     for each in left:
@@ -263,7 +263,7 @@ def _answer_some(session: Session, left: Iterator[Request], answers: ReplyParts)
 
 
 async def _answer_slowly(
-    session: Session, snapshot: Snapshot | None, left: Iterator[Request], answers: ReplyParts
+    session: RespSession, snapshot: Snapshot | None, left: Iterator[Request], answers: ReplyParts
 ) -> bytes:
     with session.pinned(snapshot):
         while _answer_some(session, left, answers):
@@ -271,7 +271,7 @@ async def _answer_slowly(
     return replies.array(answers.held)
 
 
-def _answer_one(session: Session, request: Request) -> bytes:
+def _answer_one(session: RespSession, request: Request) -> bytes:
     found = find_command(request[0])
     assert found is not None
     try:
@@ -285,7 +285,7 @@ def _answer_one(session: Session, request: Request) -> bytes:
 
 
 @command("DISCARD", 1, "fast", group="transactions", summary="Forgets the requests since MULTI.")
-def discard(session: Session, request: Request) -> bytes:
+def discard(session: RespSession, request: Request) -> bytes:
     if session.queued is None:
         raise Refusal("ERR DISCARD without MULTI")
     session.queued = None
@@ -293,12 +293,12 @@ def discard(session: Session, request: Request) -> bytes:
 
 
 @command("WATCH", -2, "fast", group="transactions", summary="Nothing to watch for: nobody writes here.")
-def watch(session: Session, request: Request) -> bytes:
+def watch(session: RespSession, request: Request) -> bytes:
     if session.queued is not None:
         raise Refusal("ERR WATCH inside MULTI is not allowed")
     return replies.OK
 
 
 @command("UNWATCH", 1, "fast", group="transactions", summary="See WATCH.")
-def unwatch(session: Session, request: Request) -> bytes:
+def unwatch(session: RespSession, request: Request) -> bytes:
     return replies.OK

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import polars as pl
 
 from headrace.sql import types as t
-from headrace.sql.evaluate.scope import Scope, both, by_row, pick
-from headrace.sql.nodes import Node
+from headrace.sql.evaluate.scope import EvalScope, both, by_row, pick
+from headrace.sql.nodes import ExprTree
 from headrace.sql.types import SqlType
 
 _RANGE = "decimal out of range"
@@ -22,7 +22,7 @@ def whole_series(value: int) -> pl.Series:
     return pl.Series("", [value], dtype=pl.Int128)
 
 
-def fits(node: Node, scope: Scope, value: pl.Series, kind: SqlType) -> pl.Series:
+def fits(node: ExprTree, scope: EvalScope, value: pl.Series, kind: SqlType) -> pl.Series:
     """The value, where it has no more digits than its type."""
     limit = 10**kind.precision
     bad = (value >= whole_series(limit)) | (value <= whole_series(-limit))
@@ -45,7 +45,7 @@ def shift_down(value: pl.Series, digits: int, back: bool = False) -> pl.Series:
     return pick((value < whole_series(0)).fill_null(False), kept * whole_series(-1), kept)  # type: ignore[no-any-return]
 
 
-def rescale(node: Node, scope: Scope, value: pl.Series, source: SqlType, target: SqlType) -> pl.Series:
+def rescale(node: ExprTree, scope: EvalScope, value: pl.Series, source: SqlType, target: SqlType) -> pl.Series:
     """A decimal in another precision and scale."""
     digits = target.scale - source.scale
     if digits <= 0:
@@ -57,7 +57,7 @@ def rescale(node: Node, scope: Scope, value: pl.Series, source: SqlType, target:
     return scope.settle(node, shift_up(room, digits), bad, f"a value that {target} cannot hold")
 
 
-def arithmetic(op: str, node: Node, scope: Scope) -> pl.Series:
+def arithmetic(op: str, node: ExprTree, scope: EvalScope) -> pl.Series:
     one, two = both(node, scope, right_first=op in ("div", "mod"))
     first, second = node.args[0].type, node.args[1].type
     if op in ("div", "mod"):
@@ -187,7 +187,7 @@ def to_whole(value: pl.Series, scale: int, *, up: bool) -> pl.Series:
     return ((value * whole_series(-1)) // unit) * whole_series(-1)
 
 
-def rounded(node: Node, scope: Scope, value: pl.Series, source: SqlType, places: int) -> pl.Series:
+def rounded(node: ExprTree, scope: EvalScope, value: pl.Series, source: SqlType, places: int) -> pl.Series:
     if places >= source.scale:
         return value
     if places >= 0:

@@ -16,18 +16,18 @@ import pyarrow as pa
 
 from headrace.errors import ExpressionError
 from headrace.sql import types as t
-from headrace.sql.bind import Node, Unsupported, bind
+from headrace.sql.bind import ExprTree, Unsupported, bind
 from headrace.sql.evaluate import casts as sql_casts
 from headrace.sql.evaluate import logic as sql_logic
 from headrace.sql.evaluate import nested as sql_nested
 from headrace.sql.evaluate import numbers as sql_numbers
 from headrace.sql.evaluate import text as sql_text
 from headrace.sql.evaluate import times as sql_times
-from headrace.sql.evaluate.scope import Scope, Value, field_array, spread, to_array
+from headrace.sql.evaluate.scope import EvalScope, Value, field_array, spread, to_array
 from headrace.sql.expr import resolve, unsupported_error
 from headrace.sql.nodes import cast_to
 
-EVALUATORS: dict[str, Callable[[Node, Scope], Value]] = {
+EVALUATORS: dict[str, Callable[[ExprTree, EvalScope], Value]] = {
     **sql_logic.EVALUATORS,
     **sql_numbers.EVALUATORS,
     **sql_casts.EVALUATORS,
@@ -72,18 +72,18 @@ def compile_predicate(
     def apply(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         if not batch.num_rows:
             return np.zeros(0, np.bool_)
-        value = spread(_evaluate(node, Scope(batch, text, _evaluate)), batch.num_rows)
+        value = spread(_evaluate(node, EvalScope(batch, text, _evaluate)), batch.num_rows)
         holds: npt.NDArray[np.bool_] = value.fill_null(False).to_numpy()
         return holds
 
     return apply
 
 
-def _evaluate(node: Node, scope: Scope) -> Value:
+def _evaluate(node: ExprTree, scope: EvalScope) -> Value:
     return EVALUATORS[node.op](node, scope)
 
 
-def _bind(text: str, schema: pa.Schema, where: str) -> Node:
+def _bind(text: str, schema: pa.Schema, where: str) -> ExprTree:
     parsed = resolve(text, schema, where)
     try:
         return bind(parsed, schema)
@@ -106,14 +106,14 @@ def _compile_column(text: str | None, field: pa.Field, schema: pa.Schema, where:
     def compute(batch: pa.RecordBatch) -> pa.Array:
         if not batch.num_rows:
             return pa.array([], field.type)
-        value = spread(_evaluate(node, Scope(batch, text, _evaluate)), batch.num_rows)
+        value = spread(_evaluate(node, EvalScope(batch, text, _evaluate)), batch.num_rows)
         array = to_array(value, node.type)
         return array if array.type == field.type else array.cast(field.type)
 
     return compute
 
 
-def _as_declared(node: Node, text: str, field: pa.Field, where: str) -> Node:
+def _as_declared(node: ExprTree, text: str, field: pa.Field, where: str) -> ExprTree:
     declared = t.from_field(field)
     if declared.name == node.type.name and t.is_nested(declared):
         return node

@@ -10,30 +10,30 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.sql import types as t
-from headrace.sql.evaluate.scope import Scope, Value, both, dtype_of, field_array, is_null, pick, to_value
-from headrace.sql.nodes import Node
+from headrace.sql.evaluate.scope import EvalScope, Value, both, dtype_of, field_array, is_null, pick, to_value
+from headrace.sql.nodes import ExprTree
 
 # Above this many literals one set lookup is cheaper than that many comparisons.
 _LONG_LIST = 12
 
 
-def _literal(node: Node, scope: Scope) -> pl.Series:
+def _literal(node: ExprTree, scope: EvalScope) -> pl.Series:
     return pl.Series("", [node.value], dtype=dtype_of(node.type))
 
 
-def _column(node: Node, scope: Scope) -> Value:
+def _column(node: ExprTree, scope: EvalScope) -> Value:
     return scope.column(node.value, node.type)
 
 
-def _compare(compare: Callable[[Any, Any], Any]) -> Callable[[Node, Scope], pl.Series]:
-    def evaluate(node: Node, scope: Scope) -> pl.Series:
+def _compare(compare: Callable[[Any, Any], Any]) -> Callable[[ExprTree, EvalScope], pl.Series]:
+    def evaluate(node: ExprTree, scope: EvalScope) -> pl.Series:
         one, two = both(node, scope)
         return compare(one, two)  # type: ignore[no-any-return]
 
     return evaluate
 
 
-def _eq_null_safe(node: Node, scope: Scope) -> pl.Series:
+def _eq_null_safe(node: ExprTree, scope: EvalScope) -> pl.Series:
     one, two = scope.value(node.args[0]), scope.value(node.args[1])
     if node.args[0].type == t.NULL:
         return pl.Series("", [True])
@@ -41,18 +41,18 @@ def _eq_null_safe(node: Node, scope: Scope) -> pl.Series:
     return same
 
 
-def _and(node: Node, scope: Scope) -> pl.Series:
+def _and(node: ExprTree, scope: EvalScope) -> pl.Series:
     left = scope.value(node.args[0])
     # Null does not end it: null AND false is false, so the right side is looked at unless the left is false.
     return left & scope.within(left.fill_null(True)).value(node.args[1])  # type: ignore[no-any-return]
 
 
-def _or(node: Node, scope: Scope) -> pl.Series:
+def _or(node: ExprTree, scope: EvalScope) -> pl.Series:
     left = scope.value(node.args[0])
     return left | scope.within(~left.fill_null(False)).value(node.args[1])  # type: ignore[no-any-return]
 
 
-def _in(node: Node, scope: Scope) -> pl.Series:
+def _in(node: ExprTree, scope: EvalScope) -> pl.Series:
     what, *listed = node.args
     subject = scope.value(what)
     long = len(listed) > _LONG_LIST and not t.is_fractional(what.type)
@@ -66,7 +66,7 @@ def _in(node: Node, scope: Scope) -> pl.Series:
     return found
 
 
-def _case(node: Node, scope: Scope) -> Value:
+def _case(node: ExprTree, scope: EvalScope) -> Value:
     branches = []
     for condition, result in zip(node.args[:-1:2], node.args[1::2], strict=True):
         holds = scope.value(condition).fill_null(False)
@@ -78,7 +78,7 @@ def _case(node: Node, scope: Scope) -> Value:
     return chosen
 
 
-def _coalesce(node: Node, scope: Scope) -> Value:
+def _coalesce(node: ExprTree, scope: EvalScope) -> Value:
     found = scope.value(node.args[0])
     for arg in node.args[1:]:
         missing = is_null(found)
@@ -88,8 +88,8 @@ def _coalesce(node: Node, scope: Scope) -> Value:
     return found
 
 
-def _extreme(better: Callable[[Any, Any], Any]) -> Callable[[Node, Scope], pl.Series]:
-    def evaluate(node: Node, scope: Scope) -> pl.Series:
+def _extreme(better: Callable[[Any, Any], Any]) -> Callable[[ExprTree, EvalScope], pl.Series]:
+    def evaluate(node: ExprTree, scope: EvalScope) -> pl.Series:
         best = scope.value(node.args[0])
         for arg in node.args[1:]:
             other = scope.value(arg)
@@ -99,11 +99,11 @@ def _extreme(better: Callable[[Any, Any], Any]) -> Callable[[Node, Scope], pl.Se
     return evaluate
 
 
-def _is_null(node: Node, scope: Scope) -> pl.Series:
+def _is_null(node: ExprTree, scope: EvalScope) -> pl.Series:
     return is_null(scope.value(node.args[0]))
 
 
-def _field(node: Node, scope: Scope) -> Value:
+def _field(node: ExprTree, scope: EvalScope) -> Value:
     base = node.args[0]
     if base.op == "column":
         return to_value(field_array(scope.batch, base.value, node.value), node.type)
@@ -112,7 +112,7 @@ def _field(node: Node, scope: Scope) -> Value:
     return to_value(struct.flatten()[node.value], node.type)
 
 
-EVALUATORS: dict[str, Callable[[Node, Scope], Value]] = {
+EVALUATORS: dict[str, Callable[[ExprTree, EvalScope], Value]] = {
     "literal": _literal,
     "column": _column,
     "field": _field,

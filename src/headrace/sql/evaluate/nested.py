@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.sql.evaluate.casts import convert
-from headrace.sql.evaluate.scope import Scope, Value, pick, spread, to_array, to_value
-from headrace.sql.nodes import Node
+from headrace.sql.evaluate.scope import EvalScope, Value, pick, spread, to_array, to_value
+from headrace.sql.nodes import ExprTree
 
 Int64s = npt.NDArray[np.int64]
 
@@ -30,7 +30,7 @@ def _values(array: Any) -> pa.Array:
     return array.items if pa.types.is_map(array.type) else array.values
 
 
-def _size(node: Node, scope: Scope) -> pl.Series:
+def _size(node: ExprTree, scope: EvalScope) -> pl.Series:
     array = scope.value(node.args[0])
     _, lengths = _starts_and_lengths(array)
     sizes = pl.Series("", lengths.astype(np.int32))
@@ -41,7 +41,7 @@ def _take(values: pa.Array, positions: Int64s, valid: npt.NDArray[np.bool_]) -> 
     return values.take(pa.array(np.where(valid, positions, 0), pa.int64(), mask=~valid))
 
 
-def _item(node: Node, scope: Scope) -> Value:
+def _item(node: ExprTree, scope: EvalScope) -> Value:
     """``array[index]`` from 0 (`try`: get(), null outside), and ``element_at`` from 1 or from the end."""
     array, index = scope.value(node.args[0]), scope.value(node.args[1])
     rows = max(len(array), len(index))
@@ -59,7 +59,7 @@ def _item(node: Node, scope: Scope) -> Value:
     return found
 
 
-def _match(node: Node, scope: Scope) -> tuple[Any, Int64s, npt.NDArray[np.bool_], pl.Series]:
+def _match(node: ExprTree, scope: EvalScope) -> tuple[Any, Int64s, npt.NDArray[np.bool_], pl.Series]:
     """The map; each row's key among the flat entries: its position, whether it is there; where nothing is null."""
     array, key = scope.value(node.args[0]), scope.value(node.args[1])
     rows = max(len(array), len(key))
@@ -77,23 +77,23 @@ def _match(node: Node, scope: Scope) -> tuple[Any, Int64s, npt.NDArray[np.bool_]
     return array, position, there, known
 
 
-def _map_value(node: Node, scope: Scope) -> Value:
+def _map_value(node: ExprTree, scope: EvalScope) -> Value:
     array, position, there, _ = _match(node, scope)
     return to_value(_take(array.items, position, there), node.type)
 
 
-def _map_contains_key(node: Node, scope: Scope) -> pl.Series:
+def _map_contains_key(node: ExprTree, scope: EvalScope) -> pl.Series:
     _, _, there, known = _match(node, scope)
     return pick(known, pl.Series("", there), pl.Series("", [None], dtype=pl.Boolean))  # type: ignore[no-any-return]
 
 
-def _array_contains(node: Node, scope: Scope) -> pl.Series:
+def _array_contains(node: ExprTree, scope: EvalScope) -> pl.Series:
     array, wanted = scope.value(node.args[0]), scope.value(node.args[1])
     rows = max(len(array), len(wanted))
     array, wanted = spread(array, rows), spread(wanted, rows)
     _, lengths = _starts_and_lengths(array)
     rows_of = np.repeat(np.arange(rows), lengths)
-    everywhere = Scope(scope.batch, scope.text, scope.evaluate)
+    everywhere = EvalScope(scope.batch, scope.text, scope.evaluate)
     items = convert(node, everywhere, to_value(array.flatten(), node.value), node.value, node.args[1].type)
     same = items == wanted.gather(rows_of)
     there, unsure = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
@@ -103,7 +103,7 @@ def _array_contains(node: Node, scope: Scope) -> pl.Series:
     return pick(known, pl.Series("", there), pl.Series("", [None], dtype=pl.Boolean))  # type: ignore[no-any-return]
 
 
-def _array(node: Node, scope: Scope) -> pa.Array:
+def _array(node: ExprTree, scope: EvalScope) -> pa.Array:
     kind = node.type.parts[0]
     values = [scope.value(arg) for arg in node.args]
     rows = max(len(value) for value in values)
@@ -114,7 +114,7 @@ def _array(node: Node, scope: Scope) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, stacked.take(pa.array(order)))
 
 
-EVALUATORS: dict[str, Callable[[Node, Scope], Value]] = {
+EVALUATORS: dict[str, Callable[[ExprTree, EvalScope], Value]] = {
     "size": _size,
     "item": _item,
     "element_at": _item,

@@ -14,8 +14,8 @@ import polars as pl
 from headrace.sql import types as t
 from headrace.sql.arithmetic import integer_like
 from headrace.sql.evaluate import decimals
-from headrace.sql.evaluate.scope import Scope, Value, both, divide, dtype_of, pick, spread
-from headrace.sql.nodes import Node
+from headrace.sql.evaluate.scope import EvalScope, Value, both, divide, dtype_of, pick, spread
+from headrace.sql.nodes import ExprTree
 from headrace.sql.types import SqlType
 
 _OVERFLOW = "integer overflow"
@@ -27,15 +27,15 @@ def _wide(series: pl.Series, kind: SqlType) -> pl.Series:
     return series.cast(pl.Int64 if t.BITS.get(kind, 64) < 64 else pl.Int128)
 
 
-def _narrow(node: Node, scope: Scope, wide: pl.Series) -> pl.Series:
+def _narrow(node: ExprTree, scope: EvalScope, wide: pl.Series) -> pl.Series:
     result = wide.cast(dtype_of(node.type), strict=False)
     if result.null_count() == wide.null_count():
         return result
     return scope.settle(node, result, result.is_null() & wide.is_not_null(), _OVERFLOW)
 
 
-def _arithmetic(name: str, apply: Callable[[Any, Any], Any]) -> Callable[[Node, Scope], pl.Series]:
-    def evaluate(node: Node, scope: Scope) -> pl.Series:
+def _arithmetic(name: str, apply: Callable[[Any, Any], Any]) -> Callable[[ExprTree, EvalScope], pl.Series]:
+    def evaluate(node: ExprTree, scope: EvalScope) -> pl.Series:
         if t.is_decimal(node.type):
             return decimals.arithmetic(name, node, scope)
         one, two = both(node, scope)
@@ -46,7 +46,7 @@ def _arithmetic(name: str, apply: Callable[[Any, Any], Any]) -> Callable[[Node, 
     return evaluate
 
 
-def _div(node: Node, scope: Scope) -> pl.Series:
+def _div(node: ExprTree, scope: EvalScope) -> pl.Series:
     if t.is_decimal(node.type):
         return decimals.arithmetic("div", node, scope)
     one, two = both(node, scope, right_first=True)
@@ -67,7 +67,7 @@ def _fmod(one: pl.Series, two: pl.Series) -> pl.Series:
     return pick(valid, pl.Series("", values), pl.Series("", [None], dtype=one.dtype))  # type: ignore[no-any-return]
 
 
-def _mod(node: Node, scope: Scope) -> pl.Series:
+def _mod(node: ExprTree, scope: EvalScope) -> pl.Series:
     if t.is_decimal(node.type):
         return decimals.arithmetic("mod", node, scope)
     one, two = both(node, scope, right_first=True)
@@ -75,7 +75,7 @@ def _mod(node: Node, scope: Scope) -> pl.Series:
     return scope.settle(node, rest, (two == 0) & one.is_not_null(), _BY_ZERO)
 
 
-def _pmod(node: Node, scope: Scope) -> pl.Series:
+def _pmod(node: ExprTree, scope: EvalScope) -> pl.Series:
     one, two = both(node, scope, right_first=True)
     rest = _truncated(one, two)
     above = _truncated((_wide(rest, node.type) + _wide(two, node.type)), _wide(two, node.type)).cast(rest.dtype)
@@ -83,7 +83,7 @@ def _pmod(node: Node, scope: Scope) -> pl.Series:
     return scope.settle(node, result, (two == 0) & one.is_not_null(), _BY_ZERO)
 
 
-def _intdiv(node: Node, scope: Scope) -> pl.Series:
+def _intdiv(node: ExprTree, scope: EvalScope) -> pl.Series:
     one, two = both(node, scope, right_first=True)
     zero = (two == 0) & one.is_not_null()
     if zero.any():
@@ -94,7 +94,7 @@ def _intdiv(node: Node, scope: Scope) -> pl.Series:
     return _narrow(node, scope, floored + below.cast(pl.Int128))
 
 
-def _neg(node: Node, scope: Scope) -> pl.Series:
+def _neg(node: ExprTree, scope: EvalScope) -> pl.Series:
     value = scope.value(node.args[0])
     if t.is_fractional(node.type):
         # Zero minus x would make 0.0 of 0.0, and Java makes -0.0.
@@ -105,15 +105,15 @@ def _neg(node: Node, scope: Scope) -> pl.Series:
     return _narrow(node, scope, wide * pl.Series("", [-1], dtype=wide.dtype))
 
 
-def _abs(node: Node, scope: Scope) -> pl.Series:
+def _abs(node: ExprTree, scope: EvalScope) -> pl.Series:
     value = scope.value(node.args[0])
     if not t.is_integral(node.type):
         return value.abs()  # type: ignore[no-any-return]
     return _narrow(node, scope, _wide(value, node.type).abs())
 
 
-def _to_whole(name: str) -> Callable[[Node, Scope], pl.Series]:
-    def evaluate(node: Node, scope: Scope) -> pl.Series:
+def _to_whole(name: str) -> Callable[[ExprTree, EvalScope], pl.Series]:
+    def evaluate(node: ExprTree, scope: EvalScope) -> pl.Series:
         value = scope.value(node.args[0])
         if t.is_decimal(node.type):
             return decimals.to_whole(value, node.args[0].type.scale, up=name == "ceil")
@@ -126,7 +126,7 @@ def _to_whole(name: str) -> Callable[[Node, Scope], pl.Series]:
     return evaluate
 
 
-def _round(node: Node, scope: Scope) -> pl.Series:
+def _round(node: ExprTree, scope: EvalScope) -> pl.Series:
     value, places = scope.value(node.args[0]), node.value
     source = node.args[0].type
     if t.is_decimal(source):
@@ -170,7 +170,7 @@ def _round_exact(value: float, places: int) -> float:
     return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), context=_EXACT))
 
 
-def _function(apply: Callable[[pl.Series], Any]) -> Callable[[Node, Scope], pl.Series]:
+def _function(apply: Callable[[pl.Series], Any]) -> Callable[[ExprTree, EvalScope], pl.Series]:
     return lambda node, scope: apply(scope.value(node.args[0]))
 
 
@@ -185,12 +185,12 @@ def _by_numpy(apply: Callable[[Any], Any], value: pl.Series) -> pl.Series:
     return pick(value.is_not_null(), result, pl.Series("", [None], dtype=pl.Float64))  # type: ignore[no-any-return]
 
 
-def _log(node: Node, scope: Scope) -> pl.Series:
+def _log(node: ExprTree, scope: EvalScope) -> pl.Series:
     base, value = both(node, scope)
     return divide(_positive(value).log(), _positive(base).log())
 
 
-def _pow(node: Node, scope: Scope) -> pl.Series:
+def _pow(node: ExprTree, scope: EvalScope) -> pl.Series:
     base, exponent = both(node, scope)
     # In full length: a single exponent of 0.5 is taken for a square root, which keeps the sign of -0.0.
     rows = max(len(base), len(exponent))
@@ -203,11 +203,11 @@ def _pow(node: Node, scope: Scope) -> pl.Series:
     return pick(odd.fill_null(False), pl.Series("", [float("nan")]), result)  # type: ignore[no-any-return]
 
 
-def _bits(apply: Callable[[Any, Any], Any]) -> Callable[[Node, Scope], pl.Series]:
+def _bits(apply: Callable[[Any, Any], Any]) -> Callable[[ExprTree, EvalScope], pl.Series]:
     return lambda node, scope: apply(*both(node, scope))
 
 
-EVALUATORS: dict[str, Callable[[Node, Scope], Value]] = {
+EVALUATORS: dict[str, Callable[[ExprTree, EvalScope], Value]] = {
     "add": _arithmetic("add", operator.add),
     "sub": _arithmetic("sub", operator.sub),
     "mul": _arithmetic("mul", operator.mul),

@@ -3,7 +3,7 @@
 A value is a polars Series (nested ones an Arrow array) of the batch's length, or of length 1 when it is the same for
 every row; operations broadcast. SQL evaluates lazily where it says so: behind a false condition nothing may fail.
 Here everything is computed for all rows, and the scope knows the *active* ones; an error in a row that is not active
-is none. That is why operations report errors through `Scope.settle` and never raise on their own.
+is none. That is why operations report errors through `EvalScope.settle` and never raise on their own.
 
 How types are kept: DECIMAL as Int128 of its unscaled value, intervals as Int64 microseconds, the rest as polars does.
 """
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import ExpressionError
 from headrace.sql import types as t
-from headrace.sql.nodes import Node
+from headrace.sql.nodes import ExprTree
 from headrace.sql.types import SqlType
 
 Value = Any
@@ -119,19 +119,19 @@ def by_row(make: Callable[..., Any], kind: SqlType, *values: pl.Series) -> pl.Se
     return pl.Series("", made, dtype=dtype_of(kind))
 
 
-class Scope:
+class EvalScope:
     """One batch and its active rows (None: all of them)."""
 
     __slots__ = ("active", "batch", "columns", "evaluate", "text")
 
-    def __init__(self, batch: pa.RecordBatch, text: str, evaluate: Callable[[Node, Scope], Value]) -> None:
+    def __init__(self, batch: pa.RecordBatch, text: str, evaluate: Callable[[ExprTree, EvalScope], Value]) -> None:
         self.batch = batch
         self.text = text
         self.evaluate = evaluate
         self.active: pl.Series | None = None
         self.columns: dict[str, Value] = {}
 
-    def value(self, node: Node) -> Value:
+    def value(self, node: ExprTree) -> Value:
         return self.evaluate(node, self)
 
     def column(self, name: str, kind: SqlType) -> Value:
@@ -140,15 +140,15 @@ class Scope:
             found = self.columns[name] = to_value(self.batch.column(name), kind)
         return found
 
-    def within(self, mask: pl.Series) -> Scope:
+    def within(self, mask: pl.Series) -> EvalScope:
         """The same batch with fewer active rows; null in the mask counts as false."""
-        inner = Scope(self.batch, self.text, self.evaluate)
+        inner = EvalScope(self.batch, self.text, self.evaluate)
         inner.columns = self.columns
         mask = mask.fill_null(False)
         inner.active = mask if self.active is None else self.active & mask
         return inner
 
-    def settle(self, node: Node, result: pl.Series, bad: pl.Series, what: str) -> pl.Series:
+    def settle(self, node: ExprTree, result: pl.Series, bad: pl.Series, what: str) -> pl.Series:
         """The result of an operation that failed in the `bad` rows: an error, or null for ``try_…``."""
         if not bad.any():
             return result
@@ -160,7 +160,7 @@ class Scope:
             raise self._error(node, counted, what)
         return result
 
-    def _error(self, node: Node, bad: pl.Series, what: str) -> ExpressionError:
+    def _error(self, node: ExprTree, bad: pl.Series, what: str) -> ExpressionError:
         first = bad.arg_true()[0] if len(bad) > 1 else 0
         shown = [f"{name}={self.batch.column(name)[first].as_py()!r:.60}" for name in self._names(node)]
         return ExpressionError(
@@ -170,14 +170,14 @@ class Scope:
             next_move="guard it with CASE WHEN or NULLIF, use try_cast or try_divide, or filter such rows before",
         )
 
-    def _names(self, node: Node) -> list[str]:
+    def _names(self, node: ExprTree) -> list[str]:
         names = [node.value] if node.op == "column" else []
         for arg in node.args:
             names += [name for name in self._names(arg) if name not in names]
         return names
 
 
-def both(node: Node, scope: Scope, right_first: bool = False) -> tuple[pl.Series, pl.Series]:
+def both(node: ExprTree, scope: EvalScope, right_first: bool = False) -> tuple[pl.Series, pl.Series]:
     """The two arguments of an operation that is null when one is; behind a null the other may not fail."""
     first, second = (1, 0) if right_first else (0, 1)
     one = scope.value(node.args[first])

@@ -9,28 +9,28 @@ from typing import Any
 import polars as pl
 
 from headrace.sql import types as t
-from headrace.sql.evaluate.scope import Scope, Value, by_row, spread, to_array
-from headrace.sql.nodes import Node
+from headrace.sql.evaluate.scope import EvalScope, Value, by_row, spread, to_array
+from headrace.sql.nodes import ExprTree
 
 # Patterns of these characters alone mean the same to Java and to polars, so the fast engine may search for them.
 _COMMON_PATTERN = re.compile(r"[\w ,:;=@#/<>!~&%'\"()|*+?^-]*", re.ASCII)
 
 
-def _arg(node: Node, scope: Scope, at: int = 0) -> pl.Series:
+def _arg(node: ExprTree, scope: EvalScope, at: int = 0) -> pl.Series:
     return scope.value(node.args[at])  # type: ignore[no-any-return]
 
 
-def _args(node: Node, scope: Scope) -> list[pl.Series]:
+def _args(node: ExprTree, scope: EvalScope) -> list[pl.Series]:
     return [scope.value(arg) for arg in node.args]
 
 
-def _length(node: Node, scope: Scope) -> pl.Series:
+def _length(node: ExprTree, scope: EvalScope) -> pl.Series:
     value = _arg(node, scope)
     length = value.bin.size() if node.args[0].type == t.BINARY else value.str.len_chars()
     return length.cast(pl.Int32)
 
 
-def _concat(node: Node, scope: Scope) -> pl.Series:
+def _concat(node: ExprTree, scope: EvalScope) -> pl.Series:
     if not node.args:
         return pl.Series("", [""])
     joined, *rest = _args(node, scope)
@@ -39,7 +39,7 @@ def _concat(node: Node, scope: Scope) -> pl.Series:
     return joined
 
 
-def _concat_ws(node: Node, scope: Scope) -> pl.Series:
+def _concat_ws(node: ExprTree, scope: EvalScope) -> pl.Series:
     separator, *parts = _args(node, scope)
     if not parts:
         return by_row(lambda text: "", t.STRING, separator)
@@ -52,7 +52,7 @@ def _concat_ws(node: Node, scope: Scope) -> pl.Series:
     return by_row(one, t.STRING, separator, joined, absent)
 
 
-def _substring(node: Node, scope: Scope) -> pl.Series:
+def _substring(node: ExprTree, scope: EvalScope) -> pl.Series:
     text, *numbers = _args(node, scope)
     position = numbers[0].cast(pl.Int64)
     length = text.str.len_chars().cast(pl.Int64)
@@ -80,8 +80,8 @@ def _right(text: str, count: int) -> str:
     return text[-count:] if count > 0 else ""
 
 
-def _trim(strip: Callable[[str, str], str], side: str) -> Callable[[Node, Scope], pl.Series]:
-    def evaluate(node: Node, scope: Scope) -> pl.Series:
+def _trim(strip: Callable[[str, str], str], side: str) -> Callable[[ExprTree, EvalScope], pl.Series]:
+    def evaluate(node: ExprTree, scope: EvalScope) -> pl.Series:
         values = _args(node, scope)
         if len(values) == 1:
             return getattr(values[0].str, side)(" ")  # type: ignore[no-any-return]
@@ -90,7 +90,7 @@ def _trim(strip: Callable[[str, str], str], side: str) -> Callable[[Node, Scope]
     return evaluate
 
 
-def _replace(node: Node, scope: Scope) -> pl.Series:
+def _replace(node: ExprTree, scope: EvalScope) -> pl.Series:
     values = _args(node, scope)
 
     def one(text: str, old: str, new: str = "") -> str:
@@ -99,8 +99,8 @@ def _replace(node: Node, scope: Scope) -> pl.Series:
     return by_row(one, t.STRING, *values)
 
 
-def _test(name: str) -> Callable[[Node, Scope], pl.Series]:
-    def evaluate(node: Node, scope: Scope) -> pl.Series:
+def _test(name: str) -> Callable[[ExprTree, EvalScope], pl.Series]:
+    def evaluate(node: ExprTree, scope: EvalScope) -> pl.Series:
         text, part = _args(node, scope)
         wanted = part
         if len(part) == 1:
@@ -116,7 +116,7 @@ def _test(name: str) -> Callable[[Node, Scope], pl.Series]:
     return evaluate
 
 
-def _matches(node: Node, scope: Scope) -> pl.Series:
+def _matches(node: ExprTree, scope: EvalScope) -> pl.Series:
     text = _arg(node, scope)
     how, pattern = node.value
     if how == "full":
@@ -126,7 +126,7 @@ def _matches(node: Node, scope: Scope) -> pl.Series:
     return by_row(lambda subject: pattern.search(subject) is not None, t.BOOLEAN, text)
 
 
-def _regexp_extract(node: Node, scope: Scope) -> pl.Series:
+def _regexp_extract(node: ExprTree, scope: EvalScope) -> pl.Series:
     pattern, group = node.value
 
     def one(subject: str) -> str:
@@ -136,7 +136,7 @@ def _regexp_extract(node: Node, scope: Scope) -> pl.Series:
     return by_row(one, t.STRING, _arg(node, scope))
 
 
-def _regexp_replace(node: Node, scope: Scope) -> pl.Series:
+def _regexp_replace(node: ExprTree, scope: EvalScope) -> pl.Series:
     pattern, replacement = node.value
     return by_row(lambda subject: pattern.sub(replacement, subject), t.STRING, _arg(node, scope))
 
@@ -158,7 +158,7 @@ def split_text(text: str, plain: str, pattern: re.Pattern[str], limit: int) -> l
     return pieces
 
 
-def _split(node: Node, scope: Scope) -> Any:
+def _split(node: ExprTree, scope: EvalScope) -> Any:
     plain, pattern, limit = node.value
     texts = _arg(node, scope).to_list()
     pieces = [None if text is None else split_text(text, plain, pattern, limit) for text in texts]
@@ -173,7 +173,7 @@ def pad_text(text: str, length: int, fill: str, *, left: bool) -> str:
     return padding + text if left else text + padding
 
 
-def _pad(left: bool) -> Callable[[Node, Scope], pl.Series]:
+def _pad(left: bool) -> Callable[[ExprTree, EvalScope], pl.Series]:
     def one(text: str, length: int, fill: str = " ") -> str:
         return pad_text(text, length, fill, left=left)
 
@@ -184,11 +184,11 @@ def _locate(part: str, text: str, start: int = 1) -> int:
     return text.find(part, start - 1) + 1 if start > 0 else 0
 
 
-def _rows(make: Callable[..., Any]) -> Callable[[Node, Scope], pl.Series]:
+def _rows(make: Callable[..., Any]) -> Callable[[ExprTree, EvalScope], pl.Series]:
     return lambda node, scope: by_row(make, node.type, *_args(node, scope))
 
 
-EVALUATORS: dict[str, Callable[[Node, Scope], Value]] = {
+EVALUATORS: dict[str, Callable[[ExprTree, EvalScope], Value]] = {
     "length": _length,
     "upper": lambda node, scope: _arg(node, scope).str.to_uppercase(),
     "lower": lambda node, scope: _arg(node, scope).str.to_lowercase(),

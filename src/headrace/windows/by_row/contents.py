@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from headrace.aggregates.accumulate import Fold, RowValues, make_fold
+from headrace.aggregates.accumulate import KeyFold, RowValues, make_fold
 from headrace.aggregates.declare import Agg, Aggregator
 from headrace.aggregates.own import AddFailed, GuardedAccumulators, RepeatFailed, add_row
 from headrace.windows.by_row.window_state import OpenWindow, WindowName
@@ -91,7 +91,7 @@ class AggregatedContents(Contents):
 
     def __init__(self, aggs: Mapping[str, Agg[Any]], taken: RowCodec, step: str) -> None:
         self.aggs = dict(aggs)
-        self.folds: list[Fold | None] = [make_fold(agg, taken, f"step {step}", name) for name, agg in aggs.items()]
+        self.folds: list[KeyFold | None] = [make_fold(agg, taken, f"step {step}", name) for name, agg in aggs.items()]
         self.own: list[tuple[int, Aggregator[Any, Any, Any]]] = [
             (i, agg) for i, agg in enumerate(aggs.values()) if isinstance(agg, Aggregator)
         ]
@@ -100,7 +100,7 @@ class AggregatedContents(Contents):
         if self.own:
             self.merger = self.own[0][1].merge
         self._events: list[Any] = []
-        self._values: list[tuple[int, Fold, RowValues]] = []
+        self._values: list[tuple[int, KeyFold, RowValues]] = []
         self._guarded = False
 
     def begin_batch(self, rows: Rows, *, guarded: bool) -> None:
@@ -207,7 +207,7 @@ class ReducedContents(Contents):
         return [reduced]
 
 
-def _kind(agg: Agg[Any], fold: Fold | None) -> Any:
+def _kind(agg: Agg[Any], fold: KeyFold | None) -> Any:
     if isinstance(agg, Aggregator):
         return agg.accumulator_type()
     return Any if fold is None else fold.acc_type
