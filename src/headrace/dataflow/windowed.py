@@ -167,12 +167,13 @@ class WindowStream(StepStream[R, T]):
             assert isinstance(node, KeyedNode)
             keys = tuple(key_columns(node.input.codec, node.key))
             info = StepInfo(node.label, (node.input.codec,), node.codec, node.key.type, keys)
-            if self._spec.choose(info).operator != "sliced":
+            choice = self._spec.choose(info)
+            if choice.operator != "sliced":
                 raise ProgramError(
                     "keep= is not supported for these windows",
                     where=str(at),
-                    expected="tumbling, sliding or cumulating windows of count, sum, avg, min, max, first or last",
-                    found=f"keep={keep!r} for {node.label}",
+                    expected="tumbling, sliding or cumulating windows that run on slices in columns",
+                    found=f"keep={keep!r} for {node.label}, which runs {choice.operator}: {choice.why}",
                     next_move="leave keep= out, or keep the results: .finals().key_by(…).latest().queryable()",
                 )
             node.spec = replace(self._spec, keep_us=span_us(keep, what="keep", where=str(at)))
