@@ -19,10 +19,12 @@ from exchange_tasks import COUNTED, count_rows, cut, gather
 from headrace_program import Event
 
 import headrace as hr
+from headrace.model.order import EpochLimits
 from headrace.model.wire import WIRE_DDL
 from headrace.plan.compile import compile_app
 from headrace.plan.ship import dump_program
 from headrace.spark import query
+from headrace.spark.executor import Ship
 from headrace.spark.session import make_session
 
 if TYPE_CHECKING:
@@ -44,9 +46,7 @@ def program(options: argparse.Namespace, parallelism: int) -> Program:
 def frames_plan(session: SparkSession, options: argparse.Namespace, parallelism: int) -> DataFrame:
     plan = program(options, parallelism)
     packed = dump_program(plan)
-    given = query._prefix(query._read(session, plan.sources[0], "", {}), plan.sources[0])
-    if plan.sources[0].decoded:
-        given = query._hand_out(session, plan.sources[0])
+    given = query._chain(session, plan, 0, Ship("", session.sparkContext.broadcast(b""), "", EpochLimits()), {})
     frames = given.mapInArrow(partial(cut, packed), WIRE_DDL)
     return frames.repartitionById(parallelism, "shard").mapInArrow(partial(gather, packed), COUNTED)
 

@@ -75,7 +75,7 @@ def test_a_batch_names_the_shard_of_each_frame_and_keeps_their_order() -> None:
     assert batch.column(0).to_pylist() == [2, 0, 2]
     assert [frame.body.to_pybytes() for frame in read_frames(batch)] == [b"a", b"", b"ccc"]
     assert [frame.body.to_pybytes() for frame in read_frames(batch.slice(1, 1))] == [b""]
-    sent_on = frames_batch([5, 6, 7], [frame.whole for frame in read_frames(batch)])
+    sent_on = frames_batch([5, 6, 7], [frame.data for frame in read_frames(batch)])
     assert sent_on.column(1).equals(batch.column(1))
 
 
@@ -113,6 +113,12 @@ def test_rows_of_many_bytes_are_handed_on_in_several_batches(monkeypatch: pytest
     assert [batch.column(0).unique().to_pylist() for batch in batches] == [[n] for n in range(5)]
     assert all(read_rows(frame, SCHEMA).equals(rows(20)) for batch in batches for frame in read_frames(batch))
     assert list(rows_batches(3, SCHEMA, [])) == []
+
+
+def test_frames_in_columns_with_wide_offsets_are_read_all_the_same() -> None:
+    batch = control_batch([(REPORT, 0, b"one"), (REPORT, 1, b"two")])
+    wide = pa.RecordBatch.from_arrays([batch.column(0), batch.column(1).cast(pa.large_binary())], names=["s", "f"])
+    assert [frame.body.to_pybytes() for frame in read_frames(wide)] == [b"one", b"two"]
 
 
 @pytest.mark.parametrize("data", [b"HF", b"HF" + bytes([2]) + bytes(20), b"no frame at all, but long enough"])

@@ -53,7 +53,7 @@ def drained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         plans[cutter] = program
 
     def watch(cutter: FrameCutter, *, last: bool = False) -> list[pa.RecordBatch]:
-        batches = drain(cutter, last=last)
+        batches = list(drain(cutter, last=last))
         read = [frame for batch in batches for frame in read_frames(batch)]
         edges = plans[cutter].edges
         sizes.append(sum(read_rows(frame, edges[frame.edge].schema).num_rows for frame in read))

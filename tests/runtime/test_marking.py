@@ -303,7 +303,7 @@ def test_mistakes_are_found_while_the_program_is_built(read: dict[str, Any], wor
 
 
 def test_a_source_that_spark_reads_cannot_be_aligned() -> None:
-    with pytest.raises(ProgramError, match="Spark reads it"):
+    with pytest.raises(ProgramError, match="not supported by sources that Spark reads"):
         hr.App("beats").read("beats", hr.source.files("x/"), Beat, time=Beat.at, align="g", max_drift="1m")
 
 

@@ -14,9 +14,9 @@ Who calls what, in order:
    of them, once per run. This is where a missing folder or an unreadable header is found.
 3. A `SplitReader` is then pickled. One copy lives beside the driver and plans: `initial`, `available_now`, `hold`,
    `latest`, `splits`. Short-lived copies live in tasks and only `read`. `close` is called on the planning copy alone.
-4. Rows that could not be decoded come from the JVM (`SparkRead.bad`) or from `SplitReader.read` (`BadRows`). They go to
-   the stream's ``errors`` where somebody reads those, and stop the job where nobody does. Either way
-   `Source.explain_bad` puts each of them into words.
+4. Rows that could not be decoded are told by the JVM (`SparkRead.bad`) or by `SplitReader.read` (`BadRows`). The chain
+   drops them: their texts go to the stream's ``errors`` where somebody reads those, and stop the job where nobody does.
+   Either way `Source.explain_bad` puts each of them into words.
 
 This module deliberately knows nothing of Spark's classes: it is the part of a source that can be tested without a JVM.
 """
@@ -172,11 +172,11 @@ class SparkRead:
         frame = readStream.format(format).options(**options) [.schema(schema_ddl)] .load([load_path])
         frame = frame.selectExpr("*", *prepare)       # when there is any; hidden columns (_metadata) may be named
         frame = frame.where(keep)                     # when given
-        good  = frame.where(NOT bad).selectExpr(columns…, split)
-        wrong = frame.where(bad).selectExpr(raw)
+        frame = frame.selectExpr(columns…, split, IF(bad, raw, NULL))
 
     `columns` holds one expression per field of the codec, in the codec's order, each of exactly the codec's Spark type.
-    Expressions may assume ANSI mode and the session time zone UTC. `bad` is never null.
+    Expressions may assume ANSI mode and the session time zone UTC. `bad` is never null. Of a bad row only `raw` counts,
+    but `columns` and `split` are evaluated for it, too: they must not raise there.
     """
 
     format: str

@@ -17,8 +17,8 @@ m     Decimal                                     text without exponent and with
 (     tuple                                       per part: 4 bytes big-endian length, then the part's own bytes
 ====  ==========================================  =================================================================
 
-An Enum is its value. A value has the same bytes as the column that holds it, so a key computed in the JVM
-(`keys.key_sql`), on Arrow columns (`keys.encode_columns`) and from one object (`encode_key`) is the same key.
+An Enum is its value. A value has the same bytes as the column that holds it, so a key computed on Arrow columns
+(`keys.encode_columns`) and from one object (`encode_key`) is the same key.
 
 The bytes are part of the stored format: a change here makes every store unreadable. Import from `headrace.model.keys`.
 """

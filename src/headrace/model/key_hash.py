@@ -19,7 +19,9 @@ from headrace.model.ids import HASH_SEED
 Bytes = npt.NDArray[np.uint8]
 
 _FEW_KEYS: Final = 24
-"""So many keys of one length are hashed faster one by one."""
+"""So many keys of one length are hashed faster one by one …"""
+_LONG_BYTES: Final = 128
+"""… and keys so long, among others: a block of them would take many times their room to be put together."""
 
 _P1, _P2, _P3, _P4, _P5 = (
     np.uint64(prime)
@@ -59,7 +61,7 @@ def hash_encoded(encoded: pa.BinaryArray) -> UInt64s:
     bounds = np.flatnonzero(np.diff(ordered)) + 1
     for rows in np.split(order, bounds):
         length = int(lengths[rows[0]])
-        if len(rows) <= _FEW_KEYS:
+        if len(rows) <= _FEW_KEYS or length >= _LONG_BYTES:
             hashes[rows] = [hash_key(data[start : start + length].tobytes()) for start in starts[rows].tolist()]
         else:
             hashes[rows] = _hash_block(data[starts[rows, None] + np.arange(length)])

@@ -30,6 +30,7 @@ WIRE_DDL: Final = f"{SHARD} INT, {FRAME} BINARY"
 
 REPORT_SCHEMA: Final = pa.schema([pa.field("report", pa.binary())])
 """What the last level returns to the driver."""
+REPORT_DDL: Final = "report BINARY"
 
 ROWS: Final = 1
 """Rows of an edge, whose number the header tells."""
@@ -50,6 +51,16 @@ ROW_MARK: Final = "__mark"
 HASH: Final = "__hash"
 KEY: Final = "__key"
 
+BESIDE_TYPES: Final = {
+    ROW_TIME: pa.int64(),
+    ROW_SPLIT: pa.string(),
+    ROW_BAD: pa.string(),
+    ROW_MARK: pa.int64(),
+    HASH: pa.uint64(),
+    KEY: pa.binary(),
+}
+"""What stands beside the fields of rows, in front of an exchange and in frames."""
+
 _HEADER: Final = struct.Struct("<2sBBIQ")
 """Magic, version, kind, number of the edge, bytes of the body."""
 _MAGIC: Final = b"HF"
@@ -68,16 +79,13 @@ class Frame(NamedTuple):
     edge: int
     """Of rows."""
     body: pa.Buffer
-    whole: pa.Buffer
-    """Header and padding too, to be sent on."""
-
-
-_BESIDE: Final = {HASH: pa.uint64(), KEY: pa.binary(), ROW_TIME: pa.int64()}
+    data: pa.Buffer
+    """With header and padding, to be sent on."""
 
 
 def edge_schema(beside: Iterable[str], fields: pa.Schema) -> pa.Schema:
     """The columns of a frame of rows: ``beside`` the fields, then those."""
-    return pa.schema([*(pa.field(name, _BESIDE[name]) for name in beside), *fields])
+    return pa.schema([*(pa.field(name, BESIDE_TYPES[name]) for name in beside), *fields])
 
 
 def rows_batches(
@@ -101,12 +109,12 @@ def _rows_batch(
     edge: int, schema: pa.Schema, pieces: Sequence[tuple[int, pa.RecordBatch]], sizes: Sequence[int]
 ) -> pa.RecordBatch:
     # Arrow's writer begins with the schema, which nobody needs. An empty batch makes it do so before the first frame.
-    nothing = pieces[0][1].slice(0, 0)
-    before = schema.serialize().size + pa.ipc.get_record_batch_size(nothing) + _ALIGNMENT
-    data = pa.allocate_buffer(before + sum(sizes) + _HEADER.size * len(pieces))
+    no_rows = pieces[0][1].slice(0, 0)
+    prologue_bytes = schema.serialize().size + pa.ipc.get_record_batch_size(no_rows) + _ALIGNMENT
+    data = pa.allocate_buffer(prologue_bytes + sum(sizes) + _HEADER.size * len(pieces))
     sink = pa.FixedSizeBufferWriter(data)
     writer = pa.ipc.new_stream(sink, schema)
-    writer.write_batch(nothing)
+    writer.write_batch(no_rows)
     offsets = [sink.tell()]
     for (_, piece), size in zip(pieces, sizes, strict=True):
         sink.write(_HEADER.pack(_MAGIC, _VERSION, ROWS, edge, size))
@@ -147,7 +155,8 @@ def _wire_batch(shards: Sequence[int], offsets: Sequence[int], data: pa.Buffer) 
 
 def read_frames(batch: pa.RecordBatch) -> Iterator[Frame]:
     """The frames of a batch from Spark, each where it lies."""
-    column = batch.column(1)
+    # A session may have been told to give columns with wide offsets.
+    column = batch.column(1).cast(pa.binary())
     _, offsets_buffer, data = column.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[column.offset : column.offset + len(column) + 1]
     # Rows that only add weight are empty.

@@ -198,9 +198,8 @@ class BroadcastOperator(ProcessOperator):
             pa.concat_arrays([_whole(part) for part in parts]) for parts in zip(*(rows.columns for rows, _ in rules))
         ]
         times = None
-        if any(rows.times is not None for rows, _ in rules):
-            now = self.task.clock_us
-            times = np.concatenate([np.full(len(r), now) if r.times is None else r.times for r, _ in rules])
+        if rules[0][0].times is not None:
+            times = np.concatenate([rows.times for rows, _ in rules])
         whole = Rows.of_columns(codec, columns, times)
         positions = pc.sort_indices(order).to_numpy()
         for start in range(0, len(positions), _PIECE_ROWS):

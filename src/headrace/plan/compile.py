@@ -229,10 +229,8 @@ class _Compiler:
         return LoopPlan(loop.name or "", loop.codec, self._freeze(draft))
 
     def _edge_plan(self, edge: _Edge, index: int) -> EdgePlan:
-        looped = any(isinstance(above, LoopNode) for above in upstream([edge.node]))
-        return EdgePlan(
-            index, edge.level, edge.node.codec, edge.key, edge.node.id, self._timed_above(edge.node), looped
-        )
+        sources = self._timed_above(edge.node)
+        return EdgePlan(index, edge.level, edge.node.codec, edge.key, edge.node.id, sources)
 
     def _timed_above(self, node: Node) -> tuple[str, ...]:
         above = upstream([node])

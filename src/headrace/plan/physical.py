@@ -115,8 +115,6 @@ class EdgePlan:
     """The node whose rows move."""
     sources: tuple[str, ...]
     """Timed sources above it."""
-    looped: bool
-    """Whether rows of a loop come along it: those move no time, and no source read them."""
     combined: bool = False
     """Whether rows come with their encoded key as a last column: they were combined and have no other."""
 
@@ -207,7 +205,8 @@ class SourcePlan:
     def time_field(self) -> str | None:
         """The field of the rows behind the prefix that is their event time; None: a column beside them is."""
         text = self.time
-        if text is None or text not in self.codec.schema.names or self.seam is not None:
+        cut = self.seam is not None and self.seam.cut_us is not None
+        if text is None or text not in self.codec.schema.names or cut:
             return None
         for step in self.prefix:
             if step.verb != "where" and dict(step.pairs).get(text, text).strip("`") != text:

@@ -30,18 +30,19 @@ _MOST_BYTES: Final = 32 * 1024 * 1024
 _FRAME_BYTES: Final = 384 * 1024
 """A frame with several rows has about so many bytes at most. The JVM copies frames into arrays on its heap, and larger
 ones than half a megabyte are a burden there: the exchange took twice as long with frames of four."""
-_WHOLE_ROWS: Final = 16_384
+_CALL_ROWS: Final = 16_384
 """Frames of so many rows are worth an operator's call by themselves; smaller ones are put together up to about that."""
-_WHOLE_BYTES: Final = 4 * 1024 * 1024
+_CALL_BYTES: Final = 4 * 1024 * 1024
 
 
-class _EdgeRows:
+class _EdgeBacklog:
     """Rows of one edge that wait for being cut."""
 
     def __init__(self, plan: EdgePlan) -> None:
         self.plan = plan
         self.batches: list[pa.RecordBatch] = []
         self.shards: list[Int64s] = []
+        """The shard of each row; nothing where every row goes to every shard."""
 
 
 class FrameCutter:
@@ -56,36 +57,44 @@ class FrameCutter:
         self._sent: dict[int, int] = {}
         """Edge without a key → how many rows have been sent along it; it does not depend on how rows are batched."""
         self._bound_bytes = min(max(self._parallelism * _SHARD_BYTES, _LEAST_BYTES), _MOST_BYTES)
-        self._gathered: dict[int, _EdgeRows] = {}
+        self._backlogs: dict[int, _EdgeBacklog] = {}
         self._size_bytes = 0
-        self._batches: list[pa.RecordBatch] = []
+        self._full: list[_EdgeBacklog] = []
+        self._passing: list[tuple[int, pa.Buffer]] = []
 
     def add(self, plan: EdgePlan, rows: Rows) -> None:
         """Rows for the next level."""
-        batch, shards = self._routed(plan, rows)
-        gathered = self._gathered.get(plan.index)
-        if gathered is None:
-            gathered = self._gathered[plan.index] = _EdgeRows(plan)
-        gathered.batches.append(batch)
-        gathered.shards.append(shards)
+        batch, shards = self._route(plan, rows)
+        backlog = self._backlogs.get(plan.index)
+        if backlog is None:
+            backlog = self._backlogs[plan.index] = _EdgeBacklog(plan)
+        backlog.batches.append(batch)
+        backlog.shards.append(shards)
         self._size_bytes += batch.nbytes
         if self._size_bytes >= self._bound_bytes:
-            self._cut_all()
+            self._close_backlogs()
 
     def pass_on(self, shard: int, frame: Frame) -> None:
         """A frame that came here and is read by a later level, which has the same shards."""
-        self._batches.append(frames_batch([shard], [frame.whole]))
+        self._passing.append((shard, frame.data))
 
-    def drain(self, *, last: bool = False) -> list[pa.RecordBatch]:
-        """What is cut, as it is handed to Spark; ``last``: with everything that has been added."""
+    def drain(self, *, last: bool = False) -> Iterator[pa.RecordBatch]:
+        """What is gathered, as it is handed to Spark; ``last``: with everything that has been added.
+
+        Batches are made when they are asked for, because what goes to every shard is written once for each.
+        """
         if last:
-            self._cut_all()
-        batches, self._batches = self._batches, []
-        return batches
+            self._close_backlogs()
+        backlogs, self._full = self._full, []
+        passing, self._passing = self._passing, []
+        if passing:
+            yield frames_batch([shard for shard, _ in passing], [data for _, data in passing])
+        for backlog in backlogs:
+            yield from self._cut(backlog)
 
     # --- where rows go
 
-    def _routed(self, plan: EdgePlan, rows: Rows) -> tuple[pa.RecordBatch, Int64s]:
+    def _route(self, plan: EdgePlan, rows: Rows) -> tuple[pa.RecordBatch, Int64s]:
         """Rows in the schema of their edge, and the shard of each; none of them: every row goes to every shard."""
         count = len(rows)
         if plan.by_shard:
@@ -93,40 +102,38 @@ class FrameCutter:
             self._sent[plan.index] = first + count
             if plan.key is None:
                 keys = order_keys(self._level, self._task, first, count)
-                return _framed(plan, rows, {KEY: keys}), _EVERYWHERE
+                return _in_edge_schema(plan, rows, {KEY: keys}), _EVERYWHERE
             # Tasks begin with different shards, so that many small ones do not all fill the first.
             shards = (self._task + np.arange(first, first + count, dtype=np.int64)) % self._parallelism
-            return _framed(plan, rows, {}), shards
+            return _in_edge_schema(plan, rows, {}), shards
         if plan.combined:
             *columns, keys = rows.columns
             rows = Rows.of_columns(plan.codec, columns, rows.times)
         else:
-            keys = _encoded(plan, rows)
+            keys = _encode_edge_keys(plan, rows)
         hashes = hash_encoded(keys)
         shards = self._shard_of_group[key_groups(hashes, self._groups)]
-        return _framed(plan, rows, {HASH: pa.array(hashes), KEY: keys}), shards
+        return _in_edge_schema(plan, rows, {HASH: pa.array(hashes), KEY: keys}), shards
 
     # --- cutting
 
-    def _cut_all(self) -> None:
-        for gathered in self._gathered.values():
-            self._cut(gathered)
-        self._gathered.clear()
+    def _close_backlogs(self) -> None:
+        self._full += self._backlogs.values()
+        self._backlogs = {}
         self._size_bytes = 0
 
-    def _cut(self, gathered: _EdgeRows) -> None:
-        plan, batch = gathered.plan, _whole(gathered.batches)
-        self._batches += rows_batches(plan.index, plan.schema, self._addressed(plan, batch, gathered.shards))
+    def _cut(self, backlog: _EdgeBacklog) -> Iterator[pa.RecordBatch]:
+        plan = backlog.plan
+        return rows_batches(plan.index, plan.schema, self._addressed_pieces(backlog))
 
-    def _addressed(
-        self, plan: EdgePlan, batch: pa.RecordBatch, shards: list[Int64s]
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """A batch in pieces, each with the shard that it goes to."""
-        if plan.key is None or self._parallelism == 1:
+    def _addressed_pieces(self, backlog: _EdgeBacklog) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows in pieces, each with the shard that it goes to."""
+        batch = _concatenate(backlog.batches)
+        if backlog.plan.key is None or self._parallelism == 1:
             for shard in range(self._parallelism):
                 yield from ((shard, piece) for piece in _pieces(batch))
             return
-        owners = np.concatenate(shards).astype(np.uint16 if self._parallelism <= 1 << 16 else np.int64)
+        owners = np.concatenate(backlog.shards).astype(np.uint16 if self._parallelism <= 1 << 16 else np.int64)
         ordered = batch.take(pa.array(np.argsort(owners, kind="stable")))
         ends = np.cumsum(np.bincount(owners, minlength=self._parallelism)).tolist()
         for shard, (start, end) in enumerate(zip([0, *ends], ends)):
@@ -137,20 +144,20 @@ class FrameCutter:
 _EVERYWHERE: Final = np.zeros(0, np.int64)
 
 
-def _framed(plan: EdgePlan, rows: Rows, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """Rows in the schema of their edge."""
+def _in_edge_schema(plan: EdgePlan, rows: Rows, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Rows with what stands beside their fields."""
     if plan.timed:
         times = np.full(len(rows), MIN_TIME, np.int64) if rows.times is None else rows.times
         columns[ROW_TIME] = pa.array(times, pa.int64())
     return pa.RecordBatch.from_arrays([*(columns[name] for name in plan.beside), *rows.columns], schema=plan.schema)
 
 
-def _encoded(plan: EdgePlan, rows: Rows) -> pa.BinaryArray:
+def _encode_edge_keys(plan: EdgePlan, rows: Rows) -> pa.BinaryArray:
     assert plan.key is not None
     return encode_keys(plan.key, rows, f"key_by({plan.key})")
 
 
-def _whole(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _concatenate(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
@@ -187,7 +194,7 @@ class RowGatherer:
         self._small.setdefault(edge, []).append(batch)
         self._rows[edge] = self._rows.get(edge, 0) + batch.num_rows
         self._bytes[edge] = self._bytes.get(edge, 0) + frame.body.size
-        if self._rows[edge] >= _WHOLE_ROWS or self._bytes[edge] >= _WHOLE_BYTES:
+        if self._rows[edge] >= _CALL_ROWS or self._bytes[edge] >= _CALL_BYTES:
             yield self._arrived(edge)
 
     def rest(self) -> Iterator[Arrived]:
@@ -197,7 +204,7 @@ class RowGatherer:
 
     def _arrived(self, edge: int) -> Arrived:
         plan = self._edges[edge]
-        batch = _whole(self._small.pop(edge))
+        batch = _concatenate(self._small.pop(edge))
         self._rows[edge] = self._bytes[edge] = 0
         beside = dict(zip(plan.beside, batch.columns))
         times = beside[ROW_TIME].to_numpy() if ROW_TIME in beside else None
@@ -208,5 +215,5 @@ class RowGatherer:
         elif plan.by_shard:
             keys = pa.repeat(pa.scalar(b"", pa.binary()), len(rows))
         else:
-            keys = _encoded(plan, rows)
+            keys = _encode_edge_keys(plan, rows)
         return Arrived(edge, rows, Keys(hashes, keys))

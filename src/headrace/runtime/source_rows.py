@@ -17,7 +17,7 @@ from headrace.connectors.source_contract import BadRows, LeftToSpark
 from headrace.errors import HeadraceError
 from headrace.model.columns import within_years
 from headrace.model.watermarks import HISTORY
-from headrace.model.wire import ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME
+from headrace.model.wire import BESIDE_TYPES, ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME
 from headrace.runtime.marking import read_times
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     _Step = Callable[[pa.RecordBatch, list[pa.Array]], tuple[pa.RecordBatch, list[pa.Array]]]
 
 _TEXT = pa.string()
-_KINDS = {ROW_TIME: pa.int64(), ROW_SPLIT: _TEXT, ROW_BAD: _TEXT, ROW_MARK: pa.int64()}
 _TIME = pa.timestamp("us", "UTC")
 
 
@@ -99,7 +98,7 @@ class SourceRows:
         columns = list(beside.values())
         for step in self._steps:
             batch, columns = step(batch, columns)
-        kinds = [pa.field(name, _KINDS[name]) for name in beside]
+        kinds = [pa.field(name, BESIDE_TYPES[name]) for name in beside]
         schema = pa.schema([*self._source.out.schema, *kinds])
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
 

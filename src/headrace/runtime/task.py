@@ -161,9 +161,9 @@ class _Task:
     def hand_on(self, lap: str, *, last: bool = False) -> Iterator[pa.RecordBatch]:
         """The frames that are full, and at last all of them, on their way; ``lap``: what was done up to now."""
         self.watch.lap(lap)
-        batches = self.ends.frames.drain(last=last)
-        if batches:
-            yield from batches
+        for batch in self.ends.frames.drain(last=last):
+            self.watch.lap(lap)
+            yield batch
             self.resume()
 
     def close(self) -> None:
@@ -344,10 +344,10 @@ def run_level(
                 else:
                     inbox.take(frame)
             yield from task.hand_on("process")
+        task.resume()
         for arrived in inbox.gatherer.rest():
             _enter_edge(task, arrived)
             yield from task.hand_on("process")
-        task.resume()
         task.report.upstream = sorted(inbox.attempts)
         if not inbox.failed and not task.report.failures:
             marks = _all_marks(env, inbox)

@@ -41,6 +41,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
     """Store that tells whether it waits; empty: it never does."""
     whole_splits: bool = False
     """Whether all rows of a split have to come to one task."""
+    tells_splits: bool = True
+    """Whether rows bring the id of their split."""
 
 
 @contextmanager
@@ -124,15 +126,17 @@ class _PythonReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _with_row_columns(self, read: pa.RecordBatch | BadRows, split: str, schema: pa.Schema) -> pa.RecordBatch:
         """What was read, as Spark gets it: bad rows are rows without values, and with their text."""
         if isinstance(read, BadRows):
-            names = schema.names[:-2]
+            names = [name for name in schema.names if name not in (ROW_SPLIT, ROW_BAD)]
             columns = [pa.nulls(len(read.texts), schema.field(name).type) for name in names]
             texts = pa.array(read.texts, pa.string())
         else:
             names, columns, texts = read.schema.names, read.columns, pa.nulls(read.num_rows, pa.string())
-        ids = pa.array([split], pa.string()).take(pa.array([0] * len(texts), pa.int8()))
-        if self.reader.never_bad:
-            return pa.RecordBatch.from_arrays([*columns, ids], names=[*names, ROW_SPLIT])
-        return pa.RecordBatch.from_arrays([*columns, ids, texts], names=[*names, ROW_SPLIT, ROW_BAD])
+        beside = {}
+        if self._options.tells_splits:
+            beside[ROW_SPLIT] = pa.repeat(pa.scalar(split, pa.string()), len(texts))
+        if not self.reader.never_bad:
+            beside[ROW_BAD] = texts
+        return pa.RecordBatch.from_arrays([*columns, *beside.values()], names=[*names, *beside])
 
     def commit(self, end: dict[str, Any]) -> None:
         pass
@@ -158,8 +162,9 @@ class PythonSource(DataSource):
 
 def reader_options(reader: SplitReader, ddl: str, use: ReadOptions) -> dict[str, str]:
     """The options that carry a reader to Spark."""
+    beside = [*([ROW_SPLIT] if use.tells_splits else []), *([] if reader.never_bad else [ROW_BAD])]
     return {
         "reader": base64.b85encode(dump_program(reader)).decode(),
-        "ddl": f"{ddl}, `{ROW_SPLIT}` STRING" + ("" if reader.never_bad else f", `{ROW_BAD}` STRING"),
+        "ddl": ", ".join([ddl, *(f"`{name}` STRING" for name in beside)]),
         "use": msgspec.json.encode(use).decode(),
     }

@@ -19,7 +19,7 @@ import pyarrow as pa
 from headrace.model.order import SOURCE
 from headrace.model.shapes import quoted, spark_type
 from headrace.model.watermarks import HISTORY
-from headrace.model.wire import FRAME, ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME, SHARD, WIRE_DDL
+from headrace.model.wire import BESIDE_TYPES, REPORT_DDL, ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME, SHARD, WIRE_DDL
 from headrace.spark import executor, python_source, ticker
 from headrace.spark.quiet import quiet_the_bridge
 from headrace.state import layout
@@ -53,18 +53,15 @@ def build_plan(
     session.dataSource.register(ticker.TickerSource)
     session.dataSource.register(python_source.PythonSource)
     levels = len(program.levels)
-    ddl = WIRE_DDL if levels else _REPORTS_DDL
+    ddl = WIRE_DDL if levels else REPORT_DDL
     chains = [_chain(session, program, i, ship, readers).mapInArrow(partial(executor.chain_task, ship, i), ddl)
               for i in range(len(program.sources))]  # fmt: skip
     frame = reduce(lambda left, right: left.union(right), [*chains, _ticker(session, program, ship, ddl)])
     for level in range(1, levels + 1):
         task = partial(executor.level_task, ship, level)
         exchanged = frame.repartitionById(program.parallelism, SHARD)
-        frame = exchanged.mapInArrow(task, WIRE_DDL if level < levels else _REPORTS_DDL)
+        frame = exchanged.mapInArrow(task, WIRE_DDL if level < levels else REPORT_DDL)
     return frame
-
-
-_REPORTS_DDL: Final = "report BINARY"
 
 
 def _ticker(session: SparkSession, program: Program, ship: executor.Ship, ddl: str) -> DataFrame:
@@ -72,8 +69,8 @@ def _ticker(session: SparkSession, program: Program, ship: executor.Ship, ddl: s
     frame = session.readStream.format(ticker.FORMAT).option("store", ship.store).name(SOURCE).load()
     if program.loops:
         return frame.mapInArrow(partial(executor.loop_task, ship), ddl)
-    nothing = {WIRE_DDL: [f"CAST(NULL AS INT) AS {SHARD}", f"CAST(NULL AS BINARY) AS {FRAME}"]}
-    return frame.selectExpr(*nothing.get(ddl, ["CAST(NULL AS BINARY) AS report"]))
+    columns = (column.split() for column in ddl.split(", "))
+    return frame.selectExpr(*[f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns])
 
 
 def _chain(
@@ -91,7 +88,10 @@ def _read(session: SparkSession, source: SourcePlan, store: str, readers: dict[s
     codec = source.codec
     if source.source.python:
         use = python_source.ReadOptions(
-            source.name, waits_in=store if source.aligned else "", whole_splits=source.generator is not None
+            source.name,
+            waits_in=store if source.aligned else "",
+            whole_splits=source.generator is not None,
+            tells_splits=source.source.has_splits,
         )
         split_reader = source.source.placed_in(f"{store}/{layout.kept_by_source(source.log_name)}").reader(codec)
         readers[source.log_name] = split_reader
@@ -99,7 +99,8 @@ def _read(session: SparkSession, source: SourcePlan, store: str, readers: dict[s
         frame = session.readStream.format(python_source.FORMAT).options(**options).name(source.log_name).load()
         columns = {name: quoted(name) for name in codec.schema.names}
         raw = None if split_reader.never_bad else quoted(ROW_BAD)
-        return _with_row_columns(frame, source, columns, split=quoted(ROW_SPLIT), bad=raw)
+        split = quoted(ROW_SPLIT) if source.source.has_splits else None
+        return _with_row_columns(frame, source, columns, split=split, bad=raw)
     read = source.source.spark(codec)
     frame = _load(session, source, read)
     if read.prepare:
@@ -171,14 +172,11 @@ def evaluate_prefix(session: SparkSession, source: SourcePlan, table: pa.Table) 
     columns = {name: quoted(name) for name in source.codec.schema.names}
     split = source.source.split_of_row(source.codec)
     frame = _prefix(_with_row_columns(session.createDataFrame(table), source, columns, split=split, bad=None), source)
-    found = frame.toArrow().combine_chunks().to_batches()
-    beside = [(name, _BESIDE[name]) for name in frame.columns[len(source.out.schema) :]]
+    batches = frame.toArrow().combine_chunks().to_batches()
+    beside = [(name, BESIDE_TYPES[name]) for name in frame.columns[len(source.out.schema) :]]
     schema = pa.schema([*source.out.schema, *beside])
     arrays = [pa.array([], field.type) for field in schema]
-    return found[0].cast(schema) if found else pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-_BESIDE: Final = {ROW_TIME: pa.int64(), ROW_SPLIT: pa.string(), ROW_BAD: pa.string(), ROW_MARK: pa.int64()}
+    return batches[0].cast(schema) if batches else pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _time_sql(source: SourcePlan) -> str:
@@ -214,7 +212,7 @@ def _observe_times(frame: DataFrame, source: SourcePlan, beside: list[str]) -> D
     from pyspark.sql.functions import expr, max_by
     from pyspark.sql.functions import max as largest
 
-    time = expr(ROW_TIME if ROW_TIME in beside else _time_sql(source))
+    time = expr(ROW_TIME if ROW_TIME in beside else _of_good(frame, _time_sql(source)))
     split = expr(ROW_SPLIT if ROW_SPLIT in beside else "CAST(NULL AS STRING)")
     return frame.observe(source.name, largest(time).alias("max_us"), max_by(split, time).alias("split"))
 

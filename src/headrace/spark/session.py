@@ -147,6 +147,7 @@ def _start_context(
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
+    _check_batch_rows(conf.get(_BATCH_ROWS), "settings, spark")
     conf = with_connectors(connectors, conf)
     builder: Any = SparkSession.builder.appName(app).master(_with_retries(master))
     ours = {**DEFAULTS, **(LOCAL if master.startswith("local") else {})}
@@ -183,6 +184,23 @@ def _start_context(
     return made
 
 
+_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BATCH_ROWS_AT_MOST: Final = 1_000_000
+"""What bounds the bytes of a batch between steps, too: a frame counts as a row for each KiB of it."""
+
+
+def _check_batch_rows(value: str | None, where: str) -> None:
+    if value is None or (value.isdecimal() and 0 < int(value) <= _BATCH_ROWS_AT_MOST):
+        return
+    raise SettingsError(
+        f"Headrace cannot run with {_BATCH_ROWS} = {value}",
+        where=where,
+        expected=f"1 to {_BATCH_ROWS_AT_MOST:,}: it bounds the batches that Python gets",
+        found=value,
+        next_move=f"set it to {DEFAULTS[_BATCH_ROWS]}",
+    )
+
+
 def check_session(session: SparkSession) -> None:
     """Refuses a given session that lacks what the engine needs, with the whole list."""
     from pyspark.sql import SparkSession
@@ -195,6 +213,7 @@ def check_session(session: SparkSession) -> None:
             found=repr(session),
             next_move="give a session, or a dict: the settings of the one that is made",
         )
+    _check_batch_rows(session.conf.get(_BATCH_ROWS), "app.run(spark=…)")
     found = {name: session.conf.get(name) for name in REQUIRED}
     wrong = {name: value for name, value in found.items() if str(value).lower() != REQUIRED[name].lower()}
     if wrong:
