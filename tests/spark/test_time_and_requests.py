@@ -68,6 +68,23 @@ def test_rows_say_how_far_time_is_in_the_jvm(spark: Any, store_path: Path, said:
     assert watermark(store_path) == 5 * SECOND - 1
 
 
+def test_a_bad_row_moves_no_time_through_a_filter_in_the_jvm(spark: Any, store_path: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    lines = [{"n": 1, "at": "1970-01-01T00:00:01Z"}, {"at": "2099-01-01T00:00:00Z"}]
+    (folder / "1.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    app = hr.App("hidden")
+    read = app.read("beats", hr.source.files(folder), Beat, time=Beat.at)
+    bad = hr.sink.collect()
+    read.errors.write(bad)
+    read.where("n > 0").key_by("kind").process(Keep()).named("keep").write(hr.sink.discard())
+    run(app, spark, store_path)
+    (folder / "2.json").write_text(json.dumps({"n": 2, "at": "1970-01-01T00:00:05Z"}) + "\n")
+    run(app, spark, store_path)
+    assert watermark(store_path) == 5 * SECOND - 1
+    assert len(bad.rows) == 1
+
+
 def test_a_generator_sees_all_rows_of_a_split_and_goes_on_after_a_restart(spark: Any, store_path: Path) -> None:
     def program(rows: list[Beat]) -> hr.App:
         app = hr.App("beats")
