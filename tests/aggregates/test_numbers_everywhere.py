@@ -127,7 +127,7 @@ def test_a_mean_of_decimals_whose_sum_leaves_38_digits_is_refused_with_its_step_
     mean = hr.avg("price", over="1h") if over else hr.avg("price")
     with pytest.raises(FunctionFailed, match="the sum behind avg 'x' leaves 38 digits") as refused:
         last_result("rolling" if over else way, mean, rows[:cut], rows[cut:])
-    assert (refused.value.where, refused.value.found) == ("step asked", "key 'a'")
+    assert (refused.value.where, refused.value.found) == ("step asked", "key a")
 
 
 @pytest.mark.parametrize("way", ["rolling", "per row"])

@@ -169,5 +169,5 @@ def test_a_result_that_its_column_cannot_hold_is_refused_with_aggregate_step_and
         h.push(sales, sale("fine", 7), sale("odd", cents))
         with pytest.raises(FunctionFailed, match="the aggregate 'x' gave") as refused:
             h.epoch()
-    assert (refused.value.where, refused.value.found) == ("step made", "key 'odd'")
+    assert (refused.value.where, refused.value.found) == ("step made", "key odd")
     assert "an int of 64 bits or a float" in refused.value.next_move

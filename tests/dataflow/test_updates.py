@@ -1,4 +1,4 @@
-"""Updates: rows that replace earlier ones, the sinks that refuse them, and ``changes``, which makes facts of them."""
+"""Updates: rows that and these are updates, the sinks that refuse them, and ``changes``, which makes facts of them."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def fed(rows: hr.Stream[Any]) -> hr.types.Loop[Any]:
 
 
 HANDS_ON, REFUSES, DROPS, MAKES = "hands on", "refuses", "drops", "makes updates of its own"
-"""What a verb does with the mark that rows replace earlier ones."""
+"""What a verb does with the mark that rows and these are updates."""
 NO_ROWS = "gives no rows"
 Verb = tuple[str, Callable[[hr.Stream[Any]], Any]]
 NOTHING: Verb = (NO_ROWS, lambda rows: None)
@@ -309,7 +309,7 @@ def test_what_windows_that_fire_early_are_made_into_is_refused_by_windows_and_fi
     with pytest.raises(ProgramError, match="window would count every version") as refused:
         looked.key_by("card").window(hr.tumbling("1h"))
     assert ".finals()" in refused.value.next_move
-    with pytest.raises(ProgramError, match="replace earlier ones"):
+    with pytest.raises(ProgramError, match="and these are updates"):
         looked.write(hr.sink.files("out/"))
     looked.finals().write(hr.sink.files("out/"))
     assert not early(tx, panes="discard").process(Looked()).named("new").node.updates

@@ -13,7 +13,6 @@ import pytest
 import redis
 
 from headrace.net.access import Limits, Meter, add_user
-from headrace.serve.resp import session
 from tests.serve.made_store import MadeStore, lists, maps, values
 from tests.serve.served import Served
 from tests.serve.wired import connect, read_all
@@ -68,7 +67,7 @@ def test_a_refused_address_of_megabytes_costs_no_more_than_a_short_one(
         compared.append(len(name))
         return get_close_matches(name, *others, **options)
 
-    monkeypatch.setattr(session, "get_close_matches", near)
+    monkeypatch.setattr("headrace.model.nearest.get_close_matches", near)
     users = tmp_path / "users.toml"
     token = add_user(users, "web", allowed)
     address = "count.view" * 200_000

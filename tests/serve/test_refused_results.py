@@ -58,8 +58,8 @@ def test_http_says_that_it_cannot_be_given_with_state_and_key(served: Served, pa
     answer = fetch(served.url, STATE + path)
     assert answer.status == 422
     error = json.loads(answer.body)["error"]
-    assert (error["what"], error["where"], error["found"]) == (WHAT, "state hourly", "key 'big'")
-    assert "64" not in error["next_move"] and "Decimal" in error["next_move"]
+    assert (error["what"], error["where"], error["found"]) == (WHAT, "state hourly", "key big")
+    assert "DECIMAL" in error["next_move"].upper()
     assert fetch(served.url, STATE + "/fine").status == 200
     assert served.app.jobs.downloads == 0
 
@@ -71,7 +71,7 @@ def test_redis_says_so_on_one_line_with_state_and_key(served: Served, words: tup
         with pytest.raises(redis.ResponseError) as refused:
             client.execute_command(*words)
         assert str(refused.value).startswith(f"state hourly: {WHAT}; expected sums from -9223372036854775808")
-        assert "; found key 'big'; next: " in str(refused.value)
+        assert "; found key big; next: " in str(refused.value)
         assert b'"total":2' in client.execute_command("GET", "hourly:fine")
 
 
@@ -79,13 +79,13 @@ def test_clients_and_stores_name_state_and_key(served: Served, store: Path) -> N
     for url in (served.url, served.redis_url):
         with hr.Client(url) as client, pytest.raises(HeadraceError, match=WHAT) as refused:
             client.state("hourly")["big"]
-        assert "state hourly" in str(refused.value) and "key 'big'" in str(refused.value)
+        assert "state hourly" in str(refused.value) and "key big" in str(refused.value)
     view = hr.Store(store).state("hourly")
     asks: list[Any] = [lambda: view["big"], lambda: view.windows("big"), lambda: view.get_many(["big"]), view.to_polars]
     for ask in asks:
         with pytest.raises(FunctionFailed, match=WHAT) as named:
             ask()
-        assert (named.value.where, named.value.found) == ("state hourly", "key 'big'")
+        assert (named.value.where, named.value.found) == ("state hourly", "key big")
 
 
 def test_the_state_command_reads_the_key_that_is_asked_for_alone(store: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_state_command_reads_the_key_that_is_asked_for_alone(store: Path) ->
     assert found.exit_code == 0 and '"total": 2' in found.stdout.replace('"total":2', '"total": 2')
     refused = call("state", store, "hourly", "big")
     assert refused.exit_code != 0
-    assert WHAT in refused.stderr and "key 'big'" in refused.stderr
+    assert WHAT in refused.stderr and "key big" in refused.stderr
 
 
 def test_a_misspelt_state_is_refused_with_the_nearest_name(served: Served) -> None:

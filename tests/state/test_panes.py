@@ -249,7 +249,7 @@ def test_rows_whose_sum_fits_are_one_however_many_do_not() -> None:
     ]  # fmt: skip
     with pytest.raises(FunctionFailed, match="the sum 'n' leaves 64 bits") as refused:
         merge_rows(stored)
-    assert refused.value.found == "key 'a'"
+    assert refused.value.found == "key a"
 
 
 def test_rows_marked_before_the_newest_mark_no_longer_count() -> None:

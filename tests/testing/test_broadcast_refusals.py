@@ -154,7 +154,7 @@ def test_mistakes_in_the_class_are_named() -> None:
 
     with pytest.raises(ProgramError, match="NoRules has no on_broadcast"):
         connected.process(NoRules())
-    with pytest.raises(ProgramError, match="Other takes other rows"):
+    with pytest.raises(ProgramError, match="Other takes rows of another type"):
         connected.process(Other())
     with pytest.raises(ProgramError, match="an instance of a class derived from hr.BroadcastProcess"):
         connected.process(Plain())

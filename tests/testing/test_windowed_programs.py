@@ -257,6 +257,6 @@ def test_updates_are_refused_by_sinks_that_append(tmp_path: Path) -> None:
     held = (
         hits.key_by(Hit.page).window(hr.tumbling("1m"), fire=hr.early("1s")).aggregate(n=hr.sum("n")).named("minutes")
     )
-    with pytest.raises(hr.ProgramError, match="replace earlier ones"):
+    with pytest.raises(hr.ProgramError, match="and these are updates"):
         held.write(hr.sink.files(str(tmp_path), format="json"))
     held.finals().write(hr.sink.files(str(tmp_path), format="json"))

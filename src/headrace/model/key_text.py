@@ -81,7 +81,7 @@ def key_phrase(key: Any) -> str:
     """A key in an error's ``found``; empty for None, which is the key of windows over a whole stream.
 
     >>> key_phrase("a"), key_phrase(("a", 3)), key_phrase(None)
-    ('key a', 'key ["a",3]', '')
+    ('key a', 'key ["a", 3]', '')
     """
     return "" if key is None else f"key {key_text(key)}"
 

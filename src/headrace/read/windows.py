@@ -24,6 +24,7 @@ from headrace.aggregates.results import SESSION, parse_about, read_results, span
 from headrace.errors import FunctionFailed
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.key_bytes import as_type, plain_type
+from headrace.model.key_text import key_phrase
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.time import format_time
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
@@ -150,7 +151,7 @@ class SlicedReader(WindowReader):
         """A result that cannot be given, as a sum beyond 64 bits: says of which state, and of which key."""
         error.where = f"state {self.address}"
         if key is not None:
-            error.found = f"key {self.decoded(key)!r}"
+            error.found = key_phrase(self.decoded(key))
         return error
 
     def values(self, keys: Sequence[bytes]) -> list[Any]:

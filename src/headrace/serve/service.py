@@ -16,10 +16,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import HeadraceError, StoreError
+from headrace.model.nearest import nearest
 from headrace.model.time import format_time
 from headrace.net.access import Access, Limits
 from headrace.net.problems import shorten
@@ -274,4 +274,4 @@ def _one_line(error: HeadraceError | OSError) -> str:
 def nearest_addresses(name: str, readable: Sequence[str]) -> list[str]:
     """States that may be meant by an address that is none: those of the step, or such with a name that is near."""
     inside = [each for each in readable if each.startswith(f"{name}.")]
-    return inside or get_close_matches(shorten(name), readable, n=2, cutoff=0.7)
+    return inside or nearest(shorten(name), readable)
