@@ -157,17 +157,64 @@ class Made(hr.Record):
     x: int
 
 
-@pytest.mark.parametrize("per_row", [False, True])
-@pytest.mark.parametrize("cents", [1, 2])
-def test_a_result_that_its_column_cannot_hold_is_refused_with_aggregate_step_and_key(cents: int, per_row: bool) -> None:
+SECOND = 1_000_000
+
+
+def refusal_of(aggregator: hr.Aggregator[Sale, Any, Any], where: str, cents: int, watermark: int = 0) -> FunctionFailed:
+    """The error of an epoch in which a shop called odd has a sale of so many cents."""
     app = hr.App("shop")
     sales = app.read("sales", hr.source.items([]), Sale, time=Sale.at)
-    fire = hr.per_row() if per_row else None
-    made = sales.key_by(Sale.shop).aggregate(Made, x=Product(), fire=fire).named("made")
-    made.show()
+    by_shop = sales.key_by(Sale.shop)
+    if where == "in a window":
+        made = by_shop.window(hr.tumbling("1s")).aggregate(Made, x=aggregator)
+    else:
+        made = by_shop.aggregate(Made, x=aggregator, fire=hr.per_row() if where == "per row" else None)
+    made.named("made").show()
     with hr.testing.Harness(app) as h:
         h.push(sales, sale("fine", 7), sale("odd", cents))
-        with pytest.raises(FunctionFailed, match="the aggregate 'x' gave") as refused:
-            h.epoch()
-    assert (refused.value.where, refused.value.found) == ("step made", "key odd")
-    assert "an int of 64 bits or a float" in refused.value.next_move
+        with pytest.raises(FunctionFailed) as refused:
+            h.epoch(watermark=hr.Timestamp(watermark))
+    assert refused.value.where.startswith("step made")
+    assert refused.value.found.endswith("key odd")
+    return refused.value
+
+
+@pytest.mark.parametrize("where", ["once per epoch", "per row", "in a window"])
+@pytest.mark.parametrize("cents", [1, 2])
+def test_a_result_that_its_column_cannot_hold_is_refused_with_aggregate_step_and_key(cents: int, where: str) -> None:
+    refused = refusal_of(Product(), where, cents, SECOND)
+    assert refused.what.startswith("the aggregate 'x' gave")
+    assert "an int of 64 bits or a float" in refused.next_move
+
+
+class Unsound(Product):
+    """Its accumulator may be anything; its results fit."""
+
+    def add(self, acc: int, x: Sale) -> int:
+        return {1: 2**70, 2: "two"}.get(x.cents, acc)  # type: ignore[return-value]
+
+    def result(self, acc: int) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("where", ["once per epoch", "in a window"])
+@pytest.mark.parametrize("cents", [1, 2])
+def test_an_accumulator_that_its_type_cannot_hold_is_refused_with_aggregate_step_and_key(
+    cents: int, where: str
+) -> None:
+    refused = refusal_of(Unsound(), where, cents)
+    shown = {1: str(2**70), 2: "'two'"}[cents]
+    assert refused.what.startswith(f"the accumulator of the aggregate 'x' is {shown}, which its type cannot hold: ")
+    assert refused.next_move.endswith("return what the type of the accumulator says from zero, add and merge, or "
+                                      "change that type")  # fmt: skip
+
+
+class Unfinished(Product):
+    def result(self, acc: int) -> int:
+        raise ValueError("no result")
+
+
+@pytest.mark.parametrize("where", ["once per epoch", "in a window"])
+def test_a_result_that_cannot_be_made_is_refused_with_its_key(where: str) -> None:
+    refused = refusal_of(Unfinished(), where, 3, SECOND)
+    assert refused.what == "Unfinished.result raised ValueError: no result"

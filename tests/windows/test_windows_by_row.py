@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.errors import FunctionFailed
 from headrace.testing.rig import values
 from tests.windows.stepping import All, Event, events, rig_of, windowed
 from tests.windows.test_window_functions import NoThirteen, no_thirteen
@@ -106,3 +107,41 @@ def test_a_timer_that_is_set_before_a_window_fires_in_the_same_batch_is_not_lost
     assert [row.seen for row in fired] == ([[2], [4]] if evict else [[1, 2], [1, 2, 3, 4]])
     for watermark in (6, 15, 25, 35):
         assert [row.seen for row in values(rig.epoch(watermark=watermark))] == [[4] if evict else [1, 2, 3, 4]]
+
+
+class Elsewhere(hr.Record):
+    key: str
+    n: str
+
+
+def as_text(older: Any, newer: Event) -> Any:
+    return f"{older} {newer}"
+
+
+def of_another_class(older: Event, newer: Event) -> Any:
+    return Elsewhere(older.key, "many")
+
+
+def beyond_64_bits(older: Event, newer: Event) -> Event:
+    return older.replace(n=2**70)
+
+
+@pytest.mark.parametrize("window", [hr.tumbling("10us"), hr.session("10us")], ids=["tumbling", "session"])
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (as_text, "Expected `object | null`, got `str`"),
+        (of_another_class, r"Expected `int`, got `str` - at `\$\.n`"),
+        (beyond_64_bits, "can't serialize ints"),
+    ],
+)
+def test_a_reduce_that_returns_no_row_of_its_type_is_refused_with_function_row_and_key(
+    function: Any, reason: str, window: Any
+) -> None:
+    keyed = hr.App("reduced").read("events", hr.source.items([]), Event, time=Event.at).key_by(Event.key)
+    rig = rig_of(keyed.window(window).reduce(function).named("step"))
+    told = rf"the row that {function.__name__} returned is .*, which its type cannot hold: {reason}"
+    with pytest.raises(FunctionFailed, match=told) as refused:
+        rig.epoch(events("b1@0 a1@0 a2@1"), watermark=5)
+    assert (refused.value.where, refused.value.found) == ("step step", "key a")
+    assert refused.value.next_move.endswith("return rows of the type that it is given")

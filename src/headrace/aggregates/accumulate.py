@@ -39,6 +39,7 @@ from headrace.aggregates.list_rules import (
     values_of,
 )
 from headrace.aggregates.numbers import adder, summing
+from headrace.aggregates.own import find_misfit
 from headrace.aggregates.results import EXACT, finish_of
 from headrace.aggregates.rules import GREATEST, LEAST, Choice, greater, lesser, merge_columns
 from headrace.aggregates.sketch import buckets_of
@@ -317,11 +318,13 @@ def accumulators_codec(aggs: Mapping[str, Agg[Any]], folds: Sequence[KeyFold | N
         fields.append((f"note{i}", int | None, msgspec.field(default=None, name=name)))
     stored = msgspec.defstruct("Accumulators", fields, gc=False, omit_defaults=True)
     inner = value_codec(stored)
+    own = {name: agg for name, agg in aggs.items() if isinstance(agg, Aggregator)}
     return ValueCodec(
         lambda accs: inner.encode(stored(*accs)),
         lambda raw: list(structs.astuple(inner.decode(raw))),
         # What an aggregator of the user's own makes need not fit the type it says.
-        each=any(isinstance(agg, Aggregator) for agg in aggs.values()),
+        each=bool(own),
+        find_misfit=lambda accs: find_misfit(own, dict(zip(aggs, accs))),
     )
 
 

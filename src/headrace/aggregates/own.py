@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headrace.aggregates.declare import Aggregator
 from headrace.errors import FunctionFailed, HeadraceError
+from headrace.model.values import MisfitPart, value_codec
 
 if TYPE_CHECKING:
     from headrace.model.columns import Column
@@ -30,7 +31,7 @@ _UNFIT: Final = (
     pa.ArrowException,
     msgspec.MsgspecError,
 )
-"""What making a column raises where a value is none of its type."""
+"""What making a column, or bytes, raises where a value is none of its type."""
 
 Own = Sequence[tuple[int, Aggregator[Any, Any, Any]]]
 """Aggregators with the place of their accumulator among all of a key's."""
@@ -138,6 +139,22 @@ def _encode_results(name: str, column: Column, results: Sequence[Any]) -> pa.Arr
                 failed.stretch = stretch
                 raise failed from error
         raise
+
+
+def find_misfit(own: Mapping[str, Aggregator[Any, Any, Any]], accs: Mapping[str, Any]) -> MisfitPart | None:
+    """The first accumulator that its type cannot hold, both by the name of the aggregate; None where all fit."""
+    for name, aggregator in own.items():
+        codec, acc = value_codec(aggregator.accumulator_type() | None), accs[name]
+        try:
+            codec.decode(codec.encode(acc))
+        except _UNFIT as error:
+            return MisfitPart(
+                f"the accumulator of the aggregate {name!r} is",
+                acc,
+                error,
+                "return what the type of the accumulator says from zero, add and merge, or change that type",
+            )
+    return None
 
 
 def _copied(own: Own, accs: list[Any]) -> list[Any]:

@@ -19,6 +19,16 @@ from headrace.model.hints import own_annotations, settle_type
 from headrace.model.time import encode_span
 
 
+class MisfitPart(NamedTuple):
+    """The part of a value because of which the whole cannot be stored."""
+
+    lead: str
+    """How the sentence about it begins: ``the accumulator of the aggregate 'x' is``."""
+    value: Any
+    error: Exception
+    way_out: str
+
+
 class ValueCodec(NamedTuple):
     """Both directions for one annotation; plain functions, made to be kept in local variables."""
 
@@ -28,6 +38,8 @@ class ValueCodec(NamedTuple):
     """Values can be changed in place, and are somebody else's to change: who keeps them keeps bytes."""
     each: bool = False
     """Every value has to be read back before it is stored; otherwise one of each Python type tells for all."""
+    find_misfit: Callable[[Any], MisfitPart | None] | None = None
+    """Finds the part that does not fit, where a value is made of parts that people know by other names."""
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=encode_span)

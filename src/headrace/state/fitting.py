@@ -20,7 +20,7 @@ from msgspec import inspect as described
 from headrace.errors import FunctionFailed, HeadraceError, StoreError
 from headrace.model.keys import decode_key, key_text
 from headrace.model.report import Failure
-from headrace.model.values import ValueCodec, value_codec
+from headrace.model.values import MisfitPart, ValueCodec, value_codec
 
 
 def _same(value: Any) -> Any:
@@ -46,6 +46,7 @@ class Misfit(TypeError):
     """Which of the values that were to be encoded it is …"""
     key = b""
     """… and the encoded key it was set for."""
+    way_out = "set what the annotation of the state says, or change the annotation"
 
     def note_key(self, names: Sequence[bytes], slots: Sequence[int]) -> None:
         """Says whose value it is: ``slots`` of the values that were to be encoded, ``names`` of all slots."""
@@ -110,7 +111,9 @@ def encode_fitting(table: str, values: Sequence[Any], codec: ValueCodec, absent:
         else:
             _check_kinds(values, codec, absent)
     except NOT_ENCODABLE as error:
-        raise _find_misfit(table, values, lambda value: decode(encode(value)), absent, error) from error
+        raise _find_misfit(
+            table, values, lambda value: decode(encode(value)), absent, error, find_part=codec.find_misfit
+        ) from error
     return encoded
 
 
@@ -136,39 +139,48 @@ def _check_kinds(values: Sequence[Any], codec: Any, absent: Any) -> None:
 
 
 def _find_misfit(
-    table: str, values: Sequence[Any], check: Callable[[Any], Any], absent: Any, error: Exception
-) -> Misfit:
+    table: str, values: Sequence[Any], check: Callable[[Any], Any], absent: Any, error: Exception,
+    *, find_part: Callable[[Any], MisfitPart | None] | None = None,
+) -> Misfit:  # fmt: skip
     for position, value in enumerate(values):
         if value is not absent:
             try:
                 check(value)
             except NOT_ENCODABLE as its_error:
-                misfit = Misfit(_misfit(table, value, its_error))
+                part = None if find_part is None else find_part(value)
+                if part is None:
+                    misfit = Misfit(_misfit(table, value, its_error))
+                else:
+                    misfit = Misfit(_sentence(part.lead, part.value, part.error))
+                    misfit.way_out = part.way_out
                 misfit.position = position
                 return misfit
     return Misfit(_misfit(table, list(values[:3]), error))
 
 
 def _misfit(table: str, value: Any, error: Exception) -> str:
+    return _sentence(f"the state {table!r} was given", value, error)
+
+
+def _sentence(lead: str, value: Any, error: Exception) -> str:
     try:
         given = f"{value!r:.200}"
     except Exception:
         given = f"an object of {type(value).__name__}"
     reason = error.expected or error.what if isinstance(error, HeadraceError) else error
-    return f"the state {table!r} was given {given}, which its type cannot hold: {reason}"
+    return f"{lead} {given}, which its type cannot hold: {reason}"
 
 
 def refusal(step: str, error: Misfit) -> FunctionFailed:
     """The error that stops a task in which a function set something that does not fit."""
     key = key_text(decode_key(error.key)) if error.key else ""
-    way_out = "set what the annotation of the state says, or change the annotation"
     failed = FunctionFailed(
         str(error),
         where=f"step {step}",
         found=f"key {key}" if key else "",
-        next_move=f"nothing was published: {way_out}",
+        next_move=f"nothing was published: {error.way_out}",
     )
-    failed.failure = Failure(kind="function", step=step, error=str(error), key=key, way_out=way_out)
+    failed.failure = Failure(kind="function", step=step, error=str(error), key=key, way_out=error.way_out)
     return failed
 
 

@@ -20,7 +20,10 @@ import numpy as np
 
 from headrace.aggregates.accumulate import KeyFold, RowValues, make_fold
 from headrace.aggregates.declare import Agg, Aggregator
-from headrace.aggregates.own import AddFailed, GuardedAccumulators, RepeatFailed, add_row
+from headrace.aggregates.own import AddFailed, GuardedAccumulators, RepeatFailed, add_row, find_misfit
+from headrace.model.values import MisfitPart, value_codec
+from headrace.operators.failures import function_name
+from headrace.state.fitting import NOT_ENCODABLE
 from headrace.windows.by_row.window_state import OpenWindow, WindowName
 
 if TYPE_CHECKING:
@@ -51,6 +54,10 @@ class Contents(ABC):
     """Whether functions of the user's see each row."""
     merger: Any = "merge"
     """The user's function that puts two windows together, for a message."""
+
+    def find_misfit(self, window: OpenWindow) -> MisfitPart | None:
+        """What of a window that cannot be stored is to blame, where functions of the user's made it."""
+        return None
 
     @abstractmethod
     def begin_batch(self, rows: Rows, *, guarded: bool) -> None:
@@ -102,6 +109,10 @@ class AggregatedContents(Contents):
         self._events: list[Any] = []
         self._values: list[tuple[int, KeyFold, RowValues]] = []
         self._guarded = False
+
+    def find_misfit(self, window: OpenWindow) -> MisfitPart | None:
+        own = {name: agg for name, agg in self.aggs.items() if isinstance(agg, Aggregator)}
+        return find_misfit(own, dict(zip(self.aggs, window.accs)))
 
     def begin_batch(self, rows: Rows, *, guarded: bool) -> None:
         self._guarded = guarded
@@ -175,6 +186,16 @@ class ReducedContents(Contents):
         self.function = self.merger = function
         self.kinds = {_REDUCED: codec.type}
         self._events: list[Any] = []
+
+    def find_misfit(self, window: OpenWindow) -> MisfitPart | None:
+        [row] = window.accs
+        codec = value_codec(self.kinds[_REDUCED] | None)
+        try:
+            codec.decode(codec.encode(row))
+        except NOT_ENCODABLE as error:
+            lead = f"the row that {function_name(self.function)} returned is"
+            return MisfitPart(lead, row, error, "return rows of the type that it is given")
+        return None
 
     def begin_batch(self, rows: Rows, *, guarded: bool) -> None:
         self._events = rows.objects

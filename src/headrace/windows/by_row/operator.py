@@ -74,7 +74,9 @@ class WindowOperator(KeyedOperator):
             self.contents = RowContents(info.taken[0], self.assigner, self.spec.evict, inner)
         self.results = make_result_rows(self, self.spec, info, inner, self.function)
         mark: Any = int if self.trigger is None else self.trigger.mark
-        self._stored = window_codec(self.contents.kinds, mark, each=self.contents.may_refuse)
+        self._stored = window_codec(
+            self.contents.kinds, mark, each=self.contents.may_refuse, find_misfit=self.contents.find_misfit
+        )
         """How open windows are stored."""
         self.merging = SessionMerging(self, self.assigner, info) if isinstance(self.assigner, Session) else None
         self.firing = WindowFiring(self)

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.aggregates.declare import Aggregator
+from headrace.aggregates.own import encode_columns
+from headrace.errors import FunctionFailed
 from headrace.model.batch import Rows
-from headrace.operators.failures import function_failed
 from headrace.operators.keyed import KeyedOperator, decode_keys, stamps_of
 from headrace.windows.by_row.contents import AggregatedContents, Contents
 from headrace.windows.by_row.functions import WindowFunction
@@ -106,12 +107,12 @@ class ResultColumns:
         self._codec = codec
 
     def arrays(self, results: list[WindowResult]) -> list[pa.Array]:
-        values = self._values(results)
-        defaults = self._codec.defaults
-        return [
-            column.encode(values[name] if name in values else [defaults.get(name)] * len(results))
-            for name, column in self._codec.columns.items()
-        ]
+        own = {name for name, agg in self._contents.aggs.items() if isinstance(agg, Aggregator)}
+        try:
+            return encode_columns(self._codec, self._values(results), own, len(results))
+        except FunctionFailed as error:
+            slot = None if error.stretch is None else results[error.stretch].slot
+            raise self._operator.place(error, slot) from error
 
     def row(self, result: WindowResult) -> Any:
         """One row as an object."""
@@ -135,14 +136,14 @@ class ResultColumns:
             if fold is not None:
                 values[name] = fold.results(accs)
             elif isinstance(agg, Aggregator):
-                values[name] = [self._own_result(agg, acc) for acc in accs]
+                values[name] = [self._own_result(agg, acc, result.slot) for acc, result in zip(accs, results)]
         return values
 
-    def _own_result(self, agg: Aggregator[Any, Any, Any], acc: Any) -> Any:
+    def _own_result(self, agg: Aggregator[Any, Any, Any], acc: Any, slot: int) -> Any:
         try:
             return agg.result(agg.zero() if acc is None else acc)
         except Exception as error:
-            raise function_failed(error, step=self._info.step, function=agg.result) from error
+            raise self._operator.failure(error, agg.result, None, slot, way_out="") from error
 
 
 def make_result_rows(
