@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import redis
@@ -15,6 +15,8 @@ from headrace.errors import FunctionFailed, HeadraceError
 from headrace.testing import Harness
 from tests.cli.calling import call
 from tests.serve.served import Served
+from tests.serve.test_http_events import Listener
+from tests.serve.test_resp_messages import listen, messages
 from tests.serve.tweets import fetch
 
 
@@ -27,18 +29,35 @@ class Reading(hr.Record):
 WHAT = "the sum 'total' leaves 64 bits"
 
 
+class Running(NamedTuple):
+    """A job whose key ``big`` has a sum that cannot be given."""
+
+    store: Path
+    push: Callable[..., None]
+    """Publishes an epoch with these numbers, each for a place."""
+
+
 @pytest.fixture(params=["tumbling", "session"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
     app = hr.App("places")
     rows = app.read("rows", hr.source.items([]), Reading, time=Reading.at)
     window = hr.tumbling("1h") if request.param == "tumbling" else hr.session("1h")
     hourly = rows.key_by(Reading.place).window(window).aggregate(total=hr.sum("n")).named("hourly").queryable()
     hourly.show()
     with Harness(app, start="2024-01-01T12:00", store=tmp_path / "store") as h:
-        for n in (2**62, 2**62):
-            h.push(rows, Reading("big", h.at("12:00:01"), n), Reading("fine", h.at("12:00:01"), 1))
+
+        def push(**numbers: int) -> None:
+            h.push(rows, *(Reading(place, h.at("12:00:01"), n) for place, n in numbers.items()))
             h.epoch(watermark="12:00:02")
-        yield tmp_path / "store"
+
+        for _ in range(2):
+            push(big=2**62, fine=1)
+        yield Running(tmp_path / "store", push)
+
+
+@pytest.fixture
+def store(running: Running) -> Path:
+    return running.store
 
 
 @pytest.fixture
@@ -59,7 +78,7 @@ def test_http_says_that_it_cannot_be_given_with_state_and_key(served: Served, pa
     assert answer.status == 422
     error = json.loads(answer.body)["error"]
     assert (error["what"], error["where"], error["found"]) == (WHAT, "state hourly", "key big")
-    assert "DECIMAL" in error["next_move"].upper()
+    assert "DECIMAL(38,0)" in error["next_move"]
     assert fetch(served.url, STATE + "/fine").status == 200
     assert served.app.jobs.downloads == 0
 
@@ -108,3 +127,51 @@ def test_a_misspelt_state_is_refused_with_the_nearest_name(served: Served) -> No
         assert client.execute_command("KEYS", "hourly2:*") == []
     error = json.loads(fetch(served.url, "/v1/jobs/places/state/hourli/big").body)["error"]
     assert error["next_move"].startswith("did you mean 'hourly'? ")
+
+
+def totals(listener: Any, count: int) -> list[tuple[str, int]]:
+    """Channel and sum of the next messages."""
+    return [(channel, value.get("value", value)["total"]) for _, channel, value in messages(listener, count)]
+
+
+def test_redis_leaves_out_the_message_of_that_key_alone(running: Running, served: Served) -> None:
+    state, key = listen(served, 3, "hourly"), listen(served, 3, "hourly:big", "hourly:fine")
+    pattern = listen(served, 3, patterns=("hourly:*",))
+    running.push(big=1, fine=1, other=5)
+    assert sorted(totals(state, 2)) == [("hourly", 3), ("hourly", 5)]
+    assert totals(key, 1) == [("hourly:fine", 3)]
+    assert sorted(totals(pattern, 2)) == [("hourly:fine", 3), ("hourly:other", 5)]
+    running.push(big=-(2**62))
+    expected = 2**62 + 1
+    assert totals(state, 1) == [("hourly", expected)]
+    assert totals(key, 1) == totals(pattern, 1) == [("hourly:big", expected)]
+    for listener in (state, key, pattern):
+        listener.close()
+
+
+def test_http_tells_listeners_that_it_cannot_be_given_and_goes_on(running: Running, served: Served) -> None:
+    path = "/v1/jobs/places/changes?state=hourly"
+    with Listener(served, path) as state, Listener(served, f"{path}&key=big&key=fine") as keys:
+        kind, data = keys.next()
+        assert (kind, data["key"], data["error"]["what"]) == ("failed", "big", WHAT)
+        assert (data["error"]["status"], data["error"]["found"]) == (422, "key big")
+        assert [event[0] for event in (keys.next(), keys.next(), state.next())] == ["change", "epoch", "epoch"]
+        running.push(big=1, fine=1)
+        assert sorted((kind, data["key"]) for kind, data in (state.next(), state.next())) == [
+            ("change", "fine"),
+            ("failed", "big"),
+        ]
+        # It was told already that this key has no value.
+        assert [(kind, data.get("key")) for kind, data in (keys.next(), keys.next())] == [
+            ("change", "fine"),
+            ("epoch", None),
+        ]
+        running.push(big=-(2**62))
+        kind, data = keys.next()
+        assert (kind, data["key"], data["value"]["total"]) == ("change", "big", 2**62 + 1)
+
+
+def test_a_client_that_watches_the_key_is_told_so(served: Served) -> None:
+    for url in (served.url, served.redis_url):
+        with hr.Client(url) as client, pytest.raises(HeadraceError, match=WHAT):
+            next(client.state("hourly").watch("big"))

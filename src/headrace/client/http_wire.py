@@ -163,6 +163,9 @@ class HttpWire:
             return None, False
         self._events = rest
         lines = dict(line.split(b": ", 1) for line in block.split(b"\n") if b": " in line)
+        if lines.get(b"event") == b"failed":
+            # The value cannot be given. It is answered as a request for it would be.
+            raise self._problem(Answer(422, {}, lines[b"data"]))
         if lines.get(b"event") != b"change":
             return None, True
         return msgspec.json.decode(lines[b"data"], type=_Change), True

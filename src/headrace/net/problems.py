@@ -7,7 +7,7 @@ answered with 500 and logged by `headrace.serve.http.app`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -42,9 +42,11 @@ class Problem(Exception):
 
     def response(self) -> Response:
         """``{"error": {"what": …, "where": …, "expected": …, "found": …, "next_move": …}}``, without empty parts."""
-        told = {name: part for name, part in self.parts.items() if part}
-        body = msgspec.json.encode({"error": {"status": self.status, **told}})
-        return Response(body, self.status, self.headers, JSON_TYPE)
+        return Response(msgspec.json.encode({"error": self.error_object()}), self.status, self.headers, JSON_TYPE)
+
+    def error_object(self) -> dict[str, Any]:
+        """The status, and the parts that are not empty."""
+        return {"status": self.status, **{name: part for name, part in self.parts.items() if part}}
 
 
 def problem_of(error: HeadraceError, status: int) -> Problem:

@@ -4,6 +4,7 @@
 event      data
 =========  =====================================================================================================
 change     a key and its new value (null: it is gone), with state and epoch
+failed     a key whose new value cannot be given, and in its place ``error``, as a request for it would be answered
 epoch      all changes of the epoch before this line have been sent; it carries the ``id`` to go on from
 reset      epochs were missed that nobody keeps any more, or the job began anew: read the state again
 =========  =====================================================================================================
@@ -25,10 +26,11 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
+from headrace.errors import FunctionFailed
 from headrace.model.amounts import count_of
 from headrace.model.time import format_time
 from headrace.net.access import User
-from headrace.net.problems import Problem, bad_parameter, shorten
+from headrace.net.problems import Problem, bad_parameter, problem_of, shorten
 from headrace.read.forms import JSON, PACKED
 from headrace.read.reader import Reader
 from headrace.read.snapshot import Snapshot
@@ -133,6 +135,11 @@ class Watch:
             data["value"] = None if raw is None else msgspec.Raw(raw)
         return b"event: change\ndata: " + msgspec.json.encode(data) + b"\n\n"
 
+    def _failure(self, table: Reader, key: bytes, error: FunctionFailed) -> bytes:
+        data = {"state": table.address, "key": key_json(table, key), "epoch": table.epoch}
+        problem = problem_of(error, 422).error_object()
+        return b"event: failed\ndata: " + msgspec.json.encode({**data, "error": problem}) + b"\n\n"
+
 
 class KeyWatch(Watch):
     """Some keys by name: their values are compared at each epoch, so none is missed however many epochs passed."""
@@ -141,7 +148,8 @@ class KeyWatch(Watch):
         self, jobs: Jobs, job: ServedJob, user: User, last: str, form: str, watched: list[tuple[str, str]]
     ) -> None:
         super().__init__(jobs, job, user, last, form)
-        self._watched: dict[tuple[str, str], bytes | None] = dict.fromkeys(watched)
+        self._watched: dict[tuple[str, str], bytes | str | None] = dict.fromkeys(watched)
+        """What was told last: the value, or as text why there was none."""
 
     async def _begin(self, snapshot: Snapshot) -> AsyncIterator[bytes]:
         """The values as they are: whoever begins to watch need not ask for them besides."""
@@ -167,7 +175,13 @@ class KeyWatch(Watch):
             except Problem:
                 # An empty state takes any key; the first ones that came are of another type.
                 continue
-            raw = table.get(key, self._form or JSON)
+            try:
+                raw = table.get(key, self._form or JSON)
+            except FunctionFailed as error:
+                if str(error) != before:
+                    self._watched[address, text] = str(error)
+                    yield self._failure(table, key, error)
+                continue
             if everything or raw != before:
                 self._watched[address, text] = raw
                 yield self._change(table, key, raw, **self._epoch_facts(snapshot, address))
@@ -216,8 +230,21 @@ class StateWatch(Watch):
                 continue
             for start in range(0, len(keys), KEYS_AT_ONCE):
                 part = keys[start : start + KEYS_AT_ONCE]
-                raws = table.get_many(part, self._form or JSON)
-                yield b"".join(self._change(table, key, raw) for key, raw in zip(part, raws))
+                yield b"".join(self._events_of(table, part))
+
+    def _events_of(self, table: Reader, keys: list[bytes]) -> Iterator[bytes]:
+        form = self._form or JSON
+        try:
+            raws = table.get_many(keys, form)
+        except FunctionFailed:
+            for key in keys:
+                try:
+                    yield self._change(table, key, table.get(key, form))
+                except FunctionFailed as error:
+                    yield self._failure(table, key, error)
+            return
+        for key, raw in zip(keys, raws):
+            yield self._change(table, key, raw)
 
 
 def _epoch_event(snapshot: Snapshot) -> bytes:

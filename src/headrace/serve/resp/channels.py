@@ -2,7 +2,8 @@
 
 A channel is a key, ``address:key``, whose messages are its new values (``null`` where it was deleted), or a state,
 ``address``, whose messages are objects of ``key``, ``value`` and ``epoch``. Patterns are matched against both. Where
-several epochs come at once only the last value of a key is told: what is pushed is what a read would give now.
+several epochs come at once only the last value of a key is told: what is pushed is what a read would give now. Of a
+value that a read refuses, as a sum beyond 64 bits, there is no message: a channel of a key has no form for an error.
 
 Whoever listens to a key is also told when its value expires or its last window ends, with the first epoch whose time
 has come so far. Whoever listens to a state or a pattern is not: nobody writes that down, so what expired would have to
@@ -16,8 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from headrace.errors import FunctionFailed
 from headrace.read.forms import PACKED, encode
 from headrace.read.patterns import Pattern
 from headrace.read.reader import Reader
@@ -189,8 +192,13 @@ class Channels:
             known.keys(table)
             for key in known.due(before, table):
                 await turns.spend(_KEY_WORK)
-                if key is not None and before.get(key, PACKED) != table.get(key, PACKED):
-                    self._tell_key(address, key, _KeyMessages(table, key, table.text(key), snapshot.epoch))
+                if key is None:
+                    continue
+                text = table.text(key)
+                old = _KeyMessages(before, key, text, since.epoch)
+                new = _KeyMessages(table, key, text, snapshot.epoch)
+                if old.value(PACKED) != new.value(PACKED):
+                    self._tell_key(address, key, new)
 
     def _tell_key(self, address: bytes, key: bytes, told: _KeyMessages) -> None:
         """Tells those who listen to a key of its new value, under the channel that they named."""
@@ -224,31 +232,39 @@ class _Turns:
 
 
 class _KeyMessages:
-    """A changed key as messages; each form is made once, and only if somebody wants it."""
+    """A changed key as messages, each made once, and only if somebody wants it; None where its value is refused."""
 
     def __init__(self, table: Reader, key: bytes, text: str, epoch: int) -> None:
         self.address = table.address
         self._table, self._key, self._text, self._epoch = table, key, text, epoch
-        self._made: dict[tuple[str, str], bytes] = {}
+        self._made: dict[tuple[Callable[[str], bytes], str], bytes | None] = {}
 
-    def value(self, form: str) -> bytes:
-        found = self._made.get(("value", form))
-        if found is None:
-            found = self._table.get(self._key, form)
-            found = encode(None, form) if found is None else found
-            self._made["value", form] = found
-        return found
+    def value(self, form: str) -> bytes | None:
+        return self._message(self._value, form)
 
-    def change(self, form: str) -> bytes:
-        found = self._made.get(("change", form))
-        if found is None:
-            told: dict[str, Any] = {"key": self._text, "value": self._table.value(self._key), "epoch": self._epoch}
-            found = self._made["change", form] = encode(told, form)
-        return found
+    def change(self, form: str) -> bytes | None:
+        return self._message(self._change, form)
+
+    def _message(self, make: Callable[[str], bytes], form: str) -> bytes | None:
+        if (make, form) not in self._made:
+            try:
+                self._made[make, form] = make(form)
+            except FunctionFailed as error:
+                log.info("a change in epoch %d cannot be told: %s", self._epoch, replies.problem_text(error))
+                self._made[make, form] = None
+        return self._made[make, form]
+
+    def _value(self, form: str) -> bytes:
+        value = self._table.get(self._key, form)
+        return encode(None, form) if value is None else value
+
+    def _change(self, form: str) -> bytes:
+        return encode({"key": self._text, "value": self._table.value(self._key), "epoch": self._epoch}, form)
 
 
-def _send(session: RespSession, address: str, parts: list[bytes], message: bytes) -> None:
-    if session.user is not None and session.user.may_read(address):
+def _send(session: RespSession, address: str, parts: list[bytes], message: bytes | None) -> None:
+    """Sends a message to a session that may read the state; None: there is none."""
+    if message is not None and session.user is not None and session.user.may_read(address):
         session.outlet.send(replies.push(map(replies.bulk, [*parts, message]), session.version))
 
 
