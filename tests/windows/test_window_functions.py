@@ -477,3 +477,43 @@ def test_a_window_may_hold_more_than_memory_takes_at_once() -> None:
 class Sums(hr.WindowProcess[Event, Told, str]):
     def on_window(self, rows: Sequence[Event], ctx: hr.WindowContext[str]) -> Iterator[Told]:
         yield Told(ctx.key, f"{len(rows)} {sum(row.n for row in rows)}")
+
+
+# -- what does not fit -------------------------------------------------------------------------------------------
+
+
+class Noting(hr.WindowProcess[Event, Told, str]):
+    by_text: hr.MapState[str, int] = hr.state(scope="window")
+    by_number: hr.MapState[float, int] = hr.state(scope="window")
+    by_pair: hr.MapState[tuple[str, int], int] = hr.state(scope="window")
+
+    def __init__(self, name: str, given: Any) -> None:
+        self.name = name
+        self.given = given
+
+    def on_window(self, rows: Sequence[Event], ctx: hr.WindowContext[str]) -> Iterator[Told]:
+        if rows[0].n:
+            getattr(self, self.name)[self.given] = 1
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("by_text", 5), ("by_text", None), ("by_text", "a\ud800"), ("by_number", "5"), ("by_pair", ("a", 1.5))],
+)
+def test_a_key_of_a_windows_map_that_its_type_does_not_allow_stops_the_epoch(name: str, given: Any) -> None:
+    # The window stays for late rows, and what was noted with it.
+    step = source().window(hr.tumbling("10us"), allow_late="1s").process(Noting(name, given)).named("step")
+    rig = rig_of(step)
+    with pytest.raises(FunctionFailed) as refused:
+        rig.epoch(events("a0@1 b1@1"), watermark=9)
+    assert refused.value.what.startswith(f"the state {name!r} was given {given!r}, which its type cannot hold")
+    assert (refused.value.where, refused.value.found) == ("step step", "key b")
+
+
+def test_keys_that_the_types_of_maps_allow_are_stored_and_read_again() -> None:
+    for name, given in (("by_text", "a"), ("by_number", 5), ("by_number", 1.5), ("by_pair", ("a", 1))):
+        step = source().window(hr.tumbling("10us"), allow_late="1s").process(Noting(name, given)).named("step")
+        rig = rig_of(step)
+        rig.epoch(events("b1@1"), watermark=9)
+        rig.epoch(events("b1@1"), watermark=10)

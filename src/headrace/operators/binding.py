@@ -27,7 +27,7 @@ from headrace.state.handles import (
 )
 from headrace.state.overlay import ValueColumn
 from headrace.state.shard import EVENT_DUE, WALL_DUE
-from headrace.state.subs import LIST_SUB, TIME_SUB, map_sub
+from headrace.state.subs import LIST_SUB, TIME_SUB, SubCodec, map_sub
 from headrace.state.ttl import Expiry
 from headrace.state.value_handles import ValueState, value_handle
 
@@ -155,10 +155,11 @@ def _bind_value(
         return
     held: ValueState[Any] = value_handle(column)
     bound.handles.append(held)
-    bound.by_name[decl.name] = _value_handle(decl, held)
+    bound.by_name[decl.name] = make_value_handle(decl, held)
 
 
-def _value_handle(decl: StateDecl, held: ValueState[Any]) -> Any:
+def make_value_handle(decl: StateDecl, held: Any) -> Any:
+    """The handle of a state that keeps one value; ``held``: a ValueState, or what looks like one."""
     if decl.kind == "value":
         return held
     if decl.kind == "reducing" and decl.reduce is not None:
@@ -171,18 +172,26 @@ def _value_handle(decl: StateDecl, held: ValueState[Any]) -> Any:
 def _bind_entries(
     bound: BoundState, decl: StateDecl, codec: ValueCodec, state: ShardState, task: TaskInfo, expiry: Expiry | None
 ) -> None:
-    if decl.kind == "list":
-        column = state.entries(decl.name, codec, LIST_SUB, expiry, appends=True)
-        handle: Any = ListState[Any](column, decl.max_len, task.epoch)
-    elif decl.kind == "map":
-        names = map_sub(decl.args[0])._replace(fits=declared_codec(decl.args[0]))
-        column = state.entries(decl.name, codec, names, expiry)
-        handle = MapState[Any, Any](column)
-    else:
+    if decl.kind == "timers":
         column = state.entries(decl.name, codec, TIME_SUB)
-        handle = Timers(decl.name, column)
+        handle: Any = Timers(decl.name, column)
         state.index_timer(EVENT_DUE, column)
         bound.timers.append((handle, EVENT_DUE))
+    else:
+        column = state.entries(decl.name, codec, entry_names(decl), expiry, appends=decl.kind == "list")
+        handle = make_entries_handle(decl, column, task.epoch)
     bound.entries.append(column)
     bound.handles.append(handle)
     bound.by_name[decl.name] = handle
+
+
+def entry_names(decl: StateDecl) -> SubCodec:
+    """How entries of a list or map are named; only keys that the annotation of a map allows are stored."""
+    if decl.kind == "list":
+        return LIST_SUB
+    return map_sub(decl.args[0])._replace(fits=declared_codec(decl.args[0]))
+
+
+def make_entries_handle(decl: StateDecl, column: Any, epoch: int) -> Any:
+    """The handle of a list or map; ``column``: its entries, or what looks like them."""
+    return ListState[Any](column, decl.max_len, epoch) if decl.kind == "list" else MapState[Any, Any](column)

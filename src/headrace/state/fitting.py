@@ -119,11 +119,12 @@ def encode_fitting(table: str, values: Sequence[Any], codec: ValueCodec, absent:
 
 def encode_names(table: str, names: Sequence[Any], codec: Any) -> list[bytes]:
     """The names of entries as bytes; raises Misfit if one could not be."""
+    given = names if codec.given is None else list(map(codec.given, names))
     try:
-        encoded = list(map(codec.encode, names))
-        _check_kinds(names, codec, _NOTHING)
         if codec.fits is not None:
-            encode_fitting(table, names, codec.fits, _NOTHING)
+            encode_fitting(table, given, codec.fits, _NOTHING)
+        encoded = list(map(codec.encode, names))
+        _check_kinds(names, codec, _NOTHING, given)
     except NOT_ENCODABLE as error:
         if isinstance(error, Misfit):
             raise
@@ -131,11 +132,13 @@ def encode_names(table: str, names: Sequence[Any], codec: Any) -> list[bytes]:
     return encoded
 
 
-def _check_kinds(values: Sequence[Any], codec: Any, absent: Any) -> None:
-    kinds = set(map(type, values))
+def _check_kinds(values: Sequence[Any], codec: Any, absent: Any, given: Sequence[Any] | None = None) -> None:
+    """Reads back one value of each type. ``given``: the parts of them whose types count."""
+    parts = values if given is None else given
+    kinds = set(map(type, parts))
     kinds.discard(type(absent))
     for kind in kinds:
-        codec.decode(codec.encode(next(each for each in values if type(each) is kind)))
+        codec.decode(codec.encode(next(value for value, part in zip(values, parts) if type(part) is kind)))
 
 
 def _find_misfit(

@@ -30,6 +30,8 @@ class SubCodec(NamedTuple):
     decode: Callable[[bytes], Any]
     fits: ValueCodec | None = None
     """Reads back only names that their declared type allows; None: nobody but us makes names."""
+    given: Callable[[Any], Any] | None = None
+    """The part of a name that a function of the user's gave; None: all of it."""
 
 
 def first_place(epoch: int) -> int:

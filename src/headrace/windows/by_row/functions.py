@@ -14,18 +14,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import StoreError
 from headrace.model.values import ValueCodec
-from headrace.operators.binding import BoundState, bind_declarations, value_codecs
+from headrace.operators.binding import (
+    BoundState,
+    bind_declarations,
+    entry_names,
+    make_entries_handle,
+    make_value_handle,
+    value_codecs,
+)
 from headrace.operators.contract import Outlet
 from headrace.operators.failures import READ_ERRORS, function_failed
 from headrace.operators.keyed import key_decoder
 from headrace.operators.process import rows_of
 from headrace.state.cells import ABSENT, EntriesColumn
-from headrace.state.handles import AggregatingState, ListState, MapState, ReducingState, StateDecl
-from headrace.state.subs import LIST_SUB, SubCodec, map_sub
+from headrace.state.handles import StateDecl
+from headrace.state.subs import SubCodec
 from headrace.windows.by_row.window_state import NAME_BYTES, WINDOW_SUB, WindowName, decode_name, encode_name
 from headrace.windows.context import WindowContext
 from headrace.windows.kinds import Window
@@ -120,32 +128,15 @@ class ScopedStates:
         self._states: list[tuple[StateDecl, EntriesColumn]] = []
         for decl in decls:
             many = decl.kind in _MANY
-            sub = _scoped_sub(decl) if many else WINDOW_SUB
-            column = state.entries(prefix + decl.name, codecs[decl.name], sub)
+            names = _in_windows(entry_names(decl)) if many else WINDOW_SUB
+            column = state.entries(prefix + decl.name, codecs[decl.name], names)
             self.columns.append(column)
             self._states.append((decl, column))
-            if many:
-                self._bind_entries(decl, ScopedEntries(column), epoch)
-            else:
-                self._bind_value(decl, ScopedValue(column))
-
-    def _bind_entries(self, decl: StateDecl, entries: Any, epoch: int) -> None:
-        handle: Any = (
-            ListState[Any](entries, decl.max_len, epoch) if decl.kind == "list" else MapState[Any, Any](entries)
-        )
-        self.by_name[decl.name] = handle
-        self._slots.append(handle)
-        self._scopes.append(entries)
-
-    def _bind_value(self, decl: StateDecl, value: Any) -> None:
-        handle: Any = value
-        if decl.kind == "reducing" and decl.reduce is not None:
-            handle = ReducingState(value, decl.reduce)
-        elif decl.kind == "aggregating" and decl.aggregator is not None:
-            handle = AggregatingState[Any, Any](value, decl.aggregator)
-        self.by_name[decl.name] = handle
-        self._slots.append(value)
-        self._scopes.append(value)
+            scoped: Any = ScopedEntries(column) if many else ScopedValue(column)
+            handle = make_entries_handle(decl, scoped, epoch) if many else make_value_handle(decl, scoped)
+            self.by_name[decl.name] = handle
+            self._slots.append(handle if many else scoped)
+            self._scopes.append(scoped)
 
     def bind(self, slot: int, scope: WindowName) -> None:
         """Moves all handles to a window of a key."""
@@ -187,11 +178,13 @@ def _combined(decl: StateDecl, older: Any, newer: Any) -> Any:
     raise AssertionError(f"the state {decl.name} of two sessions cannot be merged")
 
 
-def _scoped_sub(decl: StateDecl) -> SubCodec:
-    inner = LIST_SUB if decl.kind == "list" else map_sub(decl.args[0])
+def _in_windows(inner: SubCodec) -> SubCodec:
+    """Names that begin with the window's."""
     return SubCodec(
         lambda name: encode_name(name[0]) + inner.encode(name[1]),
         lambda sub: (decode_name(sub[:NAME_BYTES]), inner.decode(sub[NAME_BYTES:])),
+        inner.fits,
+        itemgetter(1),
     )
 
 
