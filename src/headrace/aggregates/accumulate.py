@@ -318,13 +318,12 @@ def accumulators_codec(aggs: Mapping[str, Agg[Any]], folds: Sequence[KeyFold | N
         fields.append((f"note{i}", int | None, msgspec.field(default=None, name=name)))
     stored = msgspec.defstruct("Accumulators", fields, gc=False, omit_defaults=True)
     inner = value_codec(stored)
-    own = {name: agg for name, agg in aggs.items() if isinstance(agg, Aggregator)}
     return ValueCodec(
         lambda accs: inner.encode(stored(*accs)),
         lambda raw: list(structs.astuple(inner.decode(raw))),
         # What an aggregator of the user's own makes need not fit the type it says.
-        each=bool(own),
-        find_misfit=lambda accs: find_misfit(own, dict(zip(aggs, accs))),
+        each=any(isinstance(agg, Aggregator) for agg in aggs.values()),
+        find_misfit=partial(find_misfit, aggs),
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from headrace.aggregates.declare import Aggregator
+from headrace.aggregates.declare import Agg, Aggregator
 from headrace.errors import FunctionFailed, HeadraceError
 from headrace.model.values import MisfitPart, value_codec
 
@@ -141,10 +141,12 @@ def _encode_results(name: str, column: Column, results: Sequence[Any]) -> pa.Arr
         raise
 
 
-def find_misfit(own: Mapping[str, Aggregator[Any, Any, Any]], accs: Mapping[str, Any]) -> MisfitPart | None:
-    """The first accumulator that its type cannot hold, both by the name of the aggregate; None where all fit."""
-    for name, aggregator in own.items():
-        codec, acc = value_codec(aggregator.accumulator_type() | None), accs[name]
+def find_misfit(aggs: Mapping[str, Agg[Any]], accs: Sequence[Any]) -> MisfitPart | None:
+    """The first accumulator of an own aggregator that its type cannot hold; None where all fit."""
+    for (name, agg), acc in zip(aggs.items(), accs):
+        if not isinstance(agg, Aggregator):
+            continue
+        codec = value_codec(agg.accumulator_type() | None)
         try:
             codec.decode(codec.encode(acc))
         except _UNFIT as error:

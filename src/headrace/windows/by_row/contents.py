@@ -111,8 +111,7 @@ class AggregatedContents(Contents):
         self._guarded = False
 
     def find_misfit(self, window: OpenWindow) -> MisfitPart | None:
-        own = {name: agg for name, agg in self.aggs.items() if isinstance(agg, Aggregator)}
-        return find_misfit(own, dict(zip(self.aggs, window.accs)))
+        return find_misfit(self.aggs, window.accs)
 
     def begin_batch(self, rows: Rows, *, guarded: bool) -> None:
         self._guarded = guarded

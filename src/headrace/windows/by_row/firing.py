@@ -60,7 +60,7 @@ class WindowFiring:
             return
         self._touched += window.size if operator.spec.keeps_rows else 1
         operator.settle(slot, window)
-        at = operator.time_of(name, window)
+        at = name[1] - 1 if operator.assigner.timed else window.newest
         content = operator.contents.read(slot, name, window)
         pane: Pane = self._pane(name) if main else "late" if window.late else "on_time"
         if content:

@@ -90,7 +90,7 @@ class ScopedEntries:
     def find(self, slot: int, name: Any) -> Any:
         return self._column.find(slot, (self.scope, name))
 
-    def put(self, slot: int, name: Any, value: Any, expires_us: int | None = None) -> None:
+    def put(self, slot: int, name: Any, value: Any) -> None:
         self._column.put(slot, (self.scope, name), value)
 
     def remove(self, slot: int, name: Any) -> None:

@@ -70,11 +70,9 @@ class OpenWindows:
 class KeyWindows:
     """The windows of the key at hand."""
 
-    def __init__(self, operator: WindowOperator, *, endless: bool) -> None:
-        """``endless``: whether windows have no end, and so never go by themselves."""
+    def __init__(self, operator: WindowOperator) -> None:
         self._operator = operator
         self._windows = operator.windows
-        self._endless = endless
         self.slot = -1
         self.changed: dict[WindowName, OpenWindow] = {}
         """Windows that rows were put into."""
@@ -94,8 +92,8 @@ class KeyWindows:
         for name, window in self.changed.items():
             self._operator.settle(slot, window)
             window.guarded = None
-            if self._endless and window.is_bare:
-                # What is left of an emptied one would stay for every key there was.
+            if not self._operator.assigner.timed and window.is_bare:
+                # Without an end it never goes by itself: it would stay for every key there was.
                 self._windows.remove(slot, window)
                 continue
             schedule.changed(name, window)

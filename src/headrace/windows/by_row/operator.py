@@ -65,17 +65,18 @@ class WindowOperator(KeyedOperator):
         self.plan = derive_plan(self.spec.fire, self.assigner)
         self.trigger = make_row_trigger(self.plan.on_rows, spec.trigger_decls, info)
         self.own_trigger = self.trigger if isinstance(self.trigger, OwnTrigger) else None
-        own_timers = self.own_trigger is not None
-        self.schedule = Schedule(self.assigner, self.plan, spec.allow_late_us, own_timers=own_timers)
+        self.schedule = Schedule(self.assigner, self.plan, spec.allow_late_us, own_timers=self.own_trigger is not None)
         self.function = None if spec.function is None else WindowFunction(spec.function, info)
         inner = _make_inner(self.spec, info)
-        self.contents: Contents = inner or RowContents(info.taken[0], self.assigner, None, None)
-        if self.spec.keeps_rows:
-            self.contents = RowContents(info.taken[0], self.assigner, self.spec.evict, inner)
+        self.contents: Contents = (
+            RowContents(info.taken[0], self.assigner, self.spec.evict, inner)
+            if inner is None or self.spec.keeps_rows
+            else inner
+        )
         self.results = make_result_rows(self, self.spec, info, inner, self.function)
         mark: Any = int if self.trigger is None else self.trigger.mark
-        self._stored = window_codec(
-            self.contents.kinds, mark, each=self.contents.may_refuse, find_misfit=self.contents.find_misfit
+        self._stored = window_codec(self.contents.kinds, mark)._replace(
+            each=self.contents.may_refuse, find_misfit=self.contents.find_misfit
         )
         """How open windows are stored."""
         self.merging = SessionMerging(self, self.assigner, info) if isinstance(self.assigner, Session) else None
@@ -98,9 +99,9 @@ class WindowOperator(KeyedOperator):
         self.schedule.begin(self.state, self.watermark, task)
         self.windows = OpenWindows(self.state, self._stored, len(self.contents.kinds), self.schedule)
         if self.merging is None:
-            self.key = KeyWindows(self, endless=not self.assigner.timed)
+            self.key = KeyWindows(self)
         else:
-            self.key = self.merging.key = KeySessions(self, endless=False)
+            self.key = self.merging.key = KeySessions(self)
         if isinstance(self.contents, RowContents):
             self.contents.begin(self.state, self.windows, task.epoch, self._keep_refused, self.place)
         if self.own_trigger is not None:
@@ -231,10 +232,6 @@ class WindowOperator(KeyedOperator):
             self.contents.settle(window)
         except FunctionFailed as error:
             raise self.place(error, slot) from None
-
-    def time_of(self, name: WindowName, window: OpenWindow) -> int | None:
-        """The time of a result."""
-        return name[1] - 1 if self.assigner.timed else window.newest
 
     # --- what goes wrong
 

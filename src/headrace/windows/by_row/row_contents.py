@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.errors import FunctionFailed
@@ -46,6 +47,8 @@ class StoredRow(NamedTuple):
     row: Any
 
 
+_place, _time, _moment = attrgetter("place"), attrgetter("time"), attrgetter("time", "place")
+
 _NAME: Final = struct.Struct(">QQQ")
 """Time as the name of a timer has it, then the place, as that of a list's element."""
 _BIAS: Final = 1 << 63
@@ -70,22 +73,18 @@ class StoredRows:
 
     def __init__(self, state: ShardState, codec: RowCodec, epoch: int) -> None:
         self._column = state.entries(ROWS_TABLE, value_codec(codec.type), ROW_SUB)
-        self._next_place = first_place(epoch)
+        self.next_place = first_place(epoch)
+        """The place of the row that comes next."""
         self._slot = -1
         self._rows: list[StoredRow] = []
 
-    @property
-    def next_place(self) -> int:
-        """The place of the row that comes next."""
-        return self._next_place
-
     def append(self, slot: int, time: int, row: Any) -> None:
         """Takes the row that came last."""
-        place = self._next_place
+        place = self.next_place
         self._column.put(slot, (time, place), row)
         if slot == self._slot:
             insort(self._rows, StoredRow(place, time, row), key=_moment)
-        self._next_place = place + 1
+        self.next_place = place + 1
 
     def within(self, slot: int, start: int, end: int) -> list[StoredRow]:
         """Rows of a key from ``start`` up to but not including ``end``, in the order of their times."""
@@ -271,15 +270,3 @@ def _kept_from(assigner: Assigner, end: int) -> int:
         return end - assigner.size_us + assigner.every_us
     assert isinstance(assigner, Cumulating)
     return aligned_us(end, assigner.size_us, assigner.offset_us)
-
-
-def _place(row: StoredRow) -> int:
-    return row.place
-
-
-def _time(row: StoredRow) -> int:
-    return row.time
-
-
-def _moment(row: StoredRow) -> tuple[int, int]:
-    return row.time, row.place

@@ -13,14 +13,14 @@ open on any shard.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from headrace.errors import StoreError
 from headrace.model.ids import MAX_TIME, MIN_TIME
-from headrace.model.values import MisfitPart, ValueCodec, value_codec
+from headrace.model.values import ValueCodec, value_codec
 from headrace.state.subs import SubCodec
 
 if TYPE_CHECKING:
@@ -152,14 +152,10 @@ _FIELDS: Final[tuple[tuple[str, Any, Any], ...]] = (
 )
 
 
-def window_codec(
-    kinds: Mapping[str, Any], mark: Any, *, each: bool = False,
-    find_misfit: Callable[[OpenWindow], MisfitPart | None] | None = None,
-) -> ValueCodec:  # fmt: skip
+def window_codec(kinds: Mapping[str, Any], mark: Any) -> ValueCodec:
     """How open windows are stored: accumulators by the name of their aggregate, the rest under names with a mark.
 
-    ``kinds``: the type of each accumulator. ``mark``: the type of what the trigger compares with. ``each``: whether
-    accumulators are made by functions of the user's, and need not fit their type; ``find_misfit`` finds which does not.
+    ``kinds``: the type of each accumulator. ``mark``: the type of what the trigger compares with.
     """
     fields: list[Any] = []
     for i, (name, kind) in enumerate(kinds.items()):
@@ -191,7 +187,7 @@ def window_codec(
         window.gone = [int.from_bytes(place, "big") for place in read.gone]
         return window
 
-    return ValueCodec(encode, decode, each=each, find_misfit=find_misfit)
+    return ValueCodec(encode, decode)
 
 
 def place_bytes(place: int) -> bytes:
