@@ -122,16 +122,14 @@ class ScopedStates:
         """``prefix``: of the names of their tables."""
         self.by_name: dict[str, Any] = {}
         """What the function's instance gets under each declared name."""
-        self.columns: list[EntriesColumn] = []
         self._slots: list[Any] = []
         self._scopes: list[Any] = []
-        self._states: list[tuple[StateDecl, EntriesColumn]] = []
+        self.stored: list[tuple[StateDecl, EntriesColumn]] = []
         for decl in decls:
             many = decl.kind in _MANY
             names = _in_windows(entry_names(decl)) if many else WINDOW_SUB
             column = state.entries(prefix + decl.name, codecs[decl.name], names)
-            self.columns.append(column)
-            self._states.append((decl, column))
+            self.stored.append((decl, column))
             scoped: Any = ScopedEntries(column) if many else ScopedValue(column)
             handle = make_entries_handle(decl, scoped, epoch) if many else make_value_handle(decl, scoped)
             self.by_name[decl.name] = handle
@@ -147,7 +145,7 @@ class ScopedStates:
 
     def clear(self, slot: int, scope: WindowName) -> None:
         """The window goes."""
-        for decl, column in self._states:
+        for decl, column in self.stored:
             if decl.kind in _MANY:
                 for name, _ in list(column.entries(slot)):
                     if name[0] == scope:
@@ -157,7 +155,7 @@ class ScopedStates:
 
     def merge(self, slot: int, into: WindowName, scope: WindowName) -> None:
         """What one window kept goes into another one, which began before."""
-        for decl, column in self._states:
+        for decl, column in self.stored:
             if decl.kind in _MANY:
                 for name, value in list(column.entries(slot)):
                     if name[0] == scope:
@@ -211,7 +209,7 @@ class WindowFunction:
         self.state = state
         self.bound = bind_declarations(self._by_key, self._codecs, state, task, watermark, self.context)
         self.scoped = ScopedStates(self._by_window, self._codecs, state, task.epoch, "")
-        self.bound.entries.extend(self.scoped.columns)
+        self.bound.entries.extend(column for _, column in self.scoped.stored)
         self.bound.open_sides(outlets)
         vars(self.function).update(self.bound.by_name)
         vars(self.function).update(self.scoped.by_name)
