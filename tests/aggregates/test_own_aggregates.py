@@ -187,23 +187,27 @@ def test_a_result_that_its_column_cannot_hold_is_refused_with_aggregate_step_and
     assert "an int of 64 bits or a float" in refused.next_move
 
 
+LOOP: list[Any] = []
+LOOP.append(LOOP)
+
+
 class Unsound(Product):
     """Its accumulator may be anything; its results fit."""
 
     def add(self, acc: int, x: Sale) -> int:
-        return {1: 2**70, 2: "two"}.get(x.cents, acc)  # type: ignore[return-value]
+        return {1: 2**70, 2: "two", 3: LOOP}.get(x.cents, acc)  # type: ignore[return-value]
 
     def result(self, acc: int) -> int:
         return 0
 
 
 @pytest.mark.parametrize("where", ["once per epoch", "in a window"])
-@pytest.mark.parametrize("cents", [1, 2])
+@pytest.mark.parametrize("cents", [1, 2, 3])
 def test_an_accumulator_that_its_type_cannot_hold_is_refused_with_aggregate_step_and_key(
     cents: int, where: str
 ) -> None:
     refused = refusal_of(Unsound(), where, cents)
-    shown = {1: str(2**70), 2: "'two'"}[cents]
+    shown = {1: str(2**70), 2: "'two'", 3: "[[...]]"}[cents]
     assert refused.what.startswith(f"the accumulator of the aggregate 'x' is {shown}, which its type cannot hold: ")
     assert refused.next_move.endswith("return what the type of the accumulator says from zero, add and merge, or "
                                       "change that type")  # fmt: skip

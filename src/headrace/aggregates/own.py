@@ -27,6 +27,7 @@ _UNFIT: Final = (
     TypeError,
     ValueError,
     AttributeError,
+    RecursionError,
     HeadraceError,
     pa.ArrowException,
     msgspec.MsgspecError,
