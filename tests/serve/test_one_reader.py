@@ -10,6 +10,7 @@ import base64
 import json
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import redis
 from hypothesis import given, settings
 
 import headrace as hr
+from headrace.model.time import format_time
 from headrace.testing import Harness
 from tests.effort import examples
 from tests.serve.served import Served
@@ -31,7 +33,16 @@ from tests.serve.tweets import fetch
 pytestmark = pytest.mark.filterwarnings("ignore::headrace.HeadraceWarning")
 
 MINUTE_US = 60_000_000
+NO_COUNT = 10**14
+"""A number beyond this is a time: nothing else is as large here."""
 START = "2024-01-01T12:00"
+
+
+class Visit(hr.Record):
+    """Something with times inside of an event."""
+
+    since: hr.Timestamp
+    n: int
 
 
 class Event(hr.Record):
@@ -43,6 +54,8 @@ class Event(hr.Record):
     n: int
     page: str
     price: Decimal
+    seen: datetime
+    visits: list[Visit]
 
 
 class Keeper(hr.Process[Event, Event, Any]):
@@ -53,6 +66,9 @@ class Keeper(hr.Process[Event, Event, Any]):
     pages: hr.MapState[str, int]
     by_number: hr.MapState[int, str]
     recent: hr.ListState[int]
+    latest: hr.ValueState[hr.Timestamp]
+    by_time: hr.MapState[hr.Timestamp, Visit]
+    times: hr.ListState[tuple[int, datetime]]
     checks: hr.Timers
 
     def on_event(self, event: Event, ctx: hr.Context[Any]) -> Iterator[Event]:
@@ -65,6 +81,9 @@ class Keeper(hr.Process[Event, Event, Any]):
         self.brief.set(event.page)
         self.by_number[event.n] = event.page
         self.recent.append(event.n)
+        self.latest.set(event.at)
+        self.by_time[event.at] = event.visits[0]
+        self.times.append((event.n, event.seen))
         self.checks.add(event.at + hr.minutes(event.n))
         yield from ()
 
@@ -94,6 +113,8 @@ KEYS: dict[str, tuple[Any, ...]] = {
     "raw": (Event.raw,),
     "maybe": (Event.maybe,),
     "pair": (Event.text, Event.number),
+    "time": (Event.at,),
+    "pair with a time": (Event.text, Event.at),
     "pair with null": (Event.maybe, Event.number),
 }
 WINDOWS = {
@@ -105,8 +126,9 @@ WINDOWS = {
 }
 ARCHIVED = ("tumbling", "sliding", "cumulating")
 WINDOWED = (*WINDOWS, "own", "counted", "fired")
+_STATES = ("last", "brief", "pages", "by_number", "recent", "latest", "by_time", "times", "checks")
 STATES = (
-    *(f"keeper.{name}" for name in ("last", "brief", "pages", "by_number", "recent", "checks")),
+    *(f"keeper.{name}" for name in _STATES),
     "totals",
     "newest",
 )
@@ -161,6 +183,11 @@ def program(
     return app, events, steps
 
 
+def event(fields: list[Any], at_us: int, n: int, page: str, price: Decimal) -> Event:
+    seen = datetime(2024, 1, 1, 12, tzinfo=UTC) + n * timedelta(microseconds=1)
+    return Event(*fields, hr.Timestamp(at_us), n, page, price, seen, [Visit(hr.Timestamp(at_us + n), n)])
+
+
 TEXTS = st.sampled_from(["a", "b", "ü:x y", "7", "null", '"null"', '""null""', '"a"', "[1]", ""])
 EVENTS = st.lists(
     st.tuples(
@@ -195,7 +222,7 @@ def test_every_way_to_read_a_state_gives_the_same_answers(
         reached = 0
         for rows, minute in epochs:
             for *fields, at, n, page, price in rows:
-                h.push(events, Event(*fields, hr.Timestamp(start_us + at * MINUTE_US), n, page, price))
+                h.push(events, event(fields, start_us + at * MINUTE_US, n, page, price))
             reached = max(reached, minute)
             h.epoch(watermark=start_us + reached * MINUTE_US)
         with Served(h.store) as served:
@@ -216,7 +243,7 @@ def test_a_window_reads_the_same_before_and_after_it_went_to_the_archive(
             start_us = h.at("12:00")
             for rows, _ in epochs:
                 for *fields, at, n, page, price in rows:
-                    h.push(events, Event(*fields, hr.Timestamp(start_us + at * MINUTE_US), n, page, price))
+                    h.push(events, event(fields, start_us + at * MINUTE_US, n, page, price))
                 h.epoch(watermark=start_us)
             opened = all_windows(h.store)
             h.epoch(watermark=start_us + 80 * MINUTE_US)
@@ -280,11 +307,11 @@ class Asked:
             exported: Any = pl.from_arrow(stream.read_all())
         for other in (exported, by_http.state(address).to_polars()):
             assert other.schema == frame.schema and other.equals(frame), address
-        # Decimals are text on the other way; times are times on all.
+        # Decimals are text on the other way; the times of windows and timers are times on all.
         plain_frame = by_redis.state(address).to_polars()
         assert (plain_frame.columns, plain_frame.shape) == (frame.columns, frame.shape)
         for name, dtype in frame.schema.items():
-            if name in ("at", "window_start", "window_end"):
+            if name in ("window_start", "window_end") or (view.kind, name) == ("timers", "at"):
                 assert dtype == plain_frame.schema[name] == pl.Datetime("us", "UTC"), address
 
     def compare_key(self, address: str, kind: str, key: Any, value: Any) -> None:
@@ -384,9 +411,15 @@ def in_order(pairs: Iterable[Any]) -> list[Any]:
 
 def plain(answer: Any, like: Any) -> Any:
     """What a harness gives, without its type."""
-    if not isinstance(answer, hr.Record):
-        return answer
-    return {name: getattr(answer, name) for name in like}
+    if isinstance(answer, list):
+        return [plain(*pair) for pair in zip(answer, like)]
+    if isinstance(answer, dict):
+        return {name: plain(each, like[name]) for name, each in answer.items()}
+    if isinstance(answer, tuple) and isinstance(like, list):
+        return list(answer)
+    return (
+        {name: plain(getattr(answer, name), like[name]) for name in like} if isinstance(answer, hr.Record) else answer
+    )
 
 
 def written(key: Any) -> str:
@@ -402,13 +435,23 @@ def in_json(key: Any) -> Any:
         return [in_json(part) for part in key]
     if isinstance(key, Decimal):
         return str(key)
+    if isinstance(key, datetime):
+        return format_time(hr.timestamp(key))
+    if isinstance(key, int) and key > NO_COUNT:
+        return format_time(key)
     return base64.b64encode(key).decode() if isinstance(key, bytes) else key
+
+
+def name_of(name: Any) -> str:
+    """The name of an entry in JSON."""
+    plain_name = in_json(name)
+    return plain_name if isinstance(plain_name, str) else json.dumps(plain_name)
 
 
 def shown(value: Any) -> Any:
     """A value in JSON."""
     if isinstance(value, dict):
-        return {name if isinstance(name, str) else json.dumps(name): shown(each) for name, each in value.items()}
+        return {name_of(name): shown(each) for name, each in value.items()}
     if isinstance(value, list):
         return [shown(each) for each in value]
     return in_json(value)

@@ -100,7 +100,8 @@ def test_servers_tell_it_over_both_protocols(stored: Path) -> None:
                 assert panes(view.windows("a")) == KEPT
                 assert panes(view.between("a")) == ["on_time"] * 4 + KEPT
         with redis.Redis(port=served.port) as client:
-            newest = {"tweet": "a", "window_start": 1704132000000000, "window_end": 1704135600000000, "views": 18}
+            ends = {"window_start": "2024-01-01T18:00:00Z", "window_end": "2024-01-01T19:00:00Z"}
+            newest = {"tweet": "a", **ends, "views": 18}
             assert json.loads(client.get("hourly:a")) == newest | {"pane": "early"}
             assert [json.loads(row)["pane"] for row in client.hgetall("hourly:a").values()] == KEPT
 

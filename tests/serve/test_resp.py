@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import redis
 
+from headrace.model.time import format_time
 from headrace.serve.resp.commands import COMMANDS
 from headrace.serve.resp.refusing import WRITING
 from tests.serve.kinds import make_kinds, publish_kinds
@@ -117,7 +118,7 @@ def test_lists_and_timers_are_lists(client: Any) -> None:
     assert client.llen("fraud.recent:c1") == 3
     assert client.lrange("fraud.recent:c1", 0, -1) == ['"first"', '"second"', '"third"']
     assert [client.lindex("fraud.recent:c1", place) for place in (0, -1, 3, -4)] == ['"first"', '"third"', None, None]
-    assert client.lrange("fraud.checks:c1", 0, -1) == [str(START_US)]
+    assert client.lrange("fraud.checks:c1", 0, -1) == [f'"{format_time(START_US)}"']
 
 
 @pytest.mark.parametrize("protocol", [2, 3])

@@ -147,7 +147,8 @@ def test_a_window_that_is_merged_from_slices_is_read_as_its_result(name: str, wi
             table = snapshot.table("totals")
             assert table is not None
             served = msgspec.json.decode(table.get(table.key("mill")) or b"")
-            assert served == {**plain, name: PLAIN.get(name, expected)}
+            times = {"window_start": "2024-01-01T12:00:00Z", "window_end": "2024-01-01T12:01:00Z"}
+            assert served == {**plain, **times, name: PLAIN.get(name, expected)}
             assert view.to_polars().sort("window_end")[name].to_list()[-1] == expected
             h.maintain()
             h.epoch()

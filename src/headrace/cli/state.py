@@ -82,7 +82,7 @@ def _list(store: Store, as_json: bool) -> None:
 
 def _scan(view: StateView[Any], prefix: str, limit: int, as_json: bool) -> None:
     from headrace.cli.show import make_console, make_table, print_json, print_table, value_text
-    from headrace.model.keys import key_text
+    from headrace.model.keys import encode_key
 
     pairs: Iterator[tuple[Any, Any]] = view.scan(prefix)
     # One more than asked for tells whether there are more.
@@ -90,12 +90,12 @@ def _scan(view: StateView[Any], prefix: str, limit: int, as_json: bool) -> None:
     more = bool(limit) and len(found) > limit
     shown = [(key, _shown(view, value)) for key, value in found[:limit] or found]
     if as_json:
-        entries = [{"key": key, "value": value} for key, value in shown]
+        entries = [{"key": _shown_key(view, key), "value": value} for key, value in shown]
         print_json({"state": view.address, "kind": view.kind, "epoch": view.epoch, "entries": entries, "more": more})
         return
     table = make_table("key", "value", left=("key", "value"))
     for key, value in shown:
-        table.add_row(_cell(key_text(key)), _cell(value_text(value)))
+        table.add_row(_cell(view._reader.text(encode_key(key))), _cell(value_text(value)))
     console = make_console()
     print_table(console, f"{view.address} at epoch {view.epoch}", table)
     if more:
@@ -111,7 +111,7 @@ def _one(view: StateView[Any], text: str, as_json: bool) -> None:
 
     key, value = find_key(view, text)
     if as_json:
-        print_json({"state": view.address, "kind": view.kind, "epoch": view.epoch, "key": key,
+        print_json({"state": view.address, "kind": view.kind, "epoch": view.epoch, "key": _shown_key(view, key),
                     "value": None if value is None else _shown(view, value)})  # fmt: skip
     elif value is not None:
         print(value_text(_shown(view, value)))
@@ -165,10 +165,14 @@ def _from_json(text: str) -> Any:
 
 
 def _shown(view: StateView[Any], value: Any) -> Any:
-    """Times of timers as text; everything else as it is."""
-    from headrace.cli.show import json_time
+    """Times as text; everything else as it is."""
+    return view._reader.shown(value)
 
-    return [json_time(at) for at in value] if view.kind == "timers" else value
+
+def _shown_key(view: StateView[Any], key: Any) -> Any:
+    from headrace.model.keys import encode_key
+
+    return view._reader.shown_key(encode_key(key))
 
 
 def _cell(text: str) -> Text:

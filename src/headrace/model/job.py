@@ -9,10 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from headrace.model.archive import Archive
+from headrace.model.time_shape import TimeShape
 from headrace.model.watermarks import TimedSource
 
 VALUE_TABLE: Final = "value"
 """The table of a step that keeps one thing, whose address is that of the step."""
+ROW: Final = "row"
+"""Kind of the state of a step that keeps one row per key, where something is said of it."""
 
 
 class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,6 +36,10 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of windows: whether results say if they come before, at or after the end of theirs."""
     windows: str = ""
     """Of windows: how they are cut, in words; a program that cuts them in another way may have to be refused."""
+    times: TimeShape | None = None
+    """Where the times of a value are: of a map or list of all of it, of windows and aggregates of a row of results."""
+    key_times: TimeShape | None = None
+    """The same of keys."""
 
 
 @dataclass(frozen=True)

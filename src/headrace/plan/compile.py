@@ -48,6 +48,7 @@ from headrace.plan.physical import (
     Target,
 )
 from headrace.plan.rules import RULES
+from headrace.plan.state_times import step_times
 from headrace.sql.expr import check_supported
 
 if TYPE_CHECKING:
@@ -263,6 +264,7 @@ class _Compiler:
             },
             key=node.key.type,
             declared=declared_states(node, self.infos[node]),
+            times=step_times(node),
             choice=self.infos[node].choice,
         )
 

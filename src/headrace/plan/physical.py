@@ -14,9 +14,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pyarrow as pa
+from msgspec import structs
 
-from headrace.model.job import DeclaredState, JobFacts
+from headrace.model.job import ROW, DeclaredState, JobFacts
 from headrace.model.keyspec import ANYWHERE
+from headrace.model.time_shape import TimeShape
 from headrace.model.watermarks import TimedSource
 from headrace.model.wire import HASH, KEY, ROW_TIME, edge_schema
 
@@ -249,6 +251,22 @@ class StepPlan:
     """Python type of the key, for reading it back."""
     declared: dict[str, DeclaredState] = field(default_factory=dict)
     """States that say more of themselves than their kind."""
+    times: dict[str, tuple[TimeShape | None, TimeShape | None]] = field(default_factory=dict)
+    """State → where the times of its values and of its keys are; those without any are left out."""
+
+    @property
+    def described(self) -> dict[str, DeclaredState]:
+        """Its states, as readers without the program are told of them."""
+        plain = {
+            name: DeclaredState(kind, self.ttl.get(name, ""), (self.renamed[name],) if name in self.renamed else ())
+            for name, kind in self.states.items()
+        }
+        # A state of rows that nobody named is declared where there is anything to say of it.
+        told = {**{name: DeclaredState(ROW) for name in self.times}, **plain, **self.declared}
+        for name, (times, key_times) in self.times.items():
+            told[name] = structs.replace(told[name], times=times, key_times=key_times)
+        return told
+
     choice: OperatorChoice | None = None
     """Which operator runs it, where there are several."""
 
@@ -292,16 +310,7 @@ class Program:
             step_sources=self.step_sources,
             ttl={step.step: step.ttl for step in steps if step.ttl},
             was={step.step: step.was for step in steps if step.was},
-            states={
-                step.step: {
-                    name: DeclaredState(
-                        kind, step.ttl.get(name, ""), (step.renamed[name],) if name in step.renamed else ()
-                    )
-                    for name, kind in step.states.items()
-                }
-                | step.declared
-                for step in steps
-            },
+            states={step.step: step.described for step in steps},
             tables={step.step: step.choice.table for step in steps if step.choice is not None},
             sources=tuple(source.log_name for source in self.sources),
             loops=tuple(loop.name for loop in self.loops),

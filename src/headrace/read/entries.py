@@ -19,10 +19,11 @@ from headrace.errors import ProgramError
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.key_text import key_text, parse_key_text
 from headrace.model.keys import decode_key, encode_key, hash_key
+from headrace.model.time_shape import TIME, Replace, TimeShape, key_type_with_times, time_writer
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
 from headrace.read.columns import Piece, row_pieces
 from headrace.read.finishing import Finisher
-from headrace.read.forms import unpack
+from headrace.read.forms import PACKED, WRITE_TIME, unpack
 from headrace.read.reader import Reader, ReaderOptions, type_of_key
 from headrace.read.shape import Entry, derive_shape
 from headrace.read.windows import WindowReader
@@ -81,6 +82,24 @@ class EntryReader(Reader):
         ends = (expires for _, _, expires in rows if expires is not None and not self.is_over(expires))
         return None if self.stable else min(ends, default=None)
 
+    # --- times
+
+    @property
+    def value_times(self) -> TimeShape | None:
+        return TimeShape(items=TIME) if self.kind == "timers" else self._times
+
+    @property
+    def column_times(self) -> dict[str, TimeShape | None]:
+        shape = self.value_times or TimeShape()
+        return {"key": self.key_times, "entry": shape.names, "value": shape.items, "at": TIME}
+
+    def _part_writer(self, form: str, *, names: bool = False) -> Replace:
+        """How an element, an entry or the name of one is shown."""
+        shape = self.value_times
+        part = None if shape is None else shape.names if names else shape.items
+        write = WRITE_TIME.get(form)
+        return (None if write is None else time_writer(part, write)) or (lambda value: value)
+
     # --- entries one by one
 
     def rows_of(self, key: bytes) -> int:
@@ -88,29 +107,32 @@ class EntryReader(Reader):
         hash_ = hash_key(key)
         return sum(piece.end - piece.start for view in self.views for piece in view.pieces(hash_, key))
 
-    def walk_fields(self, key: bytes) -> Iterator[tuple[str, Any]]:
+    def walk_fields(self, key: bytes, form: str = PACKED) -> Iterator[tuple[str, Any]]:
         """Entries of a map one after the other, however many there are."""
-        return ((key_text(decode_key(sub)), unpack(raw)) for sub, raw in self._entries(key))
+        show, show_name = self._part_writer(form), self._part_writer(form, names=True)
+        return ((key_text(show_name(decode_key(sub))), show(unpack(raw))) for sub, raw in self._entries(key))
 
-    def walk_elements(self, key: bytes) -> Iterator[Any]:
+    def walk_elements(self, key: bytes, form: str = PACKED) -> Iterator[Any]:
         """Elements of a list, or times of timers, one after the other."""
+        show = self._part_writer(form)
         for sub, raw in self._entries(key):
-            yield TIME_SUB.decode(sub) if self.kind == "timers" else unpack(raw)
+            yield show(TIME_SUB.decode(sub) if self.kind == "timers" else unpack(raw))
 
-    def field(self, key: bytes, name: str) -> Any:
+    def field(self, key: bytes, name: str, form: str = PACKED) -> Any:
         if self.kind != "map":
-            return super().field(key, name)
+            return super().field(key, name, form)
         try:
             sub = encode_key(parse_key_text(name, self._entry_type))
         except ProgramError:
             return None
         raw, expires = self.layers.entry(self.table, hash_key(key), key, sub)
-        return None if raw is None or self.is_over(expires) else unpack(raw)
+        return None if raw is None or self.is_over(expires) else self._part_writer(form)(unpack(raw))
 
     @cached_property
     def _entry_type(self) -> Any:
         """The type of the names of entries, told by the first one."""
-        return str if self._first_sub is None else type_of_key(decode_key(self._first_sub))
+        stored = str if self._first_sub is None else type_of_key(decode_key(self._first_sub))
+        return key_type_with_times(stored, None if self._times is None else self._times.names)
 
     @cached_property
     def _first_sub(self) -> bytes | None:
@@ -154,7 +176,7 @@ class HeldWindowsReader(WindowReader):
 
     def __init__(self, layers: Layers, table: str, options: ReaderOptions, declared: DeclaredState) -> None:
         super().__init__(layers, table, options)
-        self._entries = EntryReader(layers, table, options._replace(value_type=None))
+        self._entries = EntryReader(layers, table, options._replace(value_type=None, times=None))
         self._finisher = Finisher(declared.results, declared.key)
         self.shows_pane = declared.pane or self.tells_pane
         """Whether results say if they come before, at or after the end of their window."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headrace.model.ids import MIN_TIME
-from headrace.model.job import VALUE_TABLE
+from headrace.model.job import ROW, VALUE_TABLE
 from headrace.read.archive import open_archived
 from headrace.read.entries import EntryReader, HeldWindowsReader
 from headrace.read.reader import Reader, ReaderOptions
@@ -42,7 +42,7 @@ def is_nameless(table: str, tables: Sequence[str], declared: Mapping[str, Declar
     """Whether a table goes by its step's name alone: the one of a rolling or windowed step, which nobody named."""
     if table != VALUE_TABLE:
         return False
-    return list(tables) == [VALUE_TABLE] or (table in declared and declared[table].kind in (AGGREGATE, WINDOWS))
+    return list(tables) == [VALUE_TABLE] or (table in declared and declared[table].kind in (AGGREGATE, WINDOWS, ROW))
 
 
 def open_reader(
@@ -60,7 +60,8 @@ def open_reader(
     """A state of an epoch, read as what is stored and what the manifest says of it ask for."""
     declared = manifest.states.get(step, {}).get(table)
     now_us = now_us_of(manifest, step, clock or _CLOCKS.get(declared.clock if declared is not None else ""))
-    options = ReaderOptions(address, manifest.epoch, now_us, value, key)
+    times, key_times = (None, None) if declared is None else (declared.times, declared.key_times)
+    options = ReaderOptions(address, manifest.epoch, now_us, value, key, times, key_times)
     reader = _choose_reader(layers, table, options, declared, clocks_of(manifest, step))
     if isinstance(reader, WindowReader):
         reader.archived = open_archived(files, manifest, step, table)

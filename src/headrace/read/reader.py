@@ -29,9 +29,11 @@ from headrace.errors import ProgramError, StoreError
 from headrace.model.key_bytes import NULL_KEY
 from headrace.model.key_text import key_text, parse_key_text, text_key, written_key
 from headrace.model.keys import decode_key, encode_key
+from headrace.model.time import format_time
+from headrace.model.time_shape import Replace, TimeShape, key_type_with_times, time_writer
 from headrace.model.values import type_name
 from headrace.read.columns import Piece, frame_of, pieces_of
-from headrace.read.forms import JSON, encode
+from headrace.read.forms import JSON, PACKED, WRITE_TIME, encode
 from headrace.read.paging import Page, Walk
 from headrace.read.shape import Kind
 
@@ -58,6 +60,10 @@ class ReaderOptions(NamedTuple):
     """The annotation of values; None: plain Python."""
     key_type: Any = None
     """The annotation of keys, where what is stored does not tell (datetime, UUID, an Enum)."""
+    times: TimeShape | None = None
+    """Where the times of a value are; None: it has none, or the store does not tell."""
+    key_times: TimeShape | None = None
+    """The same of keys."""
 
 
 class Reader:
@@ -68,7 +74,8 @@ class Reader:
     """Whether the answer for a key stays as it is until the key itself changes: nothing expires, no window ends."""
 
     def __init__(self, layers: Layers, table: str, options: ReaderOptions) -> None:
-        self.address, self.epoch, self.now_us, self.value_type, self.key_annotation = options
+        self.address, self.epoch, self.now_us, self.value_type, self.key_annotation, *shapes = options
+        self._times, self._key_times = shapes
         self.layers = layers
         self.table = table
         self.views = layers.views(table)
@@ -125,6 +132,11 @@ class Reader:
         return self._key_type
 
     @property
+    def key_times(self) -> TimeShape | None:
+        """Where the times of keys are."""
+        return self._key_times
+
+    @property
     def by_text(self) -> bool:
         """Whether keys are text, which is written in one way only."""
         return self._key_type is str
@@ -136,7 +148,15 @@ class Reader:
     def text(self, key: bytes) -> str:
         """A stored key as people write it."""
         written = written_key(key)
-        return key_text(decode_key(key)) if written is None else written.decode()
+        return self._key_text(decode_key(key)) if written is None else written.decode()
+
+    def _key_text(self, key: Any) -> str:
+        return key_text(key) if self._key_times is None else key_text(key, self._key_type)
+
+    def shown_key(self, key: bytes) -> Any:
+        """A stored key as plain Python, its times as text."""
+        replace = time_writer(self._key_times, format_time)
+        return decode_key(key) if replace is None else replace(decode_key(key))
 
     def _any_key(self, text: bytes) -> bytes:
         try:
@@ -153,7 +173,12 @@ class Reader:
 
     @cached_property
     def _key_type(self) -> Any:
-        """The type of the keys, told by the first that are not null and have no part that is."""
+        """The type of the keys, told by those that are stored; which of their numbers are times, by the manifest."""
+        return key_type_with_times(self._stored_key_type, self._key_times)
+
+    @property
+    def _stored_key_type(self) -> Any:
+        """What the first keys are that are not null and have no part that is."""
         known: Any = None
         for view in self.views:
             if len(view.table):
@@ -169,12 +194,33 @@ class Reader:
         """What keys are where there is none to look at."""
         return str
 
+    # --- times
+
+    @property
+    def value_times(self) -> TimeShape | None:
+        """Where the times of a value are, as `value` gives it."""
+        return self._times
+
+    @property
+    def column_times(self) -> dict[str, TimeShape | None]:
+        """The same of the columns of `pieces`."""
+        return {"key": self._key_times, "value": self.value_times}
+
+    @cached_property
+    def _time_writers(self) -> dict[str, Replace | None]:
+        return {form: time_writer(self.value_times, write) for form, write in WRITE_TIME.items()}
+
+    def shown(self, value: Any, form: str = JSON) -> Any:
+        """A plain value as a form has it: its times as text or numbers."""
+        replace = self._time_writers.get(form)
+        return value if replace is None else replace(value)
+
     # --- values
 
     def get(self, key: bytes, form: str = JSON) -> bytes | None:
         """The value of a key: of a windowed state the newest window, of a map or list all of it."""
         value = self.value(key)
-        return None if value is None else encode(value, form)
+        return None if value is None else encode(self.shown(value, form), form)
 
     def get_many(self, keys: Sequence[bytes], form: str = JSON) -> list[bytes | None]:
         """The values of several keys, in the order asked."""
@@ -205,8 +251,8 @@ class Reader:
 
     # --- parts of a value
 
-    def fields(self, key: bytes) -> dict[str, Any] | None:
-        """Entries of a map, windows of a key, fields of a Record; None where the key is not there.
+    def fields(self, key: bytes, form: str = PACKED) -> dict[str, Any] | None:
+        """Entries of a map, windows of a key, fields of a Record, as a form has them; None where the key is not there.
 
         TypeError where the value has no such parts.
         """
@@ -215,21 +261,23 @@ class Reader:
             return None
         if not isinstance(value, dict):
             raise TypeError(f"{self.address} keeps a {type(value).__name__}")
+        value = self.shown(value, form)
         return {name if isinstance(name, str) else key_text(name): each for name, each in value.items()}
 
-    def field(self, key: bytes, name: str) -> Any:
+    def field(self, key: bytes, name: str, form: str = PACKED) -> Any:
         """One of them; None where it is not there."""
-        found = self.fields(key)
+        found = self.fields(key, form)
         return None if found is None else found.get(name)
 
-    def elements(self, key: bytes) -> list[Any] | None:
+    def elements(self, key: bytes, form: str = PACKED) -> list[Any] | None:
         """Elements of a list, times of timers; None where the key is not there."""
         value = self.value(key)
         if value is None:
             return None
         if not isinstance(value, list):
             raise TypeError(f"{self.address} keeps a {type(value).__name__}")
-        return value
+        shown: list[Any] = self.shown(value, form)
+        return shown
 
     # --- all of it
 
@@ -274,7 +322,15 @@ class Reader:
 
     def matches(self, key: bytes, prefix: str) -> bool:
         """Whether a key, as people write it, starts so."""
-        return not prefix or key_text(self.decoded(key), self.key_annotation).startswith(prefix)
+        if not prefix:
+            return True
+        text = self.text(key) if self.key_annotation is None else key_text(self.decoded(key), self.key_annotation)
+        return text.startswith(self.quoted(prefix))
+
+    def quoted(self, prefix: str) -> str:
+        """The beginning of a key as `text` has it; times may be given without the quotes that JSON has around them."""
+        is_time = self._key_times is not None and self._key_times.time
+        return f'"{prefix}' if is_time and prefix[:1].isdecimal() else prefix
 
 
 def _has_null(kind: Any) -> bool:

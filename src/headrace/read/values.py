@@ -59,8 +59,8 @@ class ValueReader(Reader):
 
     @property
     def plain_json(self) -> bool:
-        """Whether keys are text and values are given as they are stored."""
-        return self.stable and type(self) is ValueReader and self.by_text
+        """Whether keys are text and values are given as they are stored, without times."""
+        return self.stable and type(self) is ValueReader and self.by_text and self.value_times is None
 
     def raw(self, key: bytes) -> bytes | None:
         """The stored bytes of a key."""
@@ -86,7 +86,9 @@ class ValueReader(Reader):
 
     def encode(self, key: bytes, raw: bytes, form: str) -> bytes:
         """The same as it goes out."""
-        return raw if form == PACKED else json_of(raw)
+        if form == PACKED:
+            return raw
+        return json_of(raw) if self._times is None else encode(self.shown(unpack(raw), form), form)
 
     def value(self, key: bytes) -> Any:
         raw = self.finder.raw(key) if self.stable else self.finder.raw_at(key, self.now_us)
@@ -147,4 +149,4 @@ class AggregateReader(ValueReader):
         return self.fit(key, lambda: msgspec.convert(row, self.value_type))
 
     def encode(self, key: bytes, raw: bytes, form: str) -> bytes:
-        return encode(self.decode(key, raw), form)
+        return encode(self.shown(self.decode(key, raw), form), form)

@@ -27,8 +27,10 @@ from headrace.model.key_bytes import as_type, plain_type
 from headrace.model.key_text import key_phrase
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.time import format_time
+from headrace.model.time_shape import TIME, TimeShape
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
 from headrace.read.columns import Piece, times_of
+from headrace.read.forms import PACKED
 from headrace.read.paging import Walk
 from headrace.read.pane_reading import PaneReader, SessionReader
 from headrace.read.ranges import EVERYTHING, Moment, Range, RangePage, between, moment_us, read_range
@@ -84,19 +86,30 @@ class WindowReader(Reader):
         first, _ = wanted.ends()
         return None if self.now_us is not None and first > self.now_us + 1 else self.archived
 
-    def fields(self, key: bytes) -> dict[str, Any] | None:
-        return {window_name(window): value for window, value in self.windows(key).items()} or None
+    @cached_property
+    def value_times(self) -> TimeShape:
+        """The ends of a window are times, whatever the store tells of the results beside them."""
+        shape = self._times or TimeShape()
+        return msgspec.structs.replace(shape, fields={**shape.fields, WINDOW_START: TIME, WINDOW_END: TIME})
+
+    @property
+    def column_times(self) -> dict[str, TimeShape | None]:
+        return {"key": self.key_times, **self.value_times.fields}
+
+    def fields(self, key: bytes, form: str = PACKED) -> dict[str, Any] | None:
+        windows = self.windows(key).items()
+        return {window_name(window): self.shown(value, form) for window, value in windows} or None
 
     def typed(self, key: bytes, row: dict[str, Any]) -> Any:
         """A row of results as the type that was asked for."""
         into = self.value_type
         if into is None or into is Any:
             return row
-        timed = {name: _as_times(row[name], kind) for name, kind in self._times.items() if name in row}
+        timed = {name: _as_times(row[name], kind) for name, kind in self._typed_times.items() if name in row}
         return self.fit(key, lambda: msgspec.convert({**row, **timed}, into))
 
     @cached_property
-    def _times(self) -> dict[str, Any]:
+    def _typed_times(self) -> dict[str, Any]:
         """Fields of the type asked for that are datetimes, or hold such: in a row of results times are numbers."""
         fields = getattr(self.value_type, "__annotations__", {}) and msgspec.structs.fields(self.value_type)
         return {field.name: field.type for field in fields if _has_times(field.type)}

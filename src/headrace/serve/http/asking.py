@@ -23,7 +23,7 @@ from headrace.model.time import parse_time, span_us
 from headrace.model.window import Window
 from headrace.net.access import User
 from headrace.net.problems import Problem, bad_parameter, shorten
-from headrace.read.forms import JSON, PACKED
+from headrace.read.forms import JSON, JSON_US, PACKED
 from headrace.read.reader import Reader
 from headrace.serve.http.exporting import BY_TYPE, FORMATS
 
@@ -32,6 +32,10 @@ PACKED_TYPES: Final = frozenset({"application/msgpack", "application/vnd.msgpack
 PACKED_TYPE: Final = "application/msgpack"
 _YES: Final = frozenset({"1", "true", "yes", ""})
 _NO: Final = frozenset({"0", "false", "no"})
+TIMES: Final = "times"
+"""The parameter that says how times are written in JSON and CSV."""
+_ISO: Final = "iso"
+_TIMES: Final = {_ISO: JSON, "us": JSON_US}
 _DIGITS: Final = re.compile(r"[0-9]{1,18}")
 
 
@@ -143,8 +147,17 @@ class Asked:
 
     @property
     def form(self) -> str:
-        """JSON, or MessagePack where that is asked for by name."""
-        return PACKED if self._accepted() & PACKED_TYPES else JSON
+        """JSON, or MessagePack where that is asked for by name; in JSON times are text unless numbers are asked for."""
+        text_form = self.text_form
+        return PACKED if self._accepted() & PACKED_TYPES else text_form
+
+    @property
+    def text_form(self) -> str:
+        """The form of what is text: with times as ISO text, or as numbers by ``times=us``."""
+        found = self._query.get(TIMES, _ISO)
+        if found not in _TIMES:
+            raise bad_parameter(TIMES, found, " or ".join(_TIMES))
+        return _TIMES[found]
 
     def export(self) -> str | None:
         """The format of a whole state; None where only a description or a page is asked for."""

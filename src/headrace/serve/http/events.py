@@ -28,14 +28,13 @@ from starlette.responses import Response
 
 from headrace.errors import FunctionFailed
 from headrace.model.amounts import count_of
-from headrace.model.time import format_time
 from headrace.net.access import User
 from headrace.net.problems import Problem, bad_parameter, problem_of, shorten
 from headrace.read.forms import JSON, PACKED
 from headrace.read.reader import Reader
 from headrace.read.snapshot import Snapshot
-from headrace.serve.http.asking import Asked, parse_written_key
-from headrace.serve.http.job import ServedJob, headers_of, key_json, name_of, watermark_of
+from headrace.serve.http.asking import TIMES, Asked, parse_written_key
+from headrace.serve.http.job import ServedJob, headers_of, key_json, name_of, time_json, watermark_of
 from headrace.serve.http.jobs import BodyStream, Jobs
 
 ALIVE_S: Final = 10.0
@@ -49,7 +48,7 @@ EVENTS_TYPE: Final = "text/event-stream; charset=utf-8"
 
 async def stream_changes(jobs: Jobs, asked: Asked) -> Response:
     """``GET /v1/jobs/{app}/changes?state=…&key=…``."""
-    asked.only("state", "key", "values")
+    asked.only("state", "key", "values", TIMES)
     job = jobs.job(asked)
     snapshot = job.snapshot()
     watch = _watch_of(jobs, asked, job, snapshot)
@@ -84,17 +83,20 @@ def _watch_of(jobs: Jobs, asked: Asked, job: ServedJob, snapshot: Snapshot) -> W
     form = FORMS.get(asked.text("values", "true"))
     if form is None:
         raise bad_parameter("values", asked.text("values"), " or ".join(FORMS))
+    form = asked.text_form if form == JSON else form
     if watched:
-        return KeyWatch(jobs, job, asked.user, last, form, watched)
-    return StateWatch(jobs, job, asked.user, last, form, addresses)
+        return KeyWatch(jobs, job, asked.user, last, form, watched, asked.text_form)
+    return StateWatch(jobs, job, asked.user, last, form, addresses, asked.text_form)
 
 
 class Watch:
     """What one client wants to hear of."""
 
-    def __init__(self, jobs: Jobs, job: ServedJob, user: User, last: str, form: str) -> None:
+    def __init__(self, jobs: Jobs, job: ServedJob, user: User, last: str, form: str, text_form: str = JSON) -> None:
+        """``form``: of values; ``text_form``: of keys and watermarks beside them, whatever values are."""
         self._jobs = jobs
         self._user = user
+        self._text_form = text_form
         self._job = job
         self._last = last
         self._form = form
@@ -104,7 +106,7 @@ class Watch:
         yield b"retry: 1000\n\n"
         async for part in self._begin(snapshot):
             yield part
-        yield _epoch_event(snapshot)
+        yield self._epoch_event(snapshot)
         while True:
             newer = await self._job.newer_than(snapshot, ALIVE_S)
             if self._job.service.stopping or not self._job.service.access.is_known(self._user):
@@ -118,7 +120,7 @@ class Watch:
                 yield part
             snapshot = newer
             if told:
-                yield _epoch_event(snapshot)
+                yield self._epoch_event(snapshot)
 
     def _begin(self, snapshot: Snapshot) -> AsyncIterator[bytes]:
         raise NotImplementedError
@@ -127,7 +129,8 @@ class Watch:
         raise NotImplementedError
 
     def _change(self, table: Reader, key: bytes, raw: bytes | None, **told: Any) -> bytes:
-        data: dict[str, Any] = {"state": table.address, "key": key_json(table, key), "epoch": table.epoch, **told}
+        shown = key_json(table, key, self._text_form)
+        data: dict[str, Any] = {"state": table.address, "key": shown, "epoch": table.epoch, **told}
         if self._form == PACKED:
             # Bytes become base64.
             data["value"] = raw
@@ -136,18 +139,29 @@ class Watch:
         return b"event: change\ndata: " + msgspec.json.encode(data) + b"\n\n"
 
     def _failure(self, table: Reader, key: bytes, error: FunctionFailed) -> bytes:
-        data = {"state": table.address, "key": key_json(table, key), "epoch": table.epoch}
+        data = {"state": table.address, "key": key_json(table, key, self._text_form), "epoch": table.epoch}
         problem = problem_of(error, 422).error_object()
         return b"event: failed\ndata: " + msgspec.json.encode({**data, "error": problem}) + b"\n\n"
+
+    def _epoch_event(self, snapshot: Snapshot) -> bytes:
+        data = {"epoch": snapshot.epoch, "watermark": time_json(watermark_of(snapshot, None), self._text_form)}
+        return b"event: epoch\nid: " + name_of(snapshot).encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
 
 
 class KeyWatch(Watch):
     """Some keys by name: their values are compared at each epoch, so none is missed however many epochs passed."""
 
     def __init__(
-        self, jobs: Jobs, job: ServedJob, user: User, last: str, form: str, watched: list[tuple[str, str]]
+        self,
+        jobs: Jobs,
+        job: ServedJob,
+        user: User,
+        last: str,
+        form: str,
+        watched: list[tuple[str, str]],
+        text_form: str = JSON,
     ) -> None:
-        super().__init__(jobs, job, user, last, form)
+        super().__init__(jobs, job, user, last, form, text_form)
         self._watched: dict[tuple[str, str], bytes | str | None] = dict.fromkeys(watched)
         """What was told last: the value, or as text why there was none."""
 
@@ -194,15 +208,24 @@ class KeyWatch(Watch):
         age_ms = self._job.age_ms(snapshot)
         return {
             "timeline": snapshot.timeline, "store": snapshot.store_id, "age_ms": age_ms,
-            "watermark": None if mark is None else format_time(mark),
+            "watermark": time_json(mark, self._text_form),
         }  # fmt: skip
 
 
 class StateWatch(Watch):
     """Whole states: the keys come from the deltas of the epochs, and the values from the newest of them."""
 
-    def __init__(self, jobs: Jobs, job: ServedJob, user: User, last: str, form: str, addresses: list[str]) -> None:
-        super().__init__(jobs, job, user, last, form)
+    def __init__(
+        self,
+        jobs: Jobs,
+        job: ServedJob,
+        user: User,
+        last: str,
+        form: str,
+        addresses: list[str],
+        text_form: str = JSON,
+    ) -> None:
+        super().__init__(jobs, job, user, last, form, text_form)
         self._addresses = frozenset(addresses)
 
     async def _begin(self, snapshot: Snapshot) -> AsyncIterator[bytes]:
@@ -245,12 +268,6 @@ class StateWatch(Watch):
             return
         for key, raw in zip(keys, raws):
             yield self._change(table, key, raw)
-
-
-def _epoch_event(snapshot: Snapshot) -> bytes:
-    mark = watermark_of(snapshot, None)
-    data = {"epoch": snapshot.epoch, "watermark": None if mark is None else format_time(mark)}
-    return b"event: epoch\nid: " + name_of(snapshot).encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
 
 
 def _reset_event(snapshot: Snapshot) -> bytes:

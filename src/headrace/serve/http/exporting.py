@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from headrace.model.time_shape import TIME, time_writer
 from headrace.read.columns import Piece, derive_schema, json_text, to_batch
-from headrace.read.forms import JSON, encode
+from headrace.read.forms import JSON, WRITE_TIME, encode
 from headrace.read.reader import Reader
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
@@ -70,13 +71,18 @@ class ByteOutlet:
             yield data[start : start + SEND_BYTES]
 
 
-def _batches(table: Reader, prefix: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    pieces = table.pieces(prefix)
+def _batches(table: Reader, prefix: str, form: str = "") -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """``form``: how times are written as text; empty: columns keep their types."""
+
+    def walk_pieces() -> Iterator[Piece]:
+        return (_shown(piece, table, form) for piece in table.pieces(prefix)) if form else table.pieces(prefix)
+
+    pieces = walk_pieces()
     first = list(islice(pieces, 2))
     if len(first) < 2:
         schema, walk = derive_schema(first, table.kind), iter(first)
     else:
-        schema, walk = derive_schema(chain(first, pieces), table.kind), table.pieces(prefix)
+        schema, walk = derive_schema(chain(first, pieces), table.kind), walk_pieces()
     return schema, (to_batch(piece, schema) for piece in walk)
 
 
@@ -88,14 +94,14 @@ def _write(writer: Any, batches: Iterator[pa.RecordBatch], outlet: ByteOutlet) -
     yield from outlet.take()
 
 
-def write_arrow(table: Reader, prefix: str = "") -> Iterator[bytes]:
-    """The stream form of Arrow's IPC format."""
+def write_arrow(table: Reader, prefix: str = "", form: str = JSON) -> Iterator[bytes]:
+    """The stream form of Arrow's IPC format. ``form`` is for text: here columns have types."""
     schema, batches = _batches(table, prefix)
     outlet = ByteOutlet()
     yield from _write(pa.ipc.new_stream(pa.PythonFile(outlet, mode="w"), schema), batches, outlet)
 
 
-def write_parquet(table: Reader, prefix: str = "") -> Iterator[bytes]:
+def write_parquet(table: Reader, prefix: str = "", form: str = JSON) -> Iterator[bytes]:
     """One Parquet file; a row group per piece."""
     schema, batches = _batches(table, prefix)
     outlet = ByteOutlet()
@@ -103,9 +109,9 @@ def write_parquet(table: Reader, prefix: str = "") -> Iterator[bytes]:
     yield from _write(writer, batches, outlet)
 
 
-def write_csv(table: Reader, prefix: str = "") -> Iterator[bytes]:
+def write_csv(table: Reader, prefix: str = "", form: str = JSON) -> Iterator[bytes]:
     """Comma-separated, with a header. Fields of a value are columns; whatever lies deeper is JSON."""
-    schema, batches = _batches(table, prefix)
+    schema, batches = _batches(table, prefix, form)
     flat = _flatten(pa.RecordBatch.from_pylist([], schema))
     outlet = ByteOutlet()
     writer = pa_csv.CSVWriter(pa.PythonFile(outlet, mode="w"), flat.schema)
@@ -131,25 +137,25 @@ def _cells(column: pa.Array) -> pa.Array:
     return pa.array([None if value is None else json_text(value) for value in column.to_pylist()], pa.string())
 
 
-def write_lines(table: Reader, prefix: str = "") -> Iterator[bytes]:
+def write_lines(table: Reader, prefix: str = "", form: str = JSON) -> Iterator[bytes]:
     """A row as JSON per line."""
-    for rows in _json_rows(table, prefix):
+    for rows in _json_rows(table, prefix, form):
         yield b"".join(row + b"\n" for row in rows)
 
 
-def write_json(table: Reader, prefix: str = "") -> Iterator[bytes]:
+def write_json(table: Reader, prefix: str = "", form: str = JSON) -> Iterator[bytes]:
     """One JSON list of rows."""
     before = b"["
-    for rows in _json_rows(table, prefix):
+    for rows in _json_rows(table, prefix, form):
         yield before + b",\n".join(rows)
         before = b",\n"
     yield b"[]" if before == b"[" else b"]"
 
 
-def _json_rows(table: Reader, prefix: str) -> Iterator[list[bytes]]:
+def _json_rows(table: Reader, prefix: str, form: str) -> Iterator[list[bytes]]:
     for piece in table.pieces(prefix):
-        rows = _rows_of(piece)
-        while held := [encode(row, JSON) for row in islice(rows, JSON_ROWS)]:
+        rows = _rows_of(_shown(piece, table, form))
+        while held := [encode(row, form) for row in islice(rows, JSON_ROWS)]:
             yield held
 
 
@@ -159,11 +165,28 @@ def _rows_of(piece: Piece) -> Iterator[dict[str, Any]]:
     return (dict(zip(names, row)) for row in zip(*columns))
 
 
+def _shown(piece: Piece, table: Reader, form: str) -> Piece:
+    """Columns with the times in them as a form writes them."""
+    shapes, write = table.column_times, WRITE_TIME[form]
+    shown: Piece = {}
+    for name, values in piece.items():
+        shape = shapes.get(name)
+        if shape is None and isinstance(values, pa.Array) and pa.types.is_timestamp(values.type):
+            shape = TIME
+        replace = time_writer(shape, write)
+        if replace is None:
+            shown[name] = values
+        else:
+            shown[name] = list(map(replace, values.to_pylist() if isinstance(values, pa.Array) else values))
+    return shown
+
+
 class Format(msgspec.Struct, frozen=True):
     """One way to give out a whole state."""
 
     content_type: str
-    write: Callable[[Reader, str], Iterator[bytes]]
+    write: Callable[[Reader, str, str], Iterator[bytes]]
+    """Takes the state, the beginning of the keys that are wanted, and how times are written in text."""
     suffix: str
 
 

@@ -21,9 +21,10 @@ import msgspec
 from starlette.responses import Response
 
 from headrace.errors import MissingFile
+from headrace.model.keys import decode_key, key_text
 from headrace.model.time import format_time
 from headrace.net.problems import JSON_TYPE, Problem
-from headrace.read.forms import JSON, PACKED, encode
+from headrace.read.forms import JSON, JSON_US, PACKED, encode
 from headrace.read.reader import Reader
 from headrace.read.snapshot import Snapshot, reaches
 from headrace.read.store import Store, newest_manifests, store_over
@@ -157,7 +158,7 @@ def _open(newest: Snapshot, epoch: int) -> Snapshot:
 # --- answers as bytes
 
 
-TYPES: Final = {JSON: JSON_TYPE, PACKED: PACKED_TYPE}
+TYPES: Final = {JSON: JSON_TYPE, JSON_US: JSON_TYPE, PACKED: PACKED_TYPE}
 OWN_HEADERS: Final = (
     "Headrace-Epoch", "Headrace-Timeline", "Headrace-Store", "Headrace-Age-Ms", "Headrace-Watermark",
     "Headrace-Lag-Epochs",
@@ -206,9 +207,16 @@ def raw_json(text: str) -> msgspec.Raw:
     return msgspec.Raw(text.encode())
 
 
-def key_json(table: Reader, key: bytes) -> Any:
+def key_json(table: Reader, key: bytes, form: str = JSON) -> Any:
     """A key in an answer: text as text, anything else as its JSON."""
-    return key[1:].decode() if key[:1] == b"s" else raw_json(table.text(key))
+    if key[:1] == b"s":
+        return key[1:].decode()
+    return raw_json(key_text(decode_key(key)) if form == JSON_US else table.text(key))
+
+
+def time_json(at_us: int | None, form: str) -> str | int | None:
+    """A point in time in an answer that is JSON."""
+    return None if at_us is None else at_us if form == JSON_US else format_time(at_us)
 
 
 def answer(value: Any, form: str, headers: dict[str, str], status: int = 200) -> Response:

@@ -260,7 +260,7 @@ async def download(jobs: Jobs, asked: Asked, found: RequestedState, format: str)
     if asked.method == "HEAD":
         return Response(None, 200, headers, form.content_type)
     jobs.begin_download()
-    parts = form.write(found.table, asked.text("prefix"))
+    parts = form.write(found.table, asked.text("prefix"), asked.text_form)
     try:
         first = await jobs.in_thread(next, parts, b"")
     except BaseException:

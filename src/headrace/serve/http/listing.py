@@ -17,10 +17,11 @@ from starlette.responses import Response
 
 from headrace.model.time import format_time
 from headrace.net.access import User
+from headrace.read.forms import JSON
 from headrace.read.reader import Reader
 from headrace.read.snapshot import Snapshot
-from headrace.serve.http.asking import Asked
-from headrace.serve.http.job import NEWEST_EPOCHS, ServedJob, answer, headers_of, tag_of, watermark_of
+from headrace.serve.http.asking import TIMES, Asked
+from headrace.serve.http.job import NEWEST_EPOCHS, ServedJob, answer, headers_of, tag_of, time_json, watermark_of
 from headrace.serve.http.jobs import EPOCH_PARAMETERS, Jobs, download, unchanged
 from headrace.serve.http.reading import read_page
 from headrace.state.manifest import Manifest
@@ -63,7 +64,7 @@ async def list_states(jobs: Jobs, asked: Asked) -> Response:
 
 async def read_state(jobs: Jobs, asked: Asked) -> Response:
     """``GET /v1/jobs/{app}/state/{address}``: what it is, a page of it, or all of it."""
-    asked.only("format", "count", *PAGE_PARAMETERS, *EPOCH_PARAMETERS)
+    asked.only("format", "count", TIMES, *PAGE_PARAMETERS, *EPOCH_PARAMETERS)
     export = asked.export()
     found = await jobs.find(asked)
     if found.unchanged is not None:
@@ -72,7 +73,11 @@ async def read_state(jobs: Jobs, asked: Asked) -> Response:
         return await download(jobs, asked, found, export)
     if asked.has(*PAGE_PARAMETERS):
         return await read_page(jobs, asked, found)
-    told = {"app": found.snapshot.app, "epoch": found.snapshot.epoch, **_about_state(found.snapshot, found.table)}
+    told = {
+        "app": found.snapshot.app,
+        "epoch": found.snapshot.epoch,
+        **_about_state(found.snapshot, found.table, asked.text_form),
+    }
     if asked.flag("count"):
         told["keys"] = await jobs.in_thread(found.table.count)
     return answer(told, asked.form, found.headers)
@@ -122,14 +127,14 @@ def _tables(asked: Asked, snapshot: Snapshot) -> list[Reader]:
     return [table for table in found if table is not None]
 
 
-def _about_state(snapshot: Snapshot, table: Reader) -> dict[str, Any]:
+def _about_state(snapshot: Snapshot, table: Reader, form: str = JSON) -> dict[str, Any]:
     step = table.address.partition(".")[0]
     return {
         "state": table.address,
         "step": step,
         "kind": table.kind,
         "rows": table.stored_rows,
-        "watermark": _time_text(snapshot.watermark_us(step)),
+        "watermark": time_json(snapshot.watermark_us(step), form),
     }
 
 

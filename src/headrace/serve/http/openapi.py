@@ -32,6 +32,10 @@ _OF_EPOCH: Final = (
     Parameter("store", "the store that `wait_epoch` is of: nothing is waited for where it is another", _TEXT),
     Parameter("timeout", "how long to wait, like 500ms or 5s; 10s by default, up to 60s", _TEXT),
 )
+_TIMES: Final = Parameter(
+    "times", "how times are written in JSON and CSV: iso (the default), or us for microseconds since 1970",
+    {"type": "string", "enum": ["iso", "us"]},
+)  # fmt: skip
 _IN_PATH: Final = {
     "app": "name of the job",
     "address": "the state: `step`, or `step.state`",
@@ -72,6 +76,7 @@ OPERATIONS: Final = (
             Parameter("key", "a key to watch; may be given several times; all by default", _TEXT),
             Parameter("values", "false: tell keys only; msgpack: values as MessagePack in base64",
                       {"type": "string", "enum": ["true", "false", "msgpack"]}),
+            _TIMES,
         ),
         types=("text/event-stream",), example="/v1/jobs/tweets/changes?state=hourly&key=tweet-42",
         errors=(400, 401, 403, 404, 413, 429, 503),
@@ -88,6 +93,7 @@ OPERATIONS: Final = (
             Parameter("limit", "keys per page; 100 by default", {"type": "integer", "minimum": 1, "maximum": 10_000}),
             Parameter("after", "`next` of the page before", {"type": "string", "pattern": "^[0-9a-f]{1,16}$"}),
             Parameter("count", "true: count the keys, too", {"type": "boolean"}),
+            _TIMES,
             *_OF_EPOCH,
         ),
         types=(*_JSON_OR_PACKED, "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet", "text/csv",
@@ -96,12 +102,12 @@ OPERATIONS: Final = (
         errors=(400, 401, 403, 404, 410, 422, 429, 503, 504),
     ),
     Operation(
-        "POST", STATE + "/get", "readKeys", "the values of many keys, all of one epoch, in the order asked", _OF_EPOCH,
-        types=_JSON_OR_PACKED, errors=(400, 401, 403, 404, 408, 410, 413, 422, 429, 503, 504),
+        "POST", STATE + "/get", "readKeys", "the values of many keys, all of one epoch, in the order asked",
+        (_TIMES, *_OF_EPOCH), types=_JSON_OR_PACKED, errors=(400, 401, 403, 404, 408, 410, 413, 422, 429, 503, 504),
     ),
     Operation(
         "GET", STATE + "/{key}", "readKey", "the value of a key; of a windowed state the newest window",
-        (Parameter("window", "that window, as `start/end`", _TEXT), *_OF_EPOCH),
+        (Parameter("window", "that window, as `start/end`", _TEXT), _TIMES, *_OF_EPOCH),
         types=_JSON_OR_PACKED, example="/v1/jobs/tweets/state/hourly/tweet-42",
         errors=(400, 401, 403, 404, 410, 422, 429, 503, 504),
     ),
@@ -117,6 +123,7 @@ OPERATIONS: Final = (
                       {"type": "integer", "minimum": 1, "maximum": 10_000}),
             Parameter("after", "`next` of the page before",
                       {"type": "string", "pattern": "^-?[0-9]{1,19}\\.-?[0-9]{1,19}$"}),
+            _TIMES,
             *_OF_EPOCH,
         ),
         types=_JSON_OR_PACKED, example="/v1/jobs/tweets/state/hourly/tweet-42/windows?from=2024-01-01&to=2024-02-01",

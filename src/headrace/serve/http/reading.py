@@ -14,17 +14,16 @@ from starlette.responses import Response
 
 from headrace.errors import FunctionFailed, HeadraceError
 from headrace.model.keys import hash_key
-from headrace.model.time import format_time
 from headrace.model.window import Window
 from headrace.net.problems import Problem, bad_parameter, problem_of, shorten
-from headrace.read.forms import JSON, PACKED, encode
+from headrace.read.forms import PACKED, encode
 from headrace.read.paging import Page, with_values
 from headrace.read.patterns import Pattern
 from headrace.read.ranges import MOST_WINDOWS, Range, RangePage, between, parse_place, place_text
 from headrace.read.reader import Reader
 from headrace.read.windows import WindowReader
-from headrace.serve.http.asking import Asked, parse_key, parse_written_key
-from headrace.serve.http.job import TYPES, answer, key_json, many
+from headrace.serve.http.asking import TIMES, Asked, parse_key, parse_written_key
+from headrace.serve.http.job import TYPES, answer, key_json, many, time_json
 from headrace.serve.http.jobs import EPOCH_PARAMETERS, Jobs, RequestedState
 
 FEW_KEYS: Final = 64
@@ -42,7 +41,7 @@ PAGE_BYTES: Final = 64 * 2**20
 
 async def read_key(jobs: Jobs, asked: Asked) -> Response:
     """``GET …/state/{address}/{key}``: the value itself."""
-    asked.only("window", *EPOCH_PARAMETERS)
+    asked.only("window", TIMES, *EPOCH_PARAMETERS)
     found = await jobs.find(asked)
     if found.unchanged is not None:
         return found.unchanged
@@ -52,7 +51,7 @@ async def read_key(jobs: Jobs, asked: Asked) -> Response:
         windows = _windows(found.table, key)
         if wanted not in windows:
             raise missing_key(found.table, f"{asked.names['key']} in {asked.text('window')}")
-        return answer(windows[wanted], asked.form, found.headers)
+        return answer(found.table.shown(windows[wanted], asked.form), asked.form, found.headers)
     raw = found.table.get(key, asked.form)
     if raw is None:
         raise missing_key(found.table, asked.names["key"])
@@ -64,7 +63,7 @@ async def read_windows(jobs: Jobs, asked: Asked) -> Response:
 
     With ``from`` and ``to`` a page of those that lie between, whether they are still kept or archived.
     """
-    asked.only(*RANGE_PARAMETERS, *EPOCH_PARAMETERS)
+    asked.only(TIMES, *RANGE_PARAMETERS, *EPOCH_PARAMETERS)
     found = await jobs.find(asked)
     if found.unchanged is not None:
         return found.unchanged
@@ -73,7 +72,7 @@ async def read_windows(jobs: Jobs, asked: Asked) -> Response:
     windows = _windows(found.table, parse_written_key(found.table, asked.names["key"]))
     if not windows:
         raise missing_key(found.table, asked.names["key"])
-    return answer([_shown(window, value, asked.form) for window, value in windows.items()], asked.form, found.headers)
+    return answer(_shown_windows(found.table, windows, asked.form), asked.form, found.headers)
 
 
 async def _read_range(jobs: Jobs, asked: Asked, found: RequestedState) -> Response:
@@ -103,12 +102,12 @@ async def _read_range(jobs: Jobs, asked: Asked, found: RequestedState) -> Respon
 
 
 def _range(table: WindowReader, key: bytes, wanted: Range, limit: int, form: str) -> RangePage:
-    return table.range(key, wanted, limit).encoded(lambda value: encode(value, form))
+    return table.range(key, wanted, limit).encoded(lambda value: encode(table.shown(value, form), form))
 
 
 async def read_keys(jobs: Jobs, asked: Asked) -> Response:
     """``POST …/state/{address}/get``: many keys, in the order asked."""
-    asked.only(*EPOCH_PARAMETERS)
+    asked.only(TIMES, *EPOCH_PARAMETERS)
     wanted = await asked.keys(jobs.limits.request_bytes, jobs.limits.keys)
     found = await jobs.find(asked)
     keys = [parse_key(found.table, key) for key in wanted.keys]
@@ -133,7 +132,7 @@ async def read_page(jobs: Jobs, asked: Asked, found: RequestedState) -> Response
 
 def _place(found: RequestedState, form: str) -> dict[str, Any]:
     place: dict[str, Any] = {"state": found.table.address, "epoch": found.snapshot.epoch}
-    return place if form == JSON else {**place, "kind": found.table.kind}
+    return place if form != PACKED else {**place, "kind": found.table.kind}
 
 
 # --- windows
@@ -159,14 +158,15 @@ def _windowed(table: Reader) -> WindowReader:
 def _shown(window: Window, value: Any, form: str) -> Any:
     if form == PACKED:
         return [int(window.start), int(window.end), value]
-    return {"start": format_time(int(window.start)), "end": format_time(int(window.end)), "value": value}
+    return {"start": time_json(int(window.start), form), "end": time_json(int(window.end), form), "value": value}
+
+
+def _shown_windows(table: Reader, windows: dict[Window, Any], form: str) -> list[Any]:
+    return [_shown(window, table.shown(value, form), form) for window, value in windows.items()]
 
 
 def _all_windows(table: Reader, keys: list[bytes], form: str, limit: int) -> list[Any]:
-    made = (
-        msgspec.Raw(encode([_shown(window, value, form) for window, value in _windows(table, key).items()], form))
-        for key in keys
-    )
+    made = (msgspec.Raw(encode(_shown_windows(table, _windows(table, key), form), form)) for key in keys)
     return _bounded(made, limit)
 
 
@@ -216,12 +216,12 @@ def _page(
     found, at = with_values(page, partial(table.each_of, form=form), min(PAGE_BYTES, most_bytes))
     if form == PACKED:
         return [[key, msgspec.Raw(raw)] for key, raw in found], at
-    return [{"key": key_json(table, key), "value": msgspec.Raw(raw)} for key, raw in found], at
+    return [{"key": key_json(table, key, form), "value": msgspec.Raw(raw)} for key, raw in found], at
 
 
 def find_keys(table: Reader, prefix: str, after: int, limit: int) -> Page:
     """Up to ``limit`` keys from a hash on whose text starts so."""
-    pattern = Pattern(_literally(prefix) + "*") if prefix else None
+    pattern = Pattern(_literally(table.quoted(prefix)) + "*") if prefix else None
     keys: list[bytes] = []
     at: int | None = after
     looked_at = 0

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.errors import FunctionFailed
+from headrace.model.keys import decode_key, key_text
 from headrace.read.forms import PACKED, encode
 from headrace.read.patterns import Pattern
 from headrace.read.reader import Reader
@@ -259,7 +260,10 @@ class _KeyMessages:
         return encode(None, form) if value is None else value
 
     def _change(self, form: str) -> bytes:
-        return encode({"key": self._text, "value": self._table.value(self._key), "epoch": self._epoch}, form)
+        value = self._table.shown(self._table.value(self._key), form)
+        # Times in it are numbers in one form and text in the other, as those of the value.
+        text = key_text(decode_key(self._key)) if form == PACKED else self._text
+        return encode({"key": text, "value": value, "epoch": self._epoch}, form)
 
 
 def _send(session: RespSession, address: str, parts: list[bytes], message: bytes | None) -> None:

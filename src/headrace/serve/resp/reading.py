@@ -201,9 +201,9 @@ def with_fields(
         return tell([])
     table, stored = found
     if _has_many(table, stored) and table.kind == "map":
-        return _tell_slowly(session, starmap(make, table.walk_fields(stored)), tell)
+        return _tell_slowly(session, starmap(make, table.walk_fields(stored, session.form)), tell)
     parts = ReplyParts(session)
-    parts.add(starmap(make, _fields_of(table, stored).items()))
+    parts.add(starmap(make, _fields_of(session, table, stored).items()))
     return tell(parts.held)
 
 
@@ -211,9 +211,9 @@ def _has_many(table: Reader, stored: bytes) -> TypeGuard[EntryReader]:
     return isinstance(table, EntryReader) and table.rows_of(stored) > _MANY
 
 
-def _fields_of(table: Reader, stored: bytes) -> dict[str, Any]:
+def _fields_of(session: RespSession, table: Reader, stored: bytes) -> dict[str, Any]:
     try:
-        return table.fields(stored) or {}
+        return table.fields(stored, session.form) or {}
     except TypeError:
         raise Refusal(WRONG_TYPE[1:-2].decode()) from None
 
@@ -247,7 +247,7 @@ def _field_of(session: RespSession, key: bytes, name: bytes) -> Any:
     if found is None:
         return None
     try:
-        return found[0].field(found[1], name.decode())
+        return found[0].field(found[1], name.decode(), session.form)
     except UnicodeDecodeError:
         return None
     except TypeError:
@@ -270,7 +270,7 @@ def hmget(session: RespSession, request: Request) -> Reply:
     if found is None or found[0].kind == "map":
         values = (value_reply(session, _field_of(session, request[1], name)) for name in request[2:])
         return replies.array(within_room(session, values))
-    fields = _fields_of(*found)
+    fields = _fields_of(session, *found)
     values = (value_reply(session, fields.get(name.decode("utf-8", "replace"))) for name in request[2:])
     return replies.array(within_room(session, values))
 
@@ -305,7 +305,7 @@ def hlen(session: RespSession, request: Request) -> Reply:
     table, stored = found
     if _has_many(table, stored) and table.kind == "map":
         return _count_slowly(table.walk_fields(stored))
-    return replies.integer(len(_fields_of(table, stored)))
+    return replies.integer(len(_fields_of(session, table, stored)))
 
 
 @command("HEXISTS", 3, "readonly", "fast", "data", keys=(1, 1, 1), group="hash", summary="Whether an entry is there.")
@@ -332,7 +332,7 @@ def _elements_of(session: RespSession, key: bytes) -> list[Any] | tuple[EntryRea
         if table.has(stored):
             raise Refusal(WRONG_TYPE[1:-2].decode())
         return []
-    return (table, stored) if _has_many(table, stored) else table.elements(stored) or []
+    return (table, stored) if _has_many(table, stored) else table.elements(stored, session.form) or []
 
 
 @command("LLEN", 2, "readonly", "fast", "data", keys=(1, 1, 1), group="list", summary="How many elements.")
@@ -373,10 +373,12 @@ def _places(start: int, stop: int, length: int) -> tuple[int, int]:
     return max(0, start + length) if start < 0 else start, max(-1, stop + length) if stop < 0 else stop
 
 
-async def _between(table: EntryReader, stored: bytes, first: int, last: int) -> AsyncIterator[list[Any]]:
+async def _between(
+    session: RespSession, table: EntryReader, stored: bytes, first: int, last: int
+) -> AsyncIterator[list[Any]]:
     """Elements from one place to another, both from the beginning, some at a time."""
     seen = 0
-    async for some in _slices(table.walk_elements(stored)):
+    async for some in _slices(table.walk_elements(stored, session.form)):
         if seen > last:
             return
         yield some[max(0, first - seen) : last + 1 - seen]
@@ -387,7 +389,7 @@ async def _index_slowly(session: RespSession, table: EntryReader, stored: bytes,
     if place < 0:
         place += await _count(table.walk_elements(stored))
     if place >= 0:
-        async for some in _between(table, stored, place, place):
+        async for some in _between(session, table, stored, place, place):
             if some:
                 return value_reply(session, some[0])
     return session.null()
@@ -396,6 +398,6 @@ async def _index_slowly(session: RespSession, table: EntryReader, stored: bytes,
 async def _range_slowly(session: RespSession, table: EntryReader, stored: bytes, start: int, stop: int) -> bytes:
     length = await _count(table.walk_elements(stored)) if start < 0 or stop < 0 else 0
     parts = ReplyParts(session)
-    async for some in _between(table, stored, *_places(start, stop, length)):
+    async for some in _between(session, table, stored, *_places(start, stop, length)):
         parts.add(replies.bulk(encode(value, session.form)) for value in some)
     return replies.array(parts.held)

@@ -1,8 +1,8 @@
 """Commands for Headrace's own clients: keys as they are stored, values of any kind, and the epoch with every answer.
 
 Redis' own commands know keys as text and kinds as strings, hashes and lists; a typed client wants neither. Each answer
-is a list: timeline, epoch, age in milliseconds, watermark of the step in microseconds (or null), the id of the store,
-and what was asked for.
+is a list: timeline, epoch, age in milliseconds, watermark of the step (or null), the id of the store, and what was
+asked for. Beside values as MessagePack, as clients ask for them, times are microseconds; beside JSON they are ISO text.
 
 Windows of a key over a range of time come from state and archive together. Redis keeps entries by time as streams, so
 windows are told as the entries of one: the id is the end of the window, ``<milliseconds>-<microseconds within>``, the
@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.errors import FunctionFailed, HeadraceError, ProgramError
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.keys import decode_key
-from headrace.read.forms import encode
+from headrace.model.time import format_time, parse_time
+from headrace.model.window import Window
+from headrace.read.forms import PACKED, encode
 from headrace.read.paging import with_values
 from headrace.read.patterns import Pattern
 from headrace.read.ranges import MOST_WINDOWS, Place, Range, RangePage, parse_place, place_text
@@ -60,6 +62,15 @@ def checked_key(key: bytes) -> bytes:
     return key
 
 
+def time_reply(session: RespSession, at_us: int) -> bytes:
+    """A point in time: a number beside MessagePack, text beside JSON."""
+    return replies.integer(at_us) if session.form == PACKED else replies.text(format_time(at_us))
+
+
+def _ends(session: RespSession, window: Window) -> list[bytes]:
+    return [time_reply(session, int(window.start)), time_reply(session, int(window.end))]
+
+
 def with_facts(session: RespSession, table: Reader, payload: bytes, snapshot: Snapshot | None = None) -> bytes:
     """An answer with what it is of. ``snapshot``: where it was made from another than the newest."""
     snapshot = snapshot or session.snapshot
@@ -69,7 +80,7 @@ def with_facts(session: RespSession, table: Reader, payload: bytes, snapshot: Sn
             replies.integer(snapshot.timeline),
             replies.integer(snapshot.epoch),
             replies.integer(session.service.age_ms(snapshot)),
-            session.null() if watermark is None else replies.integer(watermark),
+            session.null() if watermark is None else time_reply(session, watermark),
             replies.text(snapshot.store_id),
             payload,
         ]
@@ -99,8 +110,7 @@ def headrace_windows(session: RespSession, request: Request) -> bytes:
         raise Refusal(f"WRONGTYPE {table.address} keeps a {table.kind} per key and no windows")
     parts = ReplyParts(session)
     for window, value in table.windows(key).items():
-        ends = replies.integer(int(window.start)), replies.integer(int(window.end))
-        parts.add([*ends, replies.bulk(encode(value, session.form))])
+        parts.add([*_ends(session, window), replies.bulk(encode(table.shown(value, session.form), session.form))])
     return with_facts(session, table, replies.array(parts.held))
 
 
@@ -111,7 +121,8 @@ def headrace_page(session: RespSession, request: Request) -> bytes:
     start, count = cursor(request[3]), number(request[4])
     if not 0 < count <= _MOST_KEYS:
         raise Refusal(f"ERR a page has 1 to {_MOST_KEYS} keys")
-    pattern = Pattern("".join(f"\\{char}" if char in "*?[\\" else char for char in prefix) + "*") if prefix else None
+    literal = "".join(f"\\{char}" if char in "*?[\\" else char for char in table.quoted(prefix))
+    pattern = Pattern(literal + "*") if prefix else None
     limit = session.service.limits.reply_bytes
     found, following = with_values(
         table.page(start, count, pattern), partial(table.each_of, form=session.form), min(_PAGE_BYTES, limit)
@@ -199,7 +210,8 @@ def _stream(session: RespSession, word: bytes, wanted: Range, count: int | None)
     form = session.form
 
     def entry(value: dict[str, Any]) -> bytes:
-        pairs = ((replies.text(name), replies.bulk(encode(each, form))) for name, each in value.items())
+        shown = table.shown(value, form).items()
+        pairs = ((replies.text(name), replies.bulk(encode(each, form))) for name, each in shown)
         return replies.array(part for pair in pairs for part in pair)
 
     def tell(page: RangePage) -> bytes:
@@ -221,8 +233,8 @@ def headrace_range(session: RespSession, request: Request) -> Reply:
     table, key = find_table(session, request[1]), checked_key(request[2])
     if not isinstance(table, WindowReader):
         raise Refusal(f"WRONGTYPE {table.address} keeps a {table.kind} per key and no windows")
-    first = MIN_TIME if request[3] == b"-" else number(request[3])
-    last = MAX_TIME if request[4] == b"+" else number(request[4])
+    first = MIN_TIME if request[3] == b"-" else _time_us(request[3])
+    last = MAX_TIME if request[4] == b"+" else _time_us(request[4])
     count = number(request[5])
     if not 0 < count <= MOST_WINDOWS:
         raise Refusal(f"ERR a page has 1 to {MOST_WINDOWS} windows")
@@ -230,13 +242,21 @@ def headrace_range(session: RespSession, request: Request) -> Reply:
     form = session.form
 
     def tell(page: RangePage) -> bytes:
-        made = page.encoded(lambda value: replies.bulk(encode(value, form)))
+        made = page.encoded(lambda value: replies.bulk(encode(table.shown(value, form), form)))
         parts = [replies.text("" if made.next is None else place_text(made.next))]
         for window, value in made.windows:
-            parts += [replies.integer(int(window.start)), replies.integer(int(window.end)), value]
+            parts += [*_ends(session, window), value]
         return with_facts(session, table, replies.array(parts), snapshot)
 
     return _answer(table, key, Range(first, last, first, behind=_place(request[6])), count, tell)
+
+
+def _time_us(word: bytes) -> int:
+    """A point in time: microseconds since 1970, or ISO text."""
+    try:
+        return parse_time(word.decode()) if b":" in word or word.count(b"-") == 2 else number(word)
+    except (ProgramError, ValueError):
+        raise Refusal(f"ERR {spoken(word)} is no time like 2024-01-01T12:00:00Z, nor microseconds since 1970") from None
 
 
 def _place(word: bytes) -> Place | None:
