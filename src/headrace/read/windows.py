@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.aggregates.list_rules import plain_values
-from headrace.aggregates.results import SESSION, parse_about, read_results, spans_of
+from headrace.aggregates.results import CUMULATING, SESSION, SLIDING, parse_about, read_results, spans_of
 from headrace.errors import FunctionFailed
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.key_bytes import as_type, plain_type
@@ -196,7 +196,10 @@ class SlicedReader(WindowReader):
 
     @cached_property
     def _walk(self) -> Walk:
-        return Walk(self.views, self.now_us, self.live)
+        # A slice that is not over may be of windows only that are: those have no key to give.
+        step_us = {CUMULATING: self.about.size_us, SLIDING: self.about.every_us}.get(self.about.windows, 1)
+        first = self.live.first + (self.about.offset_us - self.live.first) % step_us
+        return Walk(self.views, self.now_us, PaneRange(min(first, MAX_TIME), MAX_TIME))
 
     def keys(self) -> Iterator[bytes]:
         for batch in self._batches():
