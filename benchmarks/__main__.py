@@ -27,8 +27,8 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / ".results"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 BENCHMARKS = (
-    "exchange",
     "keyed_process",
+    "exchange",
     "windows",
     "sessions",
     "joins",

@@ -15,6 +15,11 @@ shown apart.
 """
 
 _SECTIONS = {
+    "exchange": (
+        "From a source to the shard",
+        "Rows on their way from a source to the Python task that owns their key, and nothing else: as frames, and as "
+        "the rows of a plain Spark plan that does the same.",
+    ),
     "keyed_process": (
         "Count and sum per key",
         "A Python process function keeps a count and a sum per key and emits a row per event. Every peer proves by a "
