@@ -22,7 +22,6 @@ from pyspark.errors import (
     ParseException,
 )
 
-from headrace.dataflow.graph import ExprNode, Node
 from headrace.errors import (
     EnvironmentMissing,
     EpochFailed,
@@ -35,9 +34,9 @@ from headrace.errors import (
 from headrace.model.report import Failure
 from headrace.model.wire import ROW_BAD
 from headrace.runtime.failures import error_failure, reported_error
-from headrace.sql.expr import supported
 
 if TYPE_CHECKING:
+    from headrace.dataflow.graph import Node
     from headrace.plan.physical import Program, SourcePlan
 
 # PySpark logs the whole JVM stack of a failed query from Python, whatever Spark's own log level is.
@@ -117,6 +116,10 @@ def spark_error(error: BaseException, nodes: Iterable[Node] = ()) -> HeadraceErr
 
 def unchecked_expressions(nodes: Iterable[Node]) -> list[str]:
     """Expressions of a program whose functions or types are not known here, each with its line."""
+    # The processes that plan and read sources load this module, and have no program.
+    from headrace.dataflow.graph import ExprNode
+    from headrace.sql.expr import supported
+
     found = []
     for node in nodes:
         if isinstance(node, ExprNode):
