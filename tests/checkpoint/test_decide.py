@@ -22,10 +22,11 @@ from headrace.checkpoint.decide import (
     decide_recovery,
     decide_reports,
 )
-from headrace.checkpoint.facts import RecoveryFacts, StoreRecord
+from headrace.checkpoint.facts import RecoveryFacts
 from headrace.model.job import JobFacts
 from headrace.model.report import RunRef, StepReport, TaskReport
 from headrace.state.manifest import JobState, Manifest
+from headrace.state.record import StoreRecord
 
 
 def state(epoch: int, *, final: bool = False, offsets: str = "") -> JobState:

@@ -30,6 +30,7 @@ HALF = "tests/crash/test_half_written.py"
 ATTEMPTS = "tests/crash/test_attempts.py"
 UPKEEP = "tests/crash/test_upkeep.py"
 LOST = "tests/crash/test_lost_log.py"
+SAVEPOINTS = "tests/state/test_savepoints.py"
 
 
 class Gap(NamedTuple):
@@ -120,6 +121,11 @@ GAPS = (
         ),
     ),
     Gap(
+        "savepoint written, not verified",
+        ("savepoint_pinned",),
+        (f"{SAVEPOINTS}::test_dying_behind_the_pin_leaves_a_savepoint_that_is_whole_when_its_epoch_is",),
+    ),
+    Gap(
         "last epoch of drained input published",
         ("final_published",),
         (
@@ -160,7 +166,7 @@ def test_every_gap_has_tests_that_are_there(gap: Gap) -> None:
 
 
 def test_every_point_is_struck_by_sigkill_in_a_soak_and_one_of_each_kind_in_a_check() -> None:
-    assert {*(strike.point for strike in strikes(every_point=True)), *LATE} == set(crash.POINTS)
+    assert {*(strike.point for strike in strikes(every_point=True)), *LATE} == set(crash.POINTS) - crash.ASKED
     struck = {strike.point for strike in strikes(every_point=False)}
     assert all(len(struck & {*group}) == 1 for group in SAME_ON_DISK)
 

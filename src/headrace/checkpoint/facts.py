@@ -6,23 +6,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from headrace.errors import CorruptFile, MissingFile
+from headrace.errors import MissingFile
 from headrace.state import layout
 from headrace.state.manifest import JobState, list_epochs, read_manifest, read_state
+from headrace.state.record import StoreRecord, read_record
 from headrace.state.store import StoreFiles
-
-FORMAT = 1
-
-
-class StoreRecord(msgspec.Struct, frozen=True):
-    """Written once when a store is made."""
-
-    app: str
-    key_groups: int
-    query: str
-    """Text of Spark's ``metadata`` file; the same query id for the life of the store."""
-    format: int = FORMAT
-    timeline: int = 0
 
 
 class ReleasedNote(msgspec.Struct, frozen=True):
@@ -53,23 +41,6 @@ def read_facts(store: StoreFiles) -> RecoveryFacts:
     if state is not None and state.epoch > 0 and state.epoch - 1 in epochs:
         previous = read_manifest(store, timeline, state.epoch - 1).offsets
     return RecoveryFacts(record, state, previous, _newest_commit(store, timeline))
-
-
-def read_record(store: StoreFiles) -> StoreRecord | None:
-    """The record of a store, or None where nothing was ever started."""
-    try:
-        data = store.read(layout.STORE_RECORD)
-    except MissingFile:
-        return None
-    try:
-        return msgspec.json.decode(data, type=StoreRecord)
-    except msgspec.DecodeError as error:
-        raise CorruptFile(
-            "the record of the store cannot be read",
-            where=f"{store.url}/{layout.STORE_RECORD}",
-            found=str(error),
-            next_move="restore the file from a copy of the store",
-        ) from error
 
 
 def _newest_commit(store: StoreFiles, timeline: int) -> int | None:

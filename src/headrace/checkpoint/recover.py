@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.checkpoint.coordinator import adopt_runs
 from headrace.checkpoint.decide import AlreadyFinal, Recovery, Refuse, ResumeFrom, decide_recovery
-from headrace.checkpoint.facts import StoreRecord, read_facts, read_record
+from headrace.checkpoint.facts import read_facts
 from headrace.checkpoint.fence import Fence
 from headrace.checkpoint.release import Releaser
 from headrace.checkpoint.sparklog import derive_retired, drop_spark_logs, write_spark_log
@@ -20,6 +20,7 @@ from headrace.model.keys import group_range
 from headrace.model.report import RunRef
 from headrace.state import layout
 from headrace.state.manifest import JobState
+from headrace.state.record import StoreRecord, read_record
 from headrace.state.store import StoreFiles
 
 

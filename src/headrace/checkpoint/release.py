@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from headrace.checkpoint.facts import ReleasedNote, read_record
+from headrace.checkpoint.facts import ReleasedNote
 from headrace.checkpoint.patience import Patience
 from headrace.connectors.sink_contract import Sink
 from headrace.errors import EnvironmentMissing, HeadraceError, Refused, SinkFailed
@@ -34,6 +34,7 @@ from headrace.model import crash
 from headrace.model.report import COUNTED, TAP, StagedPart
 from headrace.state import layout
 from headrace.state.manifest import Manifest
+from headrace.state.record import read_record
 from headrace.state.staged_parts import open_part
 from headrace.state.store import StoreFiles
 

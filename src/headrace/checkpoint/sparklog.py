@@ -15,10 +15,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from headrace.checkpoint.facts import StoreRecord
 from headrace.model.order import SOURCE
 from headrace.state import layout
 from headrace.state.manifest import Manifest
+from headrace.state.record import StoreRecord
 from headrace.state.store import StoreFiles
 
 _COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'

@@ -34,10 +34,14 @@ POINTS: Final = {
     "base_written": "a fold has written its base, no manifest names it",
     "sweeping": "in the middle of a sweep",
     "final_published": "the last epoch of drained input is published",
+    "savepoint_pinned": "a savepoint is written, its files are not verified yet",
 }
 
 BESIDE: Final = frozenset({"base_written", "sweeping"})
 """Points of the work that goes on beside the epochs: folding and sweeping."""
+
+ASKED: Final = frozenset({"savepoint_pinned"})
+"""Points of what people ask for: they lie in no epoch, and come only when somebody asks."""
 
 
 class Crash(BaseException):

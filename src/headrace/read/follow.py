@@ -31,9 +31,10 @@ import msgspec
 from headrace.durable import write_whole
 from headrace.errors import HeadraceError, MissingFile, StoreError
 from headrace.read.snapshot import Snapshot
-from headrace.read.store import Store, StoreFacts, bare_id, files_of, no_store, store_over
+from headrace.read.store import Store, StoreFacts, bare_id, files_of, store_over
 from headrace.state import layout
 from headrace.state.manifest import JobState, list_epochs, read_manifest, read_state
+from headrace.state.record import no_store
 from headrace.state.store import LocalStore
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from headrace.read.view import StateView
 from headrace.state import layout
 from headrace.state.format import PANES
 from headrace.state.lookup import Layers, open_layers
-from headrace.state.manifest import JobState, Manifest, list_epochs, read_manifest, read_state
+from headrace.state.manifest import JobState, Manifest, epoch_ranges, list_epochs, read_manifest, read_state
+from headrace.state.record import no_store
 from headrace.state.store import StoreFiles as Files
 from headrace.state.store import open_store
 
@@ -123,7 +124,7 @@ class Store:
             raise StoreError(
                 f"epoch {epoch} is not in the store",
                 where=self.url,
-                expected=f"one of {_ranges(known)}" if known else "a published epoch",
+                expected=f"one of {epoch_ranges(known)}" if known else "a published epoch",
                 found=f"epoch {epoch}",
                 next_move="older epochs are swept; run with a larger `retain` to keep more of them"
                 if known and epoch < known[-1]
@@ -378,15 +379,6 @@ def open_for_reading(path: str | os.PathLike[str]) -> Files:
     return files
 
 
-def no_store(path: str) -> StoreError:
-    return StoreError(
-        "there is no store here",
-        where=path,
-        expected=f"a folder with {layout.STORE_RECORD}, as a job makes it",
-        next_move="give the folder that the job was started with (--store; by default .headrace/ and the app's name)",
-    )
-
-
 def steps_of(state: JobState) -> list[str]:
     """The steps that have written state."""
     return sorted({layout.step_of(name) for name, runs in state.runs.items() if runs})
@@ -395,14 +387,3 @@ def steps_of(state: JobState) -> list[str]:
 def runs_of(state: JobState, step: str) -> tuple[RunRef, ...]:
     """Everything a step has written: states by key and broadcast states, which have runs of their own."""
     return (*state.runs.get(step, ()), *state.runs.get(layout.broadcast(step), ()))
-
-
-def _ranges(epochs: list[int]) -> str:
-    """``3, 7–41``: what is there, shortly."""
-    parts: list[list[int]] = []
-    for epoch in epochs:
-        if parts and epoch == parts[-1][1] + 1:
-            parts[-1][1] = epoch
-        else:
-            parts.append([epoch, epoch])
-    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in parts)

@@ -59,6 +59,8 @@ FENCES: Final = "fences"
 RUNS: Final = "runs"
 STAGED: Final = "staged"
 SAVEPOINTS: Final = "savepoints"
+SWEEPS: Final = "sweeps"
+"""What each driver may delete, written down before it does."""
 
 TEMPORARY: Final = "tmp"
 """Half-written files of a local store; nothing in here is ever named by anything."""
@@ -217,6 +219,16 @@ def parse_staged(path: str) -> StagedName | None:
 
 def savepoint(name: str) -> str:
     return f"{SAVEPOINTS}/{segment(name)}.json"
+
+
+def sweep(fence: int) -> str:
+    """What the driver with this fence may delete."""
+    return f"{SWEEPS}/{fence}.json"
+
+
+def parse_sweep(path: str) -> int | None:
+    found = re.match(rf"^{SWEEPS}/(\d+)\.json$", path)
+    return int(found.group(1)) if found else None
 
 
 def probe(uid: str) -> str:

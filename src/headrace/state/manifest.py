@@ -14,7 +14,6 @@ This module knows the content and how to read it back. When to publish one is th
 
 from __future__ import annotations
 
-import zlib
 from typing import Final
 
 import msgspec
@@ -25,11 +24,11 @@ from headrace.model.job import DeclaredState
 from headrace.model.report import RunRef, StagedPart
 from headrace.model.watermarks import TimedSource, TimeState
 from headrace.state import layout
+from headrace.state.checked import checked_text, encode_checked
 from headrace.state.store import StoreFiles
 
 FORMAT: Final = 1
 FULL_EVERY: Final = 16
-_CRC: Final = b',"crc":'
 
 
 class StepRuns(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -133,17 +132,8 @@ class JobState(msgspec.Struct, frozen=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """JSON text whose last field is the CRC-32 of the same text without it."""
-    text = msgspec.json.encode(manifest)
-    return b"%b%b%d}" % (text[:-1], _CRC, zlib.crc32(text))
-
-
-def manifest_text(data: bytes) -> bytes:
-    """The JSON text of a manifest, without its checksum, which it fits. Raises msgspec.DecodeError."""
-    text, found, crc = data.rpartition(_CRC)
-    if not found or crc != b"%d}" % zlib.crc32(text + b"}"):
-        raise msgspec.DecodeError("its text does not fit its checksum")
-    return text + b"}"
+    """The bytes of a manifest, checksum and all."""
+    return encode_checked(manifest)
 
 
 def read_manifest(store: StoreFiles, timeline: int, epoch: int) -> Manifest:
@@ -158,7 +148,7 @@ def read_manifest(store: StoreFiles, timeline: int, epoch: int) -> Manifest:
             next_move="ask for a newer epoch (`headrace epochs` lists what is kept)",
         ) from missing
     try:
-        manifest = msgspec.json.decode(manifest_text(data), type=Manifest)
+        manifest = msgspec.json.decode(checked_text(data), type=Manifest)
     except msgspec.DecodeError as error:
         raise CorruptFile(
             "a manifest cannot be read",
@@ -210,3 +200,14 @@ def read_state(store: StoreFiles, timeline: int, epoch: int) -> JobState:
 def list_epochs(store: StoreFiles, timeline: int) -> list[int]:
     """The epochs whose manifests are kept, oldest first."""
     return sorted(layout.epoch_of_manifest(path) for path in store.list(layout.manifests(timeline)))
+
+
+def epoch_ranges(epochs: list[int]) -> str:
+    """``3, 7–41``: what is there, shortly."""
+    parts: list[list[int]] = []
+    for epoch in epochs:
+        if parts and epoch == parts[-1][1] + 1:
+            parts[-1][1] = epoch
+        else:
+            parts.append([epoch, epoch])
+    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in parts)

@@ -23,7 +23,8 @@ import msgspec
 from headrace.errors import CorruptFile, MissingFile
 from headrace.model import crash
 from headrace.state import layout
-from headrace.state.manifest import JobState, manifest_text
+from headrace.state.checked import checked_text
+from headrace.state.manifest import JobState
 from headrace.state.store import StoreFiles
 
 T = TypeVar("T")
@@ -200,7 +201,7 @@ def _read_manifests(store: StoreFiles) -> tuple[ManifestFact, ...]:
 
 
 def _read_manifest(store: StoreFiles, path: str, name: layout.ManifestName) -> ManifestFact:
-    named = _decode(store, path, _Named, manifest_text)
+    named = _decode(store, path, _Named, checked_text)
     refs = [ref for step in named.steps.values() for ref in (*(step.runs or ()), *step.added)]
     refs += [part for parts in named.loops.values() for part in parts]
     complete = named.full or named.parent_epoch < 0
