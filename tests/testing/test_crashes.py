@@ -21,7 +21,7 @@ from tests.crash.program import Click
 
 IN_FILES = "delta_half_written"
 """Reached only where a delta is a file of its own, and does not travel inside the manifest."""
-POINTS = [point for point in crash.POINTS if point not in crash.BESIDE and point != IN_FILES]
+POINTS = [point for point in crash.POINTS if point not in crash.BESIDE | crash.ASKED and point != IN_FILES]
 PUBLISHED = {"manifest_answer_lost", "published", "between_sinks", "between_files", "released", "final_published"}
 """Points behind the commit point: the epoch is true, and only its release is repeated."""
 
