@@ -45,6 +45,7 @@ from headrace.aggregates.rules import GREATEST, LEAST, Choice, greater, lesser, 
 from headrace.aggregates.sketch import buckets_of
 from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s, Rows
+from headrace.model.type_shape import TypeShape, accumulators_shape
 from headrace.model.values import ValueCodec, value_codec
 from headrace.sql.evaluate.expressions import compile_predicate
 
@@ -305,6 +306,19 @@ def _valid(array: pa.Array) -> Int64s:
 # --- as they are stored
 
 
+def accumulator_type(agg: Agg[Any], fold: KeyFold | None) -> Any:
+    """The type of what an aggregate keeps of some rows."""
+    if isinstance(agg, Aggregator):
+        return agg.accumulator_type()
+    return Any if fold is None else fold.acc_type
+
+
+def describe_accumulators(aggs: Mapping[str, Agg[Any]], taken: RowCodec, where: str) -> TypeShape:
+    """The type of the accumulators of a key, as they are stored."""
+    kinds = {name: accumulator_type(agg, make_fold(agg, taken, where, name)) for name, agg in aggs.items()}
+    return accumulators_shape(kinds)
+
+
 def accumulators_codec(aggs: Mapping[str, Agg[Any]], folds: Sequence[KeyFold | None], *notes: str) -> ValueCodec:
     """Accumulators as a map by the name of their aggregate, so that aggregates may come and go; in memory a list.
 
@@ -312,7 +326,7 @@ def accumulators_codec(aggs: Mapping[str, Agg[Any]], folds: Sequence[KeyFold | N
     """
     fields: list[Any] = []
     for i, ((name, agg), fold) in enumerate(zip(aggs.items(), folds)):
-        kind = agg.accumulator_type() if isinstance(agg, Aggregator) else fold.acc_type if fold is not None else Any
+        kind = accumulator_type(agg, fold)
         fields.append((f"acc{i}", kind | None, msgspec.field(default=None, name=name)))
     for i, name in enumerate((*notes, TIME_NOTE)):
         fields.append((f"note{i}", int | None, msgspec.field(default=None, name=name)))

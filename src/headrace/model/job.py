@@ -10,12 +10,25 @@ import msgspec
 
 from headrace.model.archive import Archive
 from headrace.model.time_shape import TimeShape
+from headrace.model.type_shape import TypeShape, nameless
 from headrace.model.watermarks import TimedSource
 
 VALUE_TABLE: Final = "value"
 """The table of a step that keeps one thing, whose address is that of the step."""
 ROW: Final = "row"
 """Kind of the state of a step that keeps one row per key, where something is said of it."""
+COLUMNS: Final = "rows"
+"""Kind of a table of whole rows, as of a join, whose fields are columns."""
+INNER: Final = "inner"
+"""Kind of a table that a step keeps beside its states, and that nobody can ask for."""
+
+
+class FormerType(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A type that a state had."""
+
+    since: int
+    """The first version of the step in which it had it."""
+    type: TypeShape | None = None
 
 
 class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,6 +53,21 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the times of a value are: of a map or list of all of it, of windows and aggregates of a row of results."""
     key_times: TimeShape | None = None
     """The same of keys."""
+    type: TypeShape | None = None
+    """Of what is stored: of a list or map as a whole, of aggregates a record of their accumulators. None: unknown, in
+    stores of older versions; or stored in columns that say it themselves."""
+    key_type: TypeShape | None = None
+    """Of keys: those of the step, or of a broadcast mapping."""
+    since: int = 0
+    """The version of the step in which the type became this one. Runs say in which version they were written."""
+    formers: tuple[FormerType, ...] = ()
+    """The types it had before, the newest first."""
+
+    def type_in(self, version: int) -> TypeShape | None:
+        """The type of values in runs of a version of the step."""
+        if version >= self.since:
+            return self.type
+        return next((former.type for former in self.formers if former.since <= version), None)
 
 
 @dataclass(frozen=True)
@@ -73,21 +101,37 @@ States = Mapping[str, Mapping[str, DeclaredState]]
 
 
 def derive_states(declared: States, before: States, was: Mapping[str, str]) -> dict[str, dict[str, DeclaredState]]:
-    """What a program declares, with all the names its states ever had.
+    """What a program declares, with all the names and types its states ever had.
 
     ``before``: the same of the last published epoch; ``was`` maps a renamed step to its former name. A state is found
-    under an old name long after the program has stopped to mention it: keys that nobody touched still lie there.
+    under an old name long after the program has stopped to mention it, and in an old type long after the program has
+    stopped to write it: keys that nobody touched still lie there.
     """
     states = {step: dict(known) for step, known in before.items()}
     for step, mine in declared.items():
         known = before.get(step) or before.get(was.get(step, ""), {})
-        states[step] = {name: _with_history(name, state, known) for name, state in mine.items()}
+        version = derive_version(known)
+        states[step] = {name: _with_history(name, state, known, version) for name, state in mine.items()}
     return states
 
 
-def _with_history(name: str, state: DeclaredState, known: Mapping[str, DeclaredState]) -> DeclaredState:
+def derive_version(states: Mapping[str, DeclaredState]) -> int:
+    """The version of a step: one more with every program that changes the type of any of its states."""
+    return max((state.since for state in states.values()), default=0)
+
+
+def _with_history(name: str, state: DeclaredState, known: Mapping[str, DeclaredState], version: int) -> DeclaredState:
     names = list(state.was)
     for former in [*state.was, name]:
         if former in known:
             names += known[former].was
-    return msgspec.structs.replace(state, was=tuple(each for each in dict.fromkeys(names) if each != name))
+    before = next((known[each] for each in (name, *state.was) if each in known), None)
+    since, formers = (0, ()) if before is None else _with_types(state, before, version)
+    was = tuple(each for each in dict.fromkeys(names) if each != name)
+    return msgspec.structs.replace(state, was=was, since=since, formers=formers)
+
+
+def _with_types(state: DeclaredState, before: DeclaredState, version: int) -> tuple[int, tuple[FormerType, ...]]:
+    if state.type is None or before.type is None or nameless(state.type) == nameless(before.type):
+        return before.since, before.formers
+    return version + 1, (FormerType(before.since, before.type), *before.formers)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from headrace.model.job import DeclaredState
     from headrace.model.rows import RowCodec
+    from headrace.model.type_shape import TypeShape
     from headrace.operators.contract import Operator
     from headrace.state.handles import StateDecl
 
@@ -91,6 +92,13 @@ class StepSpec(ABC):
 
     def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
         """States that a reader without the program must know more of than their kind."""
+        return {}
+
+    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+        """Table → its kind and the type of what is stored there, beyond what the function declares.
+
+        Tables whose columns say their types themselves are left out.
+        """
         return {}
 
     def expiring(self) -> Mapping[str, str]:

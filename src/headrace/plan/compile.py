@@ -49,6 +49,7 @@ from headrace.plan.physical import (
 )
 from headrace.plan.rules import RULES
 from headrace.plan.state_times import step_times
+from headrace.plan.state_types import step_types
 from headrace.sql.expr import check_supported
 
 if TYPE_CHECKING:
@@ -265,6 +266,7 @@ class _Compiler:
             key=node.key.type,
             declared=declared_states(node, self.infos[node]),
             times=step_times(node),
+            types=step_types(node, self.infos[node]),
             choice=self.infos[node].choice,
         )
 

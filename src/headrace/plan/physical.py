@@ -19,6 +19,7 @@ from msgspec import structs
 from headrace.model.job import ROW, DeclaredState, JobFacts
 from headrace.model.keyspec import ANYWHERE
 from headrace.model.time_shape import TimeShape
+from headrace.model.type_shape import TypeShape
 from headrace.model.watermarks import TimedSource
 from headrace.model.wire import HASH, KEY, ROW_TIME, edge_schema
 
@@ -253,6 +254,8 @@ class StepPlan:
     """States that say more of themselves than their kind."""
     times: dict[str, tuple[TimeShape | None, TimeShape | None]] = field(default_factory=dict)
     """State → where the times of its values and of its keys are; those without any are left out."""
+    types: dict[str, tuple[str, TypeShape | None, TypeShape | None]] = field(default_factory=dict)
+    """Whatever the step keeps → its kind, where nothing else says it, and the types of its values and keys."""
 
     @property
     def described(self) -> dict[str, DeclaredState]:
@@ -262,9 +265,12 @@ class StepPlan:
             for name, kind in self.states.items()
         }
         # A state of rows that nobody named is declared where there is anything to say of it.
-        told = {**{name: DeclaredState(ROW) for name in self.times}, **plain, **self.declared}
+        nameless = {name: DeclaredState(kind) for name, (kind, _, _) in self.types.items()}
+        told = {**nameless, **{name: DeclaredState(ROW) for name in self.times}, **plain, **self.declared}
         for name, (times, key_times) in self.times.items():
             told[name] = structs.replace(told[name], times=times, key_times=key_times)
+        for name, (_, value, key) in self.types.items():
+            told[name] = structs.replace(told[name], type=value, key_type=key)
         return told
 
     choice: OperatorChoice | None = None

@@ -130,7 +130,7 @@ class Snapshot:
         if state:
             return state in declared
         # The step alone is the address of what nobody named.
-        named = [name for name in declared if not is_nameless(name, (), declared)]
+        named = [name for name in declared if not name.startswith("!") and not is_nameless(name, (), declared)]
         return not named and not any(each.startswith(f"{step}.") for each in self._named)
 
     def table(self, address: str) -> Reader | None:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from headrace.model.job import DeclaredState
+from headrace.model.job import COLUMNS, INNER, DeclaredState
+from headrace.model.pairs import PairCodec
 from headrace.model.time import format_span
+from headrace.model.type_shape import TypeShape, describe_type
 from headrace.operators.spec import StepInfo, StepSpec
 from headrace.windows.spec import WindowSpec
 
@@ -54,6 +56,9 @@ class IntervalJoin(StepSpec):
         left, right = info.taken
         return IntervalJoinOperator(info.step, left, right, self.low_us, self.high_us, self.how)
 
+    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+        return _sides(info)
+
     def tell(self) -> tuple[str, ...]:
         low, high = format_span(self.low_us), format_span(self.high_us)
         return (
@@ -82,6 +87,9 @@ class UnboundedJoin(StepSpec):
         """Whether later results replace earlier ones."""
         return self.keep == "latest" or self.how != "inner"
 
+    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+        return _sides(info)
+
     def tell(self) -> tuple[str, ...]:
         rows = "all rows" if self.keep == "all" else "the newest row"
         lasting = "for ever" if self.ttl is None else f"for {format_span(self.ttl.span_us)} by {self.ttl.clock} clock"
@@ -105,6 +113,9 @@ class AsOfJoin(StepSpec):
 
         left, right = info.taken
         return AsOfJoinOperator(info.step, left, right, self.tolerance_us)
+
+    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+        return _sides(info)
 
     def tell(self) -> tuple[str, ...]:
         limit = "" if self.tolerance_us is None else f", at most {format_span(self.tolerance_us)} old"
@@ -137,6 +148,9 @@ class WindowJoin(StepSpec):
     def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
         return _declared(self.assigner, info)
 
+    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+        return _pairs(info)
+
     def tell(self) -> tuple[str, ...]:
         return (f"{self.how} join", *WindowSpec(self.assigner).tell(), "keeps every row until its window goes")
 
@@ -164,6 +178,9 @@ class CoGroup(StepSpec):
     def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
         return _declared(self.assigner, info)
 
+    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+        return _pairs(info)
+
     def tell(self) -> tuple[str, ...]:
         return (*WindowSpec(self.assigner).tell(), "keeps every row until its window goes")
 
@@ -182,6 +199,20 @@ def _declared(assigner: Assigner, info: StepInfo) -> Mapping[str, DeclaredState]
     """What windows are kept as; a program that comes back with others is told by it."""
     words = WindowSpec(assigner).windows
     return {"value": DeclaredState("windows", assigner.clock, key=info.key_fields, windows=words)}
+
+
+def _sides(info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+    """The rows of either side, as they are stored."""
+    from headrace.operators.joins.buffered import TABLES
+
+    return {table: (COLUMNS, describe_type(codec.type)) for table, codec in zip(TABLES, info.taken, strict=True)}
+
+
+def _pairs(info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+    """The rows of windows, each beside an empty place for the other side's."""
+    from headrace.windows.by_row.row_contents import ROWS_TABLE
+
+    return {ROWS_TABLE: (INNER, describe_type(PairCodec(*info.taken).type))}
 
 
 def _lates(assigner: Assigner) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from headrace.aggregates.accumulate import KeyFold, RowValues, make_fold
+from headrace.aggregates.accumulate import KeyFold, RowValues, accumulator_type, make_fold
 from headrace.aggregates.declare import Agg, Aggregator
 from headrace.aggregates.own import AddFailed, GuardedAccumulators, RepeatFailed, add_row, find_misfit
 from headrace.model.values import MisfitPart, value_codec
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.model.batch import Rows
     from headrace.model.rows import RowCodec
 
-_REDUCED: Final = "!row"
+REDUCED: Final = "!row"
 
 
 class RowRefused(Exception):
@@ -102,7 +102,7 @@ class AggregatedContents(Contents):
         self.own: list[tuple[int, Aggregator[Any, Any, Any]]] = [
             (i, agg) for i, agg in enumerate(aggs.values()) if isinstance(agg, Aggregator)
         ]
-        self.kinds = {name: _kind(agg, fold) for (name, agg), fold in zip(aggs.items(), self.folds)}
+        self.kinds = {name: accumulator_type(agg, fold) for (name, agg), fold in zip(aggs.items(), self.folds)}
         self.may_refuse = bool(self.own)
         if self.own:
             self.merger = self.own[0][1].merge
@@ -183,12 +183,12 @@ class ReducedContents(Contents):
 
     def __init__(self, function: Callable[[Any, Any], Any], codec: RowCodec) -> None:
         self.function = self.merger = function
-        self.kinds = {_REDUCED: codec.type}
+        self.kinds = {REDUCED: codec.type}
         self._events: list[Any] = []
 
     def find_misfit(self, window: OpenWindow) -> MisfitPart | None:
         [row] = window.accs
-        codec = value_codec(self.kinds[_REDUCED] | None)
+        codec = value_codec(self.kinds[REDUCED] | None)
         try:
             codec.decode(codec.encode(row))
         except NOT_ENCODABLE as error:
@@ -225,9 +225,3 @@ class ReducedContents(Contents):
         for event in rows.objects:
             reduced = self._reduce(reduced, event)
         return [reduced]
-
-
-def _kind(agg: Agg[Any], fold: KeyFold | None) -> Any:
-    if isinstance(agg, Aggregator):
-        return agg.accumulator_type()
-    return Any if fold is None else fold.acc_type
