@@ -30,9 +30,9 @@ class FailsAt(Maintainer):
             raise OSError("no space left")
         return super()._fold(state, step, fold)
 
-    def sweep(self, state: JobState) -> None:
-        super().sweep(state)
+    def sweep(self, state: JobState) -> int:
         self.sweeps += 1
+        return super().sweep(state)
 
 
 @pytest.mark.parametrize(("step", "other"), [("first", "second"), ("second", "first")])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import CorruptFile
+from headrace.model.retention import Retention
 from headrace.state import layout
 from headrace.state.manifest import JobState, Manifest, StepRuns, encode_manifest, read_manifest
 from headrace.state.store import LocalStore
@@ -37,7 +38,7 @@ def test_a_changed_byte_is_noticed_by_who_reads_and_by_who_sweeps(
         read_manifest(store, 0, 3)
     assert layout.manifest(0, 3) in str(caught.value)
     with pytest.raises(CorruptFile, match="nothing is swept"):
-        sweep_store(store, JobState(MADE, {}), fence=1, retain=1)
+        sweep_store(store, JobState(MADE, {}), fence=1, retain=Retention(1))
 
 
 def test_a_manifest_under_another_name_is_refused(store_path: Path) -> None:

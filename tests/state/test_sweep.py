@@ -1,3 +1,5 @@
+"""Sweeping: nothing goes that is retained, pinned, or was not condemned before; and a killed sweep does no harm."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -11,8 +13,12 @@ from hypothesis import strategies as st
 from headrace.errors import CorruptFile
 from headrace.model import crash
 from headrace.model.report import RunRef
+from headrace.model.retention import Retention, parse_retention
 from headrace.state import layout
+from headrace.state.condemned import read_condemned, write_condemned
 from headrace.state.manifest import JobState, Manifest, StepRuns, encode_manifest, list_epochs, read_state
+from headrace.state.record import StoreRecord
+from headrace.state.savepoints import create_savepoint, delete_savepoint
 from headrace.state.store import LocalStore
 from headrace.state.sweep import ManifestFact, Sweep, SweepFacts, decide_sweep, sweep_store
 
@@ -21,8 +27,12 @@ def run(epoch: int, fence: int = 1, name: str = "ab") -> str:
     return layout.run("step", epoch, 0, f"{fence}x{name}")
 
 
+def names(*epochs: int, timeline: int = 0) -> frozenset[layout.ManifestName]:
+    return frozenset(layout.ManifestName(timeline, epoch) for epoch in epochs)
+
+
 def facts(count: int = 30, full_every: int = 4, **changes: object) -> SweepFacts:
-    """Manifests 0 … count − 1, each with a run of its own, whole every few epochs."""
+    """Manifests 0 … count − 1, each with a run of its own, whole every few epochs; the sweep before condemned all."""
     manifests = tuple(
         ManifestFact(0, epoch, None if epoch % full_every == 0 else epoch - 1, frozenset({run(epoch)}))
         for epoch in range(count)
@@ -32,8 +42,9 @@ def facts(count: int = 30, full_every: int = 4, **changes: object) -> SweepFacts
         epoch=count - 1,
         fence=1,
         newest_fence=1,
-        retain=5,
+        retain=Retention(5),
         manifests=manifests,
+        condemned={1: frozenset(fact.name for fact in manifests)},
         files=tuple(run(epoch) for epoch in range(count)),
     )
     return replace(plain, **changes)  # type: ignore[arg-type]
@@ -47,7 +58,7 @@ def test_the_newest_manifests_stay_with_what_they_are_read_with() -> None:
 
 
 def test_a_savepoint_keeps_its_manifest_and_its_files() -> None:
-    sweep = decide_sweep(facts(savepoints=frozenset({(0, 10)})))
+    sweep = decide_sweep(facts(savepoints=names(10)))
     kept = {run(epoch) for epoch in (8, 9, 10)}
     assert set(sweep.files) == {run(epoch) for epoch in range(24)} - kept
     assert layout.manifest(0, 8) not in sweep.manifests
@@ -87,7 +98,7 @@ def test_names_that_say_nothing_stay() -> None:
 
 
 def test_two_manifests_stay_however_little_is_retained() -> None:
-    sweep = decide_sweep(facts(full_every=1, retain=0))
+    sweep = decide_sweep(facts(full_every=1, retain=Retention(0)))
     assert layout.manifest(0, 28) not in sweep.manifests
     assert layout.manifest(0, 27) in sweep.manifests
 
@@ -95,11 +106,37 @@ def test_two_manifests_stay_however_little_is_retained() -> None:
 def test_a_sealed_timeline_keeps_its_last_name_only() -> None:
     sealed = tuple(ManifestFact(7, epoch, None, frozenset({run(epoch, name="0d")})) for epoch in range(3))
     seal = ManifestFact(7, 3)
-    sweep = decide_sweep(facts(manifests=(*facts().manifests, *sealed, seal), files=(run(2, name="0d"),)))
+    manifests = (*facts().manifests, *sealed, seal)
+    condemned = {1: frozenset(fact.name for fact in manifests)}
+    sweep = decide_sweep(facts(manifests=manifests, condemned=condemned, files=(run(2, name="0d"),)))
     assert {path for path in sweep.manifests if path.startswith("manifests/7/")} == {
         layout.manifest(7, epoch) for epoch in range(3)
     }
     assert sweep.files == (run(2, name="0d"),)
+
+
+def test_an_epoch_that_no_sweep_has_condemned_yet_is_condemned_and_stays_with_its_files() -> None:
+    sweep = decide_sweep(facts(condemned={}))
+    assert (sweep.manifests, sweep.files) == ((), ())
+    assert sweep.condemned == names(*range(24))
+    assert decide_sweep(facts(condemned={1: names(*range(24))})).condemned == frozenset()
+
+
+def test_what_another_driver_has_condemned_does_not_count() -> None:
+    assert decide_sweep(facts(fence=2, newest_fence=2, condemned={1: names(*range(24))})).manifests == ()
+
+
+def test_the_record_of_a_dead_driver_goes_when_all_that_it_names_is_gone() -> None:
+    mine = names(*range(24))
+    assert decide_sweep(facts(condemned={1: mine, 0: names(3)})).finished == (0,)
+    assert decide_sweep(facts(condemned={1: mine, 0: names(3, 28)})).finished == ()
+    assert decide_sweep(facts(condemned={1: mine, 2: names(3)})).finished == ()
+
+
+def test_a_savepoint_of_a_condemned_epoch_takes_it_off_the_record() -> None:
+    sweep = decide_sweep(facts(full_every=1, condemned={1: names(*range(25))}, savepoints=names(10)))
+    assert layout.manifest(0, 10) not in sweep.manifests
+    assert sweep.condemned == frozenset()
 
 
 @given(
@@ -109,7 +146,7 @@ def test_a_sealed_timeline_keeps_its_last_name_only() -> None:
     savepoints=st.frozensets(st.integers(0, 39), max_size=3),
 )
 def test_whatever_is_kept_can_be_read(count: int, full_every: int, retain: int, savepoints: frozenset[int]) -> None:
-    given_ = facts(count, full_every, retain=retain, savepoints=frozenset((0, epoch) for epoch in savepoints))
+    given_ = facts(count, full_every, retain=Retention(retain), savepoints=names(*savepoints))
     sweep = decide_sweep(given_)
     kept = {fact.epoch: fact for fact in given_.manifests if layout.manifest(0, fact.epoch) not in sweep.manifests}
     assert count - 1 in kept
@@ -128,8 +165,10 @@ class Job:
     def __init__(self, path: Path) -> None:
         self.store = LocalStore(path, durable=False)
         self.state: JobState | None = None
+        record = StoreRecord(app="a", key_groups=8, query="{}")
+        self.store.write(layout.STORE_RECORD, msgspec.json.encode(record))
 
-    def publish(self, epoch: int) -> JobState:
+    def publish(self, epoch: int, clock_us: int = 0) -> JobState:
         self.store.write(run(epoch), b"")
         self.store.write(layout.staged(epoch, "out", 0, "1xab", "jsonl"), b"")
         refs = [
@@ -140,7 +179,8 @@ class Job:
         full = epoch % 3 == 0
         manifest = Manifest(
             app="a", timeline=0, epoch=epoch, nonce=str(epoch), fence=1, program="", parallelism=1, key_groups=8,
-            clock_us=0, parent_epoch=epoch - 1, parent=str(epoch - 1), full=full, steps={"step": StepRuns(runs=refs)},
+            clock_us=clock_us, parent_epoch=epoch - 1, parent=str(epoch - 1), full=full,
+            steps={"step": StepRuns(runs=refs)},
         )  # fmt: skip
         self.store.create(layout.manifest(0, epoch), encode_manifest(manifest))
         self.state = read_state(self.store, 0, epoch)
@@ -155,7 +195,8 @@ def job(tmp_path: Path) -> Job:
 def test_a_store_keeps_what_its_retained_epochs_need(job: Job) -> None:
     for epoch in range(20):
         state = job.publish(epoch)
-        sweep_store(job.store, state, fence=1, retain=3)
+        sweep_store(job.store, state, fence=1, retain=Retention(3))
+    sweep_store(job.store, state, fence=1, retain=Retention(3))
     # 17, 18, 19 are retained; 17 is read with 16 and 15.
     assert list_epochs(job.store, 0) == [15, 16, 17, 18, 19]
     assert job.store.list("runs") == [run(epoch) for epoch in range(14, 20)]
@@ -169,14 +210,15 @@ def test_a_sweep_killed_anywhere_leaves_every_epoch_readable_and_is_finished_by_
         for epoch in range(12):
             job.publish(epoch)
         assert job.state is not None
+        sweep_store(job.store, job.state, fence=1, retain=Retention(2))
         if not _die_at(strike, job):
             break
         for epoch in list_epochs(job.store, 0):
             read_state(job.store, 0, epoch)
-        sweep_store(job.store, job.state, fence=1, retain=2)
+        sweep_store(job.store, job.state, fence=1, retain=Retention(2))
         assert list_epochs(job.store, 0) == [9, 10, 11]
         assert job.store.list("runs") == [run(epoch) for epoch in range(8, 12)]
-    assert strike > 20
+    assert strike > 17
 
 
 def _die_at(strike: int, job: Job) -> bool:
@@ -192,7 +234,7 @@ def _die_at(strike: int, job: Job) -> bool:
     assert job.state is not None
     with crash.planned(hook):
         try:
-            sweep_store(job.store, job.state, fence=1, retain=2)
+            sweep_store(job.store, job.state, fence=1, retain=Retention(2))
         except crash.Crash:
             return True
     return False
@@ -201,19 +243,56 @@ def _die_at(strike: int, job: Job) -> bool:
 def test_savepoints_and_fences_of_a_store_are_heeded(job: Job) -> None:
     for epoch in range(12):
         state = job.publish(epoch)
-    job.store.create(layout.savepoint("before"), msgspec.json.encode({"timeline": 0, "epoch": 4, "why": "upgrade"}))
+    create_savepoint(job.store, name="before", place=layout.ManifestName(0, 4))
     job.store.create(layout.fence(2), b"{}")
-    assert sweep_store(job.store, state, fence=1, retain=2) == 0
-    sweep_store(job.store, state, fence=2, retain=2)
+    assert sweep_store(job.store, state, fence=1, retain=Retention(2)) == Sweep()
+    for _ in range(2):
+        sweep_store(job.store, state, fence=2, retain=Retention(2))
     assert list_epochs(job.store, 0) == [3, 4, 9, 10, 11]
     assert job.store.list("runs") == [run(epoch) for epoch in (2, 3, 4, 8, 9, 10, 11)]
     assert job.store.list("fences") == [layout.fence(2)]
 
 
+def test_an_epoch_goes_two_sweeps_after_its_savepoint(job: Job) -> None:
+    for epoch in range(12):
+        state = job.publish(epoch)
+    create_savepoint(job.store, name="before", place=layout.ManifestName(0, 3))
+    kept = []
+    for _ in range(4):
+        sweep_store(job.store, state, fence=1, retain=Retention(2))
+        kept.append(3 in list_epochs(job.store, 0))
+        if len(kept) == 2:
+            delete_savepoint(job.store, "before")
+    assert kept == [True, True, True, False]
+
+
+def test_spans_count_by_the_clock_in_the_manifests(job: Job) -> None:
+    for epoch in range(12):
+        state = job.publish(epoch, clock_us=epoch * 60_000_000)
+    for _ in range(2):
+        sweep_store(job.store, state, fence=1, retain=parse_retention("3m all"))
+    # 8 … 11 are of the last three minutes; 8 is read with 7 and 6.
+    assert list_epochs(job.store, 0) == [6, 7, 8, 9, 10, 11]
+
+
 def test_nothing_is_swept_while_a_savepoint_cannot_be_read(job: Job) -> None:
     for epoch in range(12):
         state = job.publish(epoch)
+    sweep_store(job.store, state, fence=1, retain=Retention(2))
     job.store.create(layout.savepoint("odd"), b"not json")
     with pytest.raises(CorruptFile, match=r"savepoints/odd\.json"):
-        sweep_store(job.store, state, fence=1, retain=2)
+        sweep_store(job.store, state, fence=1, retain=Retention(2))
     assert len(list_epochs(job.store, 0)) == 12
+
+
+def test_a_driver_that_begins_condemns_anew_and_clears_up_behind_the_one_before(job: Job) -> None:
+    for epoch in range(12):
+        state = job.publish(epoch)
+    write_condemned(job.store, 1, names(*range(9)))
+    job.store.create(layout.fence(2), b"{}")
+    sweep_store(job.store, state, fence=2, retain=Retention(2))
+    assert (len(list_epochs(job.store, 0)), set(read_condemned(job.store))) == (12, {1, 2})
+    sweep_store(job.store, state, fence=2, retain=Retention(2))
+    assert list_epochs(job.store, 0) == [9, 10, 11]
+    sweep_store(job.store, state, fence=2, retain=Retention(2))
+    assert set(read_condemned(job.store)) == {2}

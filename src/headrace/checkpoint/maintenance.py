@@ -14,11 +14,12 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headrace.checkpoint.sparklog import sweep_inputs
+from headrace.checkpoint.sparklog import oldest_offsets, sweep_inputs
 from headrace.model.ids import MIN_TIME
 from headrace.model.job import JobFacts
 from headrace.model.keys import group_range
 from headrace.model.report import RunRef
+from headrace.model.retention import parse_retention
 from headrace.state import layout
 from headrace.state.fold import RunFold, apply_fold, plan_folds, write_fold
 from headrace.state.manifest import JobState, Manifest
@@ -29,7 +30,7 @@ from headrace.state.sweep import sweep_store
 log = logging.getLogger("headrace.maintenance")
 
 SWEEP_EVERY = 8
-"""Epochs between two sweeps."""
+"""Epochs between two sweeps; more where many are retained, because a sweep looks at each of them."""
 INLINE_FOLD_BYTES = 16 * 1024
 
 
@@ -44,13 +45,13 @@ class Upkeep:
     """Folds and sweeps one store, on the thread of whoever asks for it."""
 
     def __init__(
-        self, store: StoreFiles, job: JobFacts, fence: int, *, retain: int, inline_bytes: int = INLINE_FOLD_BYTES
+        self, store: StoreFiles, job: JobFacts, fence: int, *, retain: int | str, inline_bytes: int = INLINE_FOLD_BYTES
     ) -> None:
-        """``inline_bytes``: a folded run of at most this size travels inside the manifest."""
+        """``retain``: as the settings say it. ``inline_bytes``: a folded run of at most this size travels inline."""
         self._store = store
         self._job = job
         self._fence = fence
-        self._retain = retain
+        self._retain = parse_retention(retain)
         self._inline_bytes = inline_bytes
         self._cuts = [group_range(shard, job.parallelism, job.key_groups).start for shard in range(job.parallelism)]
         self._wake = threading.Condition()
@@ -94,12 +95,16 @@ class Upkeep:
             except Exception as error:
                 self._put_off(step, error)
 
-    def sweep(self, state: JobState) -> None:
-        """Deletes what no kept manifest names; ``state`` is the newest published one."""
+    def sweep(self, state: JobState) -> int:
+        """Deletes what no kept manifest names; ``state`` is the newest published one. Answers how many epochs stay.
+
+        An epoch is let go by one sweep and deleted by the next.
+        """
         with self._wake:
             spared = _files(self._done) | self._taken
-        sweep_store(self._store, state, fence=self._fence, retain=self._retain, spared=spared)
-        sweep_inputs(self._store, state.manifest.offsets)
+        sweep = sweep_store(self._store, state, fence=self._fence, retain=self._retain, spared=spared)
+        sweep_inputs(self._store, oldest_offsets(self._store))
+        return sweep.kept
 
     def _put_off(self, step: str, error: Exception) -> None:
         """What becomes of a fold that fails; who asked for it wants to know."""
@@ -126,9 +131,10 @@ class Upkeep:
 class Maintainer(Upkeep):
     """Folds and sweeps one store in a thread, while a job runs."""
 
-    def __init__(self, store: StoreFiles, job: JobFacts, fence: int, *, retain: int) -> None:
+    def __init__(self, store: StoreFiles, job: JobFacts, fence: int, *, retain: int | str) -> None:
         super().__init__(store, job, fence, retain=retain)
-        self._since_sweep = 0
+        # The first sweep condemns only; it comes at once, so that short runs get to delete something, too.
+        self._until_sweep = 1
         self._thread = threading.Thread(target=self._loop, name="headrace-maintenance", daemon=True)
         self._thread.start()
 
@@ -161,10 +167,10 @@ class Maintainer(Upkeep):
         self.fold(state)
         if self._closing:
             return
-        self._since_sweep += 1
-        if self._since_sweep >= SWEEP_EVERY:
-            self._since_sweep = 0
-            self.sweep(state)
+        self._until_sweep -= 1
+        if self._until_sweep <= 0:
+            self._until_sweep = SWEEP_EVERY
+            self._until_sweep = max(SWEEP_EVERY, self.sweep(state) // SWEEP_EVERY)
 
 
 def _former_names(manifest: Manifest, step: str) -> dict[str, tuple[str, ...]]:

@@ -15,8 +15,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from headrace.model.order import SOURCE
 from headrace.state import layout
+from headrace.state.checked import checked_text
 from headrace.state.manifest import Manifest
 from headrace.state.record import StoreRecord
 from headrace.state.store import StoreFiles
@@ -76,22 +79,53 @@ def with_returning(offsets: str, retired: Mapping[str, str], sources: Iterable[s
     return "\n".join([offsets, *lines])
 
 
-def sweep_inputs(store: StoreFiles, offsets: str) -> None:
-    """Deletes copies of log entries that a later compacted entry, read by a published epoch, has taken in."""
+def oldest_offsets(store: StoreFiles) -> list[str]:
+    """The offsets of the oldest epoch of each timeline: none that is kept has read less."""
+    oldest: dict[int, int] = {}
+    for path in store.list(layout.MANIFESTS):
+        if (name := layout.parse_manifest(path)) is not None:
+            oldest[name.timeline] = min(name.epoch, oldest.get(name.timeline, name.epoch))
+    return [_read_offsets(store, layout.manifest(*name)) for name in oldest.items()]
+
+
+class _Offsets(msgspec.Struct):
+    """Of a manifest only its offsets; a record that seals a timeline has none."""
+
+    offsets: str = ""
+
+
+def _read_offsets(store: StoreFiles, path: str) -> str:
+    return msgspec.json.decode(checked_text(store.read(path)), type=_Offsets).offsets
+
+
+def sweep_inputs(store: StoreFiles, offsets: Iterable[str]) -> None:
+    """Deletes copies of log entries that a later compacted entry has taken in, if every kept epoch has read that one.
+
+    ``offsets``: those of the oldest epochs that are kept.
+    """
+    reached: dict[str, int] = {}
+    for text in offsets:
+        for source, offset in source_offsets(text).items():
+            if (number := log_offset(offset)) is not None:
+                reached[source] = min(number, reached.get(source, number))
     paths = store.list(layout.INPUTS)
-    for source, offset in source_offsets(offsets).items():
-        found = json.loads(offset)
-        reached = found.get("logOffset") if isinstance(found, dict) else None
-        if not isinstance(reached, int):
-            continue
+    for source, limit in reached.items():
         prefix = layout.input_entry(f"{source}/")
-        entries = {path: name for path in paths if (name := _entry_number(path, prefix)) is not None}
-        compacted = [number for path, number in entries.items() if path.endswith(".compact") and number <= reached]
+        entries = {path: number for path in paths if (number := entry_number(path, prefix)) is not None}
+        compacted = [number for path, number in entries.items() if path.endswith(".compact") and number <= limit]
         for path, number in entries.items():
             if number < max(compacted, default=0):
                 store.delete(path)
 
 
-def _entry_number(path: str, prefix: str) -> int | None:
+def log_offset(offset: str) -> int | None:
+    """How far a source has come that Spark keeps a log of; None for all others."""
+    found = json.loads(offset)
+    reached = found.get("logOffset") if isinstance(found, dict) else None
+    return reached if isinstance(reached, int) else None
+
+
+def entry_number(path: str, prefix: str) -> int | None:
+    """The number of an entry of a source's log, by its path; None for other paths."""
     number = path.removeprefix(prefix).removesuffix(".compact")
     return int(number) if path.startswith(prefix) and number.isdigit() else None

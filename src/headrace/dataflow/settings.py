@@ -30,6 +30,7 @@ from headrace.dataflow.serve_settings import Serving, serve_words
 from headrace.errors import ProgramError, SettingsError
 from headrace.model.ids import KEY_GROUPS
 from headrace.model.nearest import did_you_mean, nearest
+from headrace.model.retention import parse_retention
 from headrace.model.time import span_us
 from headrace.model.user_line import user_line
 
@@ -69,8 +70,8 @@ class Settings(msgspec.Struct, metaclass=_SettingsMeta, frozen=True, forbid_unkn
     """Where Spark runs; also ``master`` in the table ``spark``."""
     spark: dict[str, str] = {}
     """Further configuration of the session, by Spark's names with or without ``spark.`` before them."""
-    retain: int = 10
-    """How many published epochs stay readable behind the newest."""
+    retain: int | str = 10
+    """Which published epochs stay readable: so many of the newest, or a span, thinned (`headrace.model.retention`)."""
     restarts: int = 3
     """How often in a row an epoch that failed for Spark's reasons is tried again."""
     sink_patience: str = "5m"
@@ -279,9 +280,9 @@ def _checked(settings: Settings, app: str) -> Settings:
             if settings.parallelism > groups
             else "one shard is the least: parallelism=1",
         )
-    for name in ("retain", "restarts"):
-        if getattr(settings, name) < 0:
-            raise SettingsError(f"the setting {name!r} cannot be below zero", found=str(getattr(settings, name)))
+    parse_retention(settings.retain)
+    if settings.restarts < 0:
+        raise SettingsError("the setting 'restarts' cannot be below zero", found=str(settings.restarts))
     if not settings.store.strip():
         raise SettingsError("the setting 'store' is empty", next_move="name a folder or a URL")
     return msgspec.structs.replace(settings, store=settings.store.replace("{app}", app))

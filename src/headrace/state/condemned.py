@@ -45,6 +45,11 @@ def write_condemned(store: StoreFiles, fence: int, epochs: Epochs) -> None:
     store.write(layout.sweep(fence), msgspec.json.encode(_Condemned(sorted(epochs))))
 
 
+def drop_condemned(store: StoreFiles, fence: int) -> None:
+    """Forgets the record of a driver that is gone, once all that it names is gone, too."""
+    store.delete(layout.sweep(fence))
+
+
 def _read(store: StoreFiles, path: str) -> Epochs:
     try:
         record = msgspec.json.decode(store.read(path), type=_Condemned)

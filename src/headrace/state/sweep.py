@@ -1,8 +1,12 @@
 """Sweeping: deleting what no kept manifest needs. The decision is pure; the hands can be killed at any moment.
 
+The manifest of an epoch goes only if all of this holds: it is outside of what is retained; no savepoint pins it, nor an
+epoch that is read with it; and an earlier sweep of this driver has condemned it, in a durable record, before this one
+read the pins (why that is enough, `headrace.state.condemned` says). So an epoch goes one sweep after it is let go.
+
 A run goes only if all of this holds: it belongs to an epoch before the last published one; it was written under the
-sweeper's fence or an older one; no kept manifest and no savepoint names it; no fold in progress has written it. Staged
-rows go once a later epoch is published: by then they were released; those of loops stay as long as a kept manifest
+sweeper's fence or an older one; no manifest that stays names it, condemned or not; no fold in progress has written it.
+Staged rows go once a later epoch is published: by then they were released; those of loops stay as long as a manifest
 names them, because whoever goes on from it reads them. Manifests that go, go first and newest first, so that whatever
 a killed sweep leaves behind is readable or unnamed.
 
@@ -12,25 +16,24 @@ gone), the newest manifest of each timeline (its name is taken for good), and an
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from headrace.errors import CorruptFile, MissingFile
+from headrace.errors import CorruptFile
 from headrace.model import crash
+from headrace.model.retention import EpochTime, Retention, derive_retained
 from headrace.state import layout
 from headrace.state.checked import checked_text
+from headrace.state.condemned import Epochs, drop_condemned, read_condemned, write_condemned
 from headrace.state.manifest import JobState
+from headrace.state.savepoints import list_savepoints
 from headrace.state.store import StoreFiles
 
 T = TypeVar("T")
-
-RETAIN_AT_LEAST: Final = 2
-"""Spark's log is rebuilt from the last two manifests."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,12 @@ class ManifestFact:
     """The epoch, in the same timeline, whose manifest it must be read with; ``None`` when it is complete in itself."""
     files: frozenset[str] = frozenset()
     """The runs, and the rows of loops, that it names itself."""
+    clock_us: int = 0
+    """When it was published."""
+
+    @property
+    def name(self) -> layout.ManifestName:
+        return layout.ManifestName(self.timeline, self.epoch)
 
 
 @dataclass(frozen=True)
@@ -50,11 +59,12 @@ class SweepFacts:
     """The last published epoch."""
     fence: int
     newest_fence: int
-    retain: int
-    """How many manifests of the timeline are kept, the newest ones."""
+    retain: Retention
+    """Which manifests of the timeline are kept."""
     manifests: tuple[ManifestFact, ...]
-    savepoints: frozenset[tuple[int, int]] = frozenset()
-    """Timeline and epoch of each."""
+    condemned: Mapping[int, Epochs]
+    """Fence → the epochs that its driver may delete; read before the savepoints."""
+    savepoints: Epochs = frozenset()
     files: tuple[str, ...] = ()
     """Runs and staged rows that lie in the store."""
     spared: frozenset[str] = frozenset()
@@ -63,51 +73,70 @@ class SweepFacts:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to delete, in this order."""
+    """What to delete, in this order, and what to write down then."""
 
     manifests: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    condemned: Epochs | None = None
+    """What the next sweep may delete; None: the record says so already."""
+    finished: tuple[int, ...] = ()
+    """Fences of drivers that are gone, of whose records nothing is left to delete."""
+    kept: int = 0
+    """How many manifests stay."""
 
 
 def decide_sweep(facts: SweepFacts) -> Sweep:
     if facts.newest_fence > facts.fence:
         return Sweep()
-    by_name = {(fact.timeline, fact.epoch): fact for fact in facts.manifests}
+    by_name = {fact.name: fact for fact in facts.manifests}
     if (facts.timeline, facts.epoch) not in by_name:
         # The listing is older than the manifest: too old to decide on.
         return Sweep()
-    kept = _kept_manifests(facts, by_name)
-    named = facts.spared.union(*(by_name[name].files for name in kept))
-    gone = sorted(by_name.keys() - kept, key=lambda name: name[1], reverse=True)
+    outside = by_name.keys() - _kept_manifests(facts, by_name)
+    before = facts.condemned.get(facts.fence, frozenset())
+    gone, condemned = outside & before, frozenset(outside - before)
+    staying = by_name.keys() - gone
+    named = facts.spared.union(*(by_name[name].files for name in staying))
     return Sweep(
-        manifests=tuple(layout.manifest(timeline, epoch) for timeline, epoch in gone),
+        manifests=tuple(layout.manifest(*name) for name in sorted(gone, key=lambda name: name.epoch, reverse=True)),
         files=tuple(path for path in facts.files if path not in named and _is_over(path, facts)),
+        condemned=None if condemned == before else condemned,
+        finished=tuple(
+            fence for fence, epochs in facts.condemned.items() if fence < facts.fence and not epochs & staying
+        ),
+        kept=len(staying),
     )
 
 
-def execute_sweep(store: StoreFiles, sweep: Sweep, epoch: int) -> int:
+def execute_sweep(store: StoreFiles, sweep: Sweep, *, fence: int, epoch: int) -> int:
     """Deletes; answers how many files. Whatever is left by a kill is found again by the next sweep."""
     for path in (*sweep.manifests, *sweep.files):
         crash.reach("sweeping", epoch)
         store.delete(path)
+    crash.reach("sweeping", epoch)
+    if sweep.condemned is not None:
+        # Only now: until they were gone, the record had to name those that went.
+        write_condemned(store, fence, sweep.condemned)
+    for other in sweep.finished:
+        drop_condemned(store, other)
     return len(sweep.manifests) + len(sweep.files)
 
 
-def _kept_manifests(facts: SweepFacts, by_name: Mapping[tuple[int, int], ManifestFact]) -> frozenset[tuple[int, int]]:
-    keep = max(facts.retain, RETAIN_AT_LEAST)
-    recent = sorted((epoch for timeline, epoch in by_name if timeline == facts.timeline), reverse=True)[:keep]
-    kept = {(facts.timeline, epoch) for epoch in recent} | (facts.savepoints & by_name.keys())
+def _kept_manifests(facts: SweepFacts, by_name: Mapping[layout.ManifestName, ManifestFact]) -> Epochs:
+    times = [EpochTime(fact.epoch, fact.clock_us) for fact in facts.manifests if fact.timeline == facts.timeline]
+    kept = {layout.ManifestName(facts.timeline, epoch) for epoch in derive_retained(times, facts.retain)}
+    kept |= facts.savepoints & by_name.keys()
     newest: dict[int, int] = {}
     for timeline, epoch in by_name:
         newest[timeline] = max(epoch, newest.get(timeline, 0))
-    kept |= newest.items()
+    kept |= {layout.ManifestName(*name) for name in newest.items()}
     return frozenset(_with_parents(kept, by_name))
 
 
 def _with_parents(
-    names: set[tuple[int, int]], by_name: Mapping[tuple[int, int], ManifestFact]
-) -> Iterator[tuple[int, int]]:
-    seen: set[tuple[int, int]] = set()
+    names: set[layout.ManifestName], by_name: Mapping[layout.ManifestName, ManifestFact]
+) -> Iterator[layout.ManifestName]:
+    seen: set[layout.ManifestName] = set()
     waiting = list(names)
     while waiting:
         name = waiting.pop()
@@ -117,7 +146,7 @@ def _with_parents(
         yield name
         parent = by_name[name].parent
         if parent is not None:
-            waiting.append((name[0], parent))
+            waiting.append(layout.ManifestName(name.timeline, parent))
 
 
 def _is_over(path: str, facts: SweepFacts) -> bool:
@@ -148,33 +177,35 @@ class _Named(msgspec.Struct):
     full: bool = False
     steps: dict[str, _RunLists] = {}
     loops: dict[str, list[_Ref]] = {}
-
-
-class _Savepoint(msgspec.Struct):
-    timeline: int
-    epoch: int
+    clock_us: int = 0
 
 
 _known: WeakKeyDictionary[StoreFiles, dict[str, ManifestFact]] = WeakKeyDictionary()
 """What was read once is not read again: manifests never change."""
 
 
-def sweep_store(store: StoreFiles, state: JobState, *, fence: int, retain: int, spared: Set[str] = frozenset()) -> int:
-    """Reads the facts, decides, deletes; answers how many files went.
+def sweep_store(
+    store: StoreFiles, state: JobState, *, fence: int, retain: Retention, spared: Set[str] = frozenset()
+) -> Sweep:
+    """Reads the facts, decides, deletes; answers what went and what may go next time.
 
     Call after ``state`` was published, and never while a fold writes a file that is not in ``spared``.
     """
     facts = read_facts(store, state, fence=fence, retain=retain, spared=spared)
-    gone = execute_sweep(store, decide_sweep(facts), state.epoch)
+    sweep = decide_sweep(facts)
+    execute_sweep(store, sweep, fence=fence, epoch=state.epoch)
     store.tidy()
-    return gone
+    return sweep
 
 
-def read_facts(store: StoreFiles, state: JobState, *, fence: int, retain: int, spared: Set[str]) -> SweepFacts:
+def read_facts(
+    store: StoreFiles, state: JobState, *, fence: int, retain: Retention, spared: Set[str] = frozenset()
+) -> SweepFacts:
     # Files are listed before manifests: a run that a manifest names by now was either listed and is known to be named,
-    # or was not listed and is left alone.
+    # or was not listed and is left alone. Savepoints are read last, behind what earlier sweeps condemned.
     files = (*store.list(layout.RUNS), *store.list(layout.STAGED))
     fences = [number for path in store.list(layout.FENCES) if (number := layout.parse_fence(path)) is not None]
+    condemned = read_condemned(store)
     manifests = _read_manifests(store)
     return SweepFacts(
         timeline=state.manifest.timeline,
@@ -183,7 +214,8 @@ def read_facts(store: StoreFiles, state: JobState, *, fence: int, retain: int, s
         newest_fence=max(fences, default=fence),
         retain=retain,
         manifests=manifests,
-        savepoints=frozenset(_read_savepoints(store)),
+        condemned=condemned,
+        savepoints=frozenset(savepoint.place for savepoint in list_savepoints(store)),
         files=files,
         spared=frozenset(spared),
     )
@@ -201,7 +233,7 @@ def _read_manifests(store: StoreFiles) -> tuple[ManifestFact, ...]:
 
 
 def _read_manifest(store: StoreFiles, path: str, name: layout.ManifestName) -> ManifestFact:
-    named = _decode(store, path, _Named, checked_text)
+    named = _decode(store, path, _Named)
     refs = [ref for step in named.steps.values() for ref in (*(step.runs or ()), *step.added)]
     refs += [part for parts in named.loops.values() for part in parts]
     complete = named.full or named.parent_epoch < 0
@@ -210,20 +242,13 @@ def _read_manifest(store: StoreFiles, path: str, name: layout.ManifestName) -> M
         name.epoch,
         None if complete else named.parent_epoch,
         frozenset(ref.file for ref in refs if ref.file),
+        named.clock_us,
     )
 
 
-def _read_savepoints(store: StoreFiles) -> Iterator[tuple[int, int]]:
-    for path in store.list(layout.SAVEPOINTS):
-        # A person may delete a savepoint at any time.
-        with contextlib.suppress(MissingFile):
-            savepoint = _decode(store, path, _Savepoint)
-            yield savepoint.timeline, savepoint.epoch
-
-
-def _decode(store: StoreFiles, path: str, kind: type[T], text_of: Callable[[bytes], bytes] = bytes) -> T:
+def _decode(store: StoreFiles, path: str, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(text_of(store.read(path)), type=kind)
+        return msgspec.json.decode(checked_text(store.read(path)), type=kind)
     except msgspec.DecodeError as error:
         raise CorruptFile(
             "nothing is swept while a record cannot be read",

@@ -41,6 +41,7 @@ from headrace.model import crash
 from headrace.model.ids import KEY_GROUPS
 from headrace.model.order import ENDLESS_EPOCHS, EpochLimits, waiting
 from headrace.model.report import TAP
+from headrace.model.retention import RETAIN_AT_LEAST
 from headrace.model.time import Timestamp, parse_time
 from headrace.model.values import type_name
 from headrace.model.watermarks import derive_waiting
@@ -51,8 +52,8 @@ from headrace.plan.ship import check_shippable, copy_program
 from headrace.runtime.failures import failure_error
 from headrace.runtime.task import TaskEnv
 from headrace.state import layout
+from headrace.state.savepoints import Savepoint, create_savepoint
 from headrace.state.store import open_store
-from headrace.state.sweep import RETAIN_AT_LEAST
 from headrace.testing.clock import read_time
 from headrace.testing.playing import PlayedSpark, offsets_text, read_counts
 from headrace.testing.states import held_state
@@ -255,11 +256,17 @@ class Harness:
     def maintain(self) -> None:
         """Folds and sweeps now; in production a thread of the driver does, beside the epochs.
 
-        What was folded is listed from the next epoch on. The two newest epochs stay readable, and what they need.
+        What was folded is listed from the next epoch on. The two newest epochs stay readable, what savepoints pin, and
+        what those need. Of two sweeps the first lets epochs go and the second deletes them.
         """
         if (state := self._coordinator.state) is not None:
             self._upkeep.fold(state)
             self._upkeep.sweep(state)
+            self._upkeep.sweep(state)
+
+    def savepoint(self, name: str = "", *, note: str = "") -> Savepoint:
+        """Pins the newest published epoch, as `Run.savepoint` does."""
+        return create_savepoint(self._store, name=name, note=note, clock=lambda: self.clock_us / 1e6)
 
     def restart(self) -> None:
         """Starts again from the store, as a new process would: only what was pushed is kept."""
