@@ -12,20 +12,18 @@ What Spark had planned beyond the manifest is dropped: it never happened, and pl
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from headrace.model.order import SOURCE
 from headrace.state import layout
 from headrace.state.checked import checked_text
 from headrace.state.manifest import Manifest
 from headrace.state.record import StoreRecord
+from headrace.state.spark_offsets import entry_number, log_offset, source_offsets
 from headrace.state.store import StoreFiles
 
 _COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
-_HEADER_LINES = 2
 
 
 def write_spark_log(
@@ -57,12 +55,6 @@ def drop_spark_logs(store: StoreFiles, keep: str) -> None:
     for path in folder.list(layout.SPARK):
         if layout.spark_run_of(path) != keep:
             folder.delete(path)
-
-
-def source_offsets(offsets: str) -> dict[str, str]:
-    """Source → its offset, as an entry of Spark's log says."""
-    pairs = (line.partition(":") for line in offsets.splitlines()[_HEADER_LINES:])
-    return {name: value for name, _, value in pairs if name and name != SOURCE}
 
 
 def derive_retired(manifest: Manifest, sources: Iterable[str]) -> dict[str, str]:
@@ -116,16 +108,3 @@ def sweep_inputs(store: StoreFiles, offsets: Iterable[str]) -> None:
         for path, number in entries.items():
             if number < max(compacted, default=0):
                 store.delete(path)
-
-
-def log_offset(offset: str) -> int | None:
-    """How far a source has come that Spark keeps a log of; None for all others."""
-    found = json.loads(offset)
-    reached = found.get("logOffset") if isinstance(found, dict) else None
-    return reached if isinstance(reached, int) else None
-
-
-def entry_number(path: str, prefix: str) -> int | None:
-    """The number of an entry of a source's log, by its path; None for other paths."""
-    number = path.removeprefix(prefix).removesuffix(".compact")
-    return int(number) if path.startswith(prefix) and number.isdigit() else None

@@ -24,7 +24,6 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.checkpoint.sparklog import source_offsets
 from headrace.connectors.aligned import plain_position
 from headrace.connectors.files.source import FilesSource
 from headrace.connectors.source_contract import Offset, SplitReader
@@ -33,6 +32,7 @@ from headrace.model.behind import Behind, Pursuit
 from headrace.spark.file_backlog import FileBacklog
 from headrace.spark.listing import InputFolder, list_folder
 from headrace.spark.seam import NEVER_READ
+from headrace.state.spark_offsets import source_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

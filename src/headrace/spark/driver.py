@@ -17,7 +17,6 @@ import msgspec
 
 from headrace.checkpoint.coordinator import Coordinator
 from headrace.checkpoint.decide import endless_loop
-from headrace.checkpoint.sparklog import source_offsets
 from headrace.connectors.kafka.source import silent_partitions
 from headrace.errors import StoreError
 from headrace.model.amounts import count_of, span_text
@@ -27,6 +26,7 @@ from headrace.model.watermarks import SourceTime, WaitingOrder, derive_waiting, 
 from headrace.runtime.failures import failure_error
 from headrace.state import layout
 from headrace.state.manifest import Manifest
+from headrace.state.spark_offsets import source_offsets
 from headrace.state.store import StoreFiles
 
 if TYPE_CHECKING:

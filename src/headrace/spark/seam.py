@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.checkpoint.sparklog import source_offsets
 from headrace.errors import Refused
 from headrace.plan.sides import Side, histories
+from headrace.state.spark_offsets import source_offsets
 
 if TYPE_CHECKING:
     from headrace.plan.physical import Program

@@ -48,6 +48,9 @@ KEPT: Final = "kept"
 RELEASED: Final = "released.json"
 """The newest epoch whose outputs are out; kept up to date where Spark's folders lie elsewhere and cannot tell."""
 
+COPYING: Final = "copying.json"
+"""Of which savepoint a copy is being made here; gone when it is whole."""
+
 UNRELEASED: Final = "unreleased.json"
 """Which sinks the driver waits for, while it does; where it died waiting, until the next one has released all."""
 

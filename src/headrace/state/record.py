@@ -13,6 +13,20 @@ from headrace.state.store import StoreFiles
 FORMAT: Final = 1
 
 
+class CopiedFrom(msgspec.Struct, frozen=True, kw_only=True):
+    """Which savepoint of which store a copy was made of."""
+
+    url: str
+    """Where the original was then."""
+    savepoint: str
+    timeline: int
+    epoch: int
+    nonce: str
+    """Of the epoch's manifest, the same in the copy."""
+    copied_us: int
+    """When the copy was begun, by the clock of whoever made it."""
+
+
 class StoreRecord(msgspec.Struct, frozen=True):
     """Written once when a store is made."""
 
@@ -22,6 +36,8 @@ class StoreRecord(msgspec.Struct, frozen=True):
     """Text of Spark's ``metadata`` file; the same query id for the life of the store."""
     format: int = FORMAT
     timeline: int = 0
+    copied_from: CopiedFrom | None = None
+    """Of a copy (`headrace.state.copying`): it has the id of the original in ``query``, so only one may go on."""
 
 
 def read_record(store: StoreFiles) -> StoreRecord | None:

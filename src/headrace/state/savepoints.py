@@ -17,7 +17,7 @@ import os
 import re
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -171,11 +171,26 @@ def check_files(store: StoreFiles, savepoint: Savepoint) -> JobState:
     return state
 
 
+class StoredFile(NamedTuple):
+    """A file that a state cannot do without."""
+
+    path: str
+    size_bytes: int
+    crc: int | None
+    """CRC-32 of its content, where that was noted."""
+
+
+def stored_files(state: JobState) -> list[StoredFile]:
+    """What a state cannot do without, each file once: runs, and the rows of loops."""
+    refs = [StoredFile(ref.file, ref.size_bytes, ref.crc) for runs in state.runs.values() for ref in runs]
+    loops = state.manifest.loops.values()
+    parts = [StoredFile(part.file, part.size_bytes, part.crc) for parts in loops for part in parts]
+    return list({file.path: file for file in (*refs, *parts) if file.path}.values())
+
+
 def state_files(state: JobState) -> set[str]:
-    """The files that a state cannot do without: runs, and the rows of loops."""
-    refs = [ref.file for runs in state.runs.values() for ref in runs]
-    parts = [part.file for parts in state.manifest.loops.values() for part in parts]
-    return {file for file in (*refs, *parts) if file}
+    """The paths of these files."""
+    return {file.path for file in stored_files(state)}
 
 
 def check_name(name: str) -> str:

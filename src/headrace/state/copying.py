@@ -1,0 +1,163 @@
+"""Copies of savepoints: stores of their own, on another disk or in another object store.
+
+A copy has one epoch and needs nothing of the original: the epoch's manifest, with every step listed whole; the runs and
+the rows of loops that it names; what a start needs besides (the offsets before, in the savepoint; copies of Spark's
+logs per source; what sources keep); and the record of the store, with the id of the original and a note of where the
+copy is from. Rows that the epoch put out are not in it: the original releases them.
+
+Invariants
+- A copy is a store when its record is there, which is written last. Until then nobody takes it for one.
+- What a copy is of is written first, created only if absent; so an interrupted copy can go on, and never turns into a
+  mixture of two.
+- Every file is read against its checksum on its way. Paths in manifests are relative, so a copy can be moved.
+
+What this module deliberately does not do: start a job from a copy, or pin what it copies; the savepoint does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headrace.errors import AlreadyExists, MissingFile, StoreError
+from headrace.model import crash
+from headrace.state import layout
+from headrace.state.checked import checked_text, encode_checked
+from headrace.state.checking import Bytes, Progress, read_pieces, side_by_side
+from headrace.state.manifest import JobState, StepRuns, encode_manifest
+from headrace.state.record import CopiedFrom, no_store, read_record
+from headrace.state.savepoints import Clock, Savepoint, StoredFile, check_files, stored_files
+from headrace.state.spark_offsets import entries_read
+from headrace.state.store import StoreFiles
+
+
+class CopyReport(NamedTuple):
+    url: str
+    files: int
+    size_bytes: int
+    """Of the files whose size a manifest tells: runs, and rows of loops."""
+    copied: int
+    """How many files this call has copied; the others were there already."""
+
+
+class _CopyMark(msgspec.Struct, frozen=True):
+    """What a copy is of, while it is being made."""
+
+    query: str
+    """The id of the original."""
+    timeline: int
+    epoch: int
+    nonce: str
+    savepoint: str
+    url: str
+
+
+def copy_savepoint(
+    store: StoreFiles, savepoint: Savepoint, target: StoreFiles, *, progress: Progress | None = None,
+    clock: Clock = time.time,
+) -> CopyReport:  # fmt: skip
+    """Makes a store of one savepoint. A copy that was interrupted goes on; one that is whole is left as it is."""
+    record = read_record(store)
+    if record is None:
+        raise no_store(store.url)
+    state = check_files(store, savepoint)
+    files = [*stored_files(state), *_beside(store, state)]
+    size_bytes = sum(file.size_bytes for file in files)
+    mark = _CopyMark(record.query, savepoint.timeline, savepoint.epoch, savepoint.nonce, savepoint.name, store.url)
+    if _is_whole(target, mark):
+        target.delete(layout.COPYING)
+        return CopyReport(target.url, len(files), size_bytes, 0)
+    _begin(target, mark)
+    copied = _copy_files(store, target, files, Bytes(size_bytes, progress), savepoint.epoch)
+    _write_head(store, target, state, savepoint)
+    crash.reach("copy_written", savepoint.epoch)
+    origin = CopiedFrom(
+        url=store.url, savepoint=savepoint.name, timeline=savepoint.timeline, epoch=savepoint.epoch,
+        nonce=savepoint.nonce, copied_us=round(clock() * 1e6),
+    )  # fmt: skip
+    whole = msgspec.structs.replace(record, timeline=savepoint.timeline, copied_from=origin)
+    target.write(layout.STORE_RECORD, msgspec.json.encode(whole))
+    target.delete(layout.COPYING)
+    return CopyReport(target.url, len(files), size_bytes, copied)
+
+
+def _beside(store: StoreFiles, state: JobState) -> list[StoredFile]:
+    """What a start needs besides state. Of these files no manifest has sizes or checksums."""
+    inputs = entries_read(store.list(layout.INPUTS), state.manifest.offsets)
+    return [StoredFile(path, 0, None) for path in (*inputs, *store.list(layout.KEPT))]
+
+
+def _copy_files(store: StoreFiles, target: StoreFiles, files: list[StoredFile], done: Bytes, epoch: int) -> int:
+    there = set(target.list())
+
+    def copy(file: StoredFile) -> bool:
+        if file.path in there:
+            # A file appears under its name whole or not at all.
+            done.add(file.size_bytes)
+            return False
+        crash.reach("copying", epoch)
+        target.write(file.path, read_pieces(store, file, done.add))
+        return True
+
+    return sum(side_by_side(copy, files))
+
+
+def _write_head(store: StoreFiles, target: StoreFiles, state: JobState, savepoint: Savepoint) -> None:
+    """The manifest, the savepoint, and whose fence was the last: what later drivers write must not look older."""
+    steps = {step: StepRuns(runs=list(runs)) for step, runs in state.runs.items() if runs}
+    manifest = msgspec.structs.replace(state.manifest, full=True, steps=steps, outputs={})
+    target.write(layout.manifest(*savepoint.place), encode_manifest(manifest))
+    target.write(layout.savepoint(savepoint.name), encode_checked(savepoint))
+    target.write(layout.fence(manifest.fence), msgspec.json.encode({**_fence(store, manifest.fence), "ended": True}))
+    # Nothing of the epoch is left to release here.
+    target.write(layout.RELEASED, msgspec.json.encode({"timeline": savepoint.timeline, "epoch": savepoint.epoch}))
+
+
+def _fence(store: StoreFiles, number: int) -> dict[str, Any]:
+    with contextlib.suppress(MissingFile, msgspec.DecodeError):
+        return msgspec.json.decode(store.read(layout.fence(number)), type=dict[str, Any])
+    return {"host": "", "pid": 0, "fence": number}
+
+
+def _is_whole(target: StoreFiles, mark: _CopyMark) -> bool:
+    """Whether the copy is there already. Raises AlreadyExists where another store is."""
+    record = read_record(target)
+    if record is None:
+        return False
+    origin = record.copied_from
+    if origin is not None and (record.query, origin.nonce) == (mark.query, mark.nonce):
+        return True
+    what = f"a copy of {origin.url}@{origin.savepoint}" if origin is not None else f"the store of app {record.app!r}"
+    raise _occupied(target, what)
+
+
+def _begin(target: StoreFiles, mark: _CopyMark) -> None:
+    """Says what is being copied here; somebody else's folder is left alone."""
+    if not target.exists(layout.COPYING) and (strangers := target.list()):
+        raise _occupied(target, f"{strangers[0]} and maybe more")
+    with contextlib.suppress(AlreadyExists):
+        target.create(layout.COPYING, encode_checked(mark))
+        return
+    before = _read_mark(target)
+    if (before.query, before.nonce) != (mark.query, mark.nonce):
+        raise _occupied(target, f"an unfinished copy of {before.url}@{before.savepoint}")
+
+
+def _read_mark(target: StoreFiles) -> _CopyMark:
+    try:
+        return msgspec.json.decode(checked_text(target.read(layout.COPYING)), type=_CopyMark)
+    except msgspec.DecodeError as error:
+        raise _occupied(target, f"a record of a copy that cannot be read: {error}") from error
+
+
+def _occupied(target: StoreFiles, found: str) -> StoreError:
+    return StoreError(
+        "there is something else where the copy is to go",
+        where=target.url,
+        expected="an empty folder, or an interrupted copy of the same savepoint",
+        found=found,
+        next_move="give another folder or URL, or delete what is there",
+    )
