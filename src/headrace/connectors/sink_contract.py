@@ -11,7 +11,11 @@ Outputs are staged first and released afterwards. The two halves of a sink never
    Epochs come in order; an epoch that may have been released before comes again after a restart, with the same parts.
    One that raises `SinkUnavailable` comes again on the same sink, after a pause, for as long as is set. Sinks of one
    epoch are released at the same time, each on some thread; one sink is never called twice at once.
-5. `Sink.close` is called once in the driver when the run ends; not at all when the process dies.
+5. When a job goes back to an earlier epoch, the driver calls `Sink.check_forget` and then `Sink.forget` of each output
+   that is to be repeated, before any epoch of the new timeline is released: once per timeline that is abandoned, the
+   newest first, and again after a crash. Outputs that are held are not asked: their rows are kept back until the old
+   end is passed.
+6. `Sink.close` is called once in the driver when the run ends; not at all when the process dies.
 
 User code never runs between 3 and 4, so what is released again is what was released before, byte for byte.
 """
@@ -37,6 +41,11 @@ if TYPE_CHECKING:
 Guarantee = Literal["exactly once", "at least once"]
 GuaranteeChoice = Literal["exactly_once", "at_least_once"]
 """As the parameter of a sink spells it: ``hr.sink.kafka(…, guarantee="at_least_once")``."""
+
+
+Rewind = Literal["repeat", "hold"]
+"""What an output does when its job goes back: ``repeat`` takes back what went out and gives it out anew; ``hold`` gives
+nothing out until the job has passed its old end."""
 
 
 def chosen_guarantee(choice: GuaranteeChoice, where: str) -> Guarantee:
@@ -109,6 +118,26 @@ class Release(Protocol):
         ...
 
 
+class Forget(Protocol):
+    """What the driver gives to a sink that has to take back what an abandoned timeline made visible."""
+
+    timeline: str
+    """The abandoned timeline, as its releases had it."""
+    epoch: int
+    """The newest epoch of it that stays: everything behind it goes. −1: all of it goes."""
+    last: int
+    """The newest epoch of it that was ever published, released or not."""
+    next_timeline: str
+    """The timeline that goes on instead; what it releases has higher numbers."""
+    output: str
+    job: str
+    """Id of the job's store, as in `Release`."""
+
+    def spark(self) -> Any:
+        """The driver's session. Raises EnvironmentMissing where there is none (the test kit)."""
+        ...
+
+
 class StageWriter(ABC):
     """Takes the rows of one output in one task. One thread, one use."""
 
@@ -140,6 +169,8 @@ class Sink(ABC):
     """True: rows stay in this process (memory, a screen, a function). Such sinks are released one after the other."""
     driver_only: ClassVar[tuple[str, ...]] = ()
     """Attributes that stay in the driver when the sink travels to the workers."""
+    rewinds: frozenset[Rewind] = frozenset({"hold"})
+    """What it can do when its job goes back; with ``repeat`` it implements `forget`. Of the class or the instance."""
 
     codec: RowCodec | None = None
     output: str = ""
@@ -182,6 +213,21 @@ class Sink(ABC):
         release comes again on this sink, which must hold no open transaction and connect anew. Raises SinkFailed when
         the rows cannot go out; they stay staged, and the release is tried again at the next start.
         """
+
+    def check_forget(self, ctx: Forget) -> None:  # noqa: B027 - a hook that most sinks need not override
+        """Before anything is changed by a rewind: raises SinkFailed where `forget` could not do what it promises."""
+
+    def forget(self, ctx: Forget) -> None:
+        """Takes back what epochs of ``ctx.timeline`` behind ``ctx.epoch`` made visible; in the driver, during a rewind.
+
+        Called on a started sink that is to repeat. Idempotent: after a crash anywhere inside, or right after, it comes
+        again with the same arguments, also when ``next_timeline`` has released epochs already. When it returns, readers
+        see what they saw after ``ctx.epoch``, and a driver of the abandoned timeline that wakes up later changes
+        nothing any more. A sink that shows rows to people and keeps none may leave what was shown.
+
+        Raises SinkUnavailable when trying again may help, SinkFailed when rows cannot be taken back.
+        """
+        raise NotImplementedError(f"the sink {self.kind} cannot take back what went out")
 
     def takes(self, part: StagedPart) -> bool:
         """Whether `release` understands a part; asked in the driver, before an epoch is released.

@@ -3,8 +3,8 @@
 The contract of `headrace.connectors.sink_contract.Sink`, made executable. Nothing is visible before the release; a
 release can be repeated, by the same process and by the next; one that failed or died between any two parts is completed
 by the next one; a driver that was thought dead and wakes up changes nothing any more; epochs of another store are not
-taken for those that are there. Each promise is a function of `headrace.testing.sink_promises` or
-`headrace.testing.sink_rivals`.
+taken for those that are there; and what a rewind abandons is gone for good. Each promise is a function of
+`headrace.testing.sink_promises`, `headrace.testing.sink_rivals` or `headrace.testing.sink_rewinds`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from headrace.model.rows import codec_of
 from headrace.testing import sink_promises as promises
+from headrace.testing import sink_rewinds as rewinds
 from headrace.testing import sink_rivals as rivals
 from headrace.testing.sink_trial import SinkTarget, SinkTrial
 from headrace.testing.staging import Staging
@@ -60,6 +61,9 @@ def verify_sink(
     - Another store (``ctx.job``) counts its epochs from the same number: another job, or this one after its store was
       deleted. Its rows are shown too, or refused with an error of Headrace; never taken for rows that are there.
     - `release` may come on another thread than `start`; never two at a time in one driver.
+    - A sink whose `rewinds` has ``repeat`` forgets what an abandoned timeline showed: `forget` may be called again,
+      also when the new timeline has begun, and nothing that the abandoned one releases afterwards is shown. (Sinks that
+      are `in_process` keep nothing, and are not asked.)
     - While the system behind is away, `release` raises `SinkUnavailable` (and so may `start`) within a reasonable time.
 
     A sink that is *at least once* may show rows again in all of these cases, never fewer and never others.
@@ -107,5 +111,11 @@ def _try_the_rest(trial: SinkTrial) -> None:
     rivals.a_driver_that_wakes_up_late_changes_nothing(trial)
     rivals.another_driver_may_overtake_a_release(trial)
     rivals.another_store_is_shown_or_refused(trial)
+    if rewinds.forgets(trial):
+        rewinds.what_is_abandoned_is_forgotten(trial)
+        rewinds.all_of_a_timeline_can_be_forgotten(trial)
+        rewinds.an_abandoned_driver_that_wakes_up_changes_nothing(trial)
+        rewinds.forgetting_again_leaves_the_new_timeline(trial)
+        rewinds.a_death_while_forgetting_is_made_good(trial)
     promises.a_system_that_was_away_gets_everything(trial)
     promises.every_call_may_fail(trial)

@@ -44,6 +44,10 @@ class Staging:
     def release(self, epoch: int, output: str = "out", timeline: str = "0") -> StagingRelease:
         return StagingRelease(self, timeline, epoch, output, self.session)
 
+    def forget(self, epoch: int, last: int, *, output: str = "out", timeline: str = "0") -> StagingForget:
+        """A job goes back behind ``epoch`` of a timeline that came to ``last``; the next one goes on."""
+        return StagingForget(timeline, epoch, last, str(int(timeline) + 1), output, self.session)
+
 
 @dataclass
 class StagingTask:
@@ -96,6 +100,22 @@ class StagingRelease:
 
     def local_path(self, part: StagedPart) -> Path | None:
         return self.staging.folder / part.file if part.file and self.staging.local else None
+
+    def spark(self) -> Any:
+        if self.session is None:
+            raise EnvironmentMissing("there is no Spark session here")
+        return self.session
+
+
+@dataclass
+class StagingForget:
+    timeline: str
+    epoch: int
+    last: int
+    next_timeline: str
+    output: str
+    session: Any = None
+    job: str = "staging"
 
     def spark(self) -> Any:
         if self.session is None:

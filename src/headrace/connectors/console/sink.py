@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from headrace.connectors.sink_contract import Guarantee, Release, Sink, StageTask, StageWriter
+from headrace.connectors.sink_contract import Forget, Guarantee, Release, Rewind, Sink, StageTask, StageWriter
 from headrace.connectors.staged import ARROW, arrow_writer, read_batches
 from headrace.connectors.text import iso_text
 from headrace.model.amounts import count_of
@@ -32,6 +32,7 @@ class ConsoleSink(Sink):
     accepts_updates: ClassVar[bool] = True
     in_process: ClassVar[bool] = True
     driver_only: ClassVar[tuple[str, ...]] = ("console", "show", "_live", "_newest", "_seen")
+    rewinds: frozenset[Rewind] = frozenset({"repeat", "hold"})
 
     def __init__(self, limit: int, console: Console | None = None) -> None:
         self.limit = limit
@@ -51,6 +52,9 @@ class ConsoleSink(Sink):
             self.console = Console()
         if self.show is None and self.console.is_terminal:
             self._live = _start_live(self.console)
+
+    def forget(self, ctx: Forget) -> None:
+        """What was shown was shown; rows are shown again."""
 
     def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
         return arrow_writer(task)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pyarrow as pa
 
-from headrace.connectors.sink_contract import Guarantee, Release, Sink, StageTask, StageWriter
+from headrace.connectors.sink_contract import Forget, Guarantee, Release, Rewind, Sink, StageTask, StageWriter
 from headrace.connectors.staged import ARROW, arrow_writer, read_rows
 from headrace.errors import ProgramError, SinkFailed
 from headrace.model.report import COUNTED, StagedPart
@@ -69,6 +69,7 @@ class CollectSink(Sink):
     accepts_updates: ClassVar[bool] = True
     in_process: ClassVar[bool] = True
     driver_only: ClassVar[tuple[str, ...]] = ("rows", "_last", "_codecs")
+    rewinds: frozenset[Rewind] = frozenset({"repeat", "hold"})
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
@@ -93,6 +94,9 @@ class CollectSink(Sink):
 
     def takes(self, part: StagedPart) -> bool:
         return part.format == ARROW
+
+    def forget(self, ctx: Forget) -> None:
+        """Rows lie in memory and end with their process; those that were collected before stay, and come again."""
 
     def clear(self) -> None:
         """Forgets the rows collected so far."""
@@ -133,6 +137,7 @@ class CallSink(Sink):
     accepts_updates: ClassVar[bool] = True
     in_process: ClassVar[bool] = True
     driver_only: ClassVar[tuple[str, ...]] = ("fn",)
+    rewinds: frozenset[Rewind] = frozenset({"repeat", "hold"})
 
     def __init__(self, fn: Callable[[Any, int], object], batch: bool) -> None:
         self.fn = fn
@@ -154,6 +159,9 @@ class CallSink(Sink):
 
     def takes(self, part: StagedPart) -> bool:
         return part.format == ARROW
+
+    def forget(self, ctx: Forget) -> None:
+        """What the function did with rows is its own affair: it is called with them again."""
 
     def _call(self, rows: Any, epoch: int) -> None:
         try:
@@ -185,6 +193,7 @@ class DiscardSink(Sink):
     accepts_updates: ClassVar[bool] = True
     in_process: ClassVar[bool] = True
     driver_only: ClassVar[tuple[str, ...]] = ("_total", "_last")
+    rewinds: frozenset[Rewind] = frozenset({"repeat", "hold"})
 
     def __init__(self) -> None:
         self._total = [0]
@@ -203,6 +212,9 @@ class DiscardSink(Sink):
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
         self._last.let_out(parts, ctx, lambda: self._count(parts))
+
+    def forget(self, ctx: Forget) -> None:
+        """There is nothing to take back; rows are counted again."""
 
     def _count(self, parts: Sequence[StagedPart]) -> None:
         self._total[0] += sum(part.rows for part in parts)
