@@ -243,5 +243,5 @@ def test_the_command_line_shows_results(store_path: Path) -> None:
 def test_results_become_columns(store_path: Path) -> None:
     h, step = make(store_path, "mean", hr.avg("cents"))
     with h:
-        frame = Store(h.store).state("totals", step.node.codec.type).to_polars().unnest("value")
+        frame = Store(h.store).state("totals", step.node.codec.type).to_polars()
         assert frame.rows() == [("mill", "mill", 8.0)]

@@ -345,7 +345,7 @@ def test_scanning_by_prefix_gives_matching_keys_only(made: MadeStore) -> None:
 
 def test_a_state_of_records_becomes_typed_columns(made: MadeStore) -> None:
     made.epoch({"last": [values("row", [("a", {"tweet": "a", "at": START_US, "n": 3})])]})
-    frame = Store(made.path).state("last.row", Total).to_polars().unnest("value")
+    frame = Store(made.path).state("last.row", Total).to_polars()
     assert frame.columns == ["key", "tweet", "at", "n"]
     assert frame.row(0) == ("a", "a", datetime(2024, 1, 1, 12, tzinfo=UTC), 3)
 
@@ -387,6 +387,6 @@ def test_a_store_and_its_views_show_public_names_only(made: MadeStore) -> None:
         "app", "at", "epoch", "epochs", "state", "states", "steps", "timeline", "url", "waits",
     ]  # fmt: skip
     assert [name for name in dir(store.state("count.views")) if not name.startswith("_")] == [
-        "address", "between", "epoch", "get", "get_many", "items", "keys", "kind", "scan", "to_polars", "values",
-        "windows",
+        "address", "between", "epoch", "get", "get_many", "items", "keys", "kind", "scan", "to_pandas", "to_polars",
+        "values", "windows",
     ]  # fmt: skip

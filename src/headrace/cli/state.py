@@ -67,7 +67,8 @@ def _list(store: Store, as_json: bool) -> None:
     infos = store.at(epoch).states()
     if as_json:
         states = [
-            {"state": info.address, "kind": info.kind, "rows": info.rows, "bytes": info.size_bytes} for info in infos
+            {"state": info.address, "kind": info.kind, "rows": info.rows, "bytes": info.size_bytes, "about": info.about}
+            for info in infos
         ]
         print_json({"app": store.app, "epoch": epoch, "states": states})
         return
@@ -76,7 +77,8 @@ def _list(store: Store, as_json: bool) -> None:
         return
     table = make_table("state", "kind", "stored rows", "size", left=("state", "kind"))
     for info in infos:
-        table.add_row(info.address, info.kind, f"{info.rows:,}", human_bytes(info.size_bytes))
+        about = "about " if info.about else ""
+        table.add_row(info.address, info.kind, f"{about}{info.rows:,}", human_bytes(info.size_bytes))
     print_table(make_console(), f"{store.app}: state at epoch {epoch}", table)
 
 

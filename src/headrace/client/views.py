@@ -19,11 +19,12 @@ from headrace.client.requests import Requests, Watching
 from headrace.client.steps import Awaiting, Blocking
 from headrace.model.time import Timestamp
 from headrace.model.window import Window
-from headrace.read.columns import frame_of, pieces_of, polars_frame, row_pieces
+from headrace.read.columns import frame_of, names_of, no_rows, pieces_of, polars_frame, row_pieces
 from headrace.read.ranges import Moment, moment_us
 from headrace.read.shape import Kind
 
 if TYPE_CHECKING:
+    import pandas as pd
     import polars as pl
 
 V = TypeVar("V", default=Any)
@@ -139,7 +140,7 @@ class ServedView(_Answered, Mapping[Any, V], Generic[V]):
             watching.close()
 
     def to_polars(self) -> pl.DataFrame:
-        """The whole state as a DataFrame, with the columns that ``hr.Store`` gives it."""
+        """The whole state as a DataFrame of polars, with the columns that ``hr.Store`` gives it."""
         kind = self.kind
         typed = self._requests.value_type not in (None, Any)
         if kind == "windows" or not typed:
@@ -148,8 +149,14 @@ class ServedView(_Answered, Mapping[Any, V], Generic[V]):
                 return arrow_frame(arrow)
         if kind == "windows":
             plain: ServedView[Any] = ServedView(self._io, self._requests.untyped())
-            return frame_of(row_pieces(row for key in plain for row in plain.windows(key).values()), kind)
-        return frame_of(pieces_of(kind, self.scan(), self._requests.value_type), kind)
+            return frame_of(
+                row_pieces(row for key in plain for row in plain.windows(key).values()), no_rows(names_of(kind))
+            )
+        return frame_of(pieces_of(kind, self.scan(), self._requests.value_type), no_rows(names_of(kind)))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The same as a DataFrame of pandas."""
+        return self.to_polars().to_arrow().to_pandas()
 
 
 class AsyncServedView(_Answered, Generic[V]):
@@ -217,9 +224,13 @@ class AsyncServedView(_Answered, Generic[V]):
         if kind == "windows":
             plain: AsyncServedView[Any] = AsyncServedView(self._io, self._requests.untyped())
             found = [await plain.windows(key) async for key, _ in plain.scan()]
-            return frame_of(row_pieces(row for windows in found for row in windows.values()), kind)
+            return frame_of(row_pieces(row for windows in found for row in windows.values()), no_rows(names_of(kind)))
         pairs = [pair async for pair in self.scan()]
-        return frame_of(pieces_of(kind, pairs, self._requests.value_type), kind)
+        return frame_of(pieces_of(kind, pairs, self._requests.value_type), no_rows(names_of(kind)))
+
+    async def to_pandas(self) -> pd.DataFrame:
+        """The same as a DataFrame of pandas."""
+        return (await self.to_polars()).to_arrow().to_pandas()
 
 
 def arrow_frame(arrow: bytes) -> pl.DataFrame:

@@ -21,7 +21,7 @@ from headrace.dataflow.graph import (
     upstream,
 )
 from headrace.errors import ProgramError
-from headrace.model.job import VALUE_TABLE, DeclaredState
+from headrace.model.job import ROW, VALUE_TABLE, DeclaredState
 from headrace.model.pairs import PairCodec
 from headrace.operators.asynchronous import AsyncOperator
 from headrace.operators.lookups import LookupOperator
@@ -102,6 +102,8 @@ def declared_states(node: KeyedNode, info: StepInfo | None = None) -> dict[str, 
     """States of a step that a reader without the program must know more of than their kind."""
     if node.spec is not None:
         return dict(node.spec.declared(info or step_info(node)))
+    if node.op in ("latest", "reduce"):
+        return {VALUE_TABLE: DeclaredState(ROW)}
     if node.op != "aggregate":
         return {}
     taken = node.input.codec

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.read.store import StateInfo, Store
+from headrace.read.steps import StateInfo
+from headrace.read.store import Store
 from headrace.read.view import StateView
 
 __all__ = ["StateInfo", "StateView", "Store"]

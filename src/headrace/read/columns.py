@@ -2,7 +2,8 @@
 
 The columns are ``key`` and ``value``; of a map also ``entry``, of a list ``index``; of timers ``key`` and ``at``; of
 windows the key's own columns, the window and the results. Timers and the ends of windows are times, Records keep the
-types of their columns, and decimals are as wide as everywhere.
+types of their columns, and decimals are as wide as everywhere. Where columns have types, a value that is a Record or a
+row of results is spread over columns of its own (`spread`).
 
 Nobody tells the other types: a store is read without its program. So a schema is derived from all pieces. A column
 whose values have no common type, or one that Arrow cannot hold, becomes JSON text and says so in its metadata.
@@ -13,7 +14,7 @@ What this module deliberately does not do: files and their formats (`headrace.se
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -41,12 +42,26 @@ _TIME: Final = pa.timestamp("us", "UTC")
 Piece = dict[str, Sequence[Any] | pa.Array]
 """Name of a column → its values, all of the same length."""
 
+_KEY: Final = "key"
+_AT: Final = "at"
+_VALUE: Final = "value"
 _NAMES: Final[dict[str, tuple[str, ...]]] = {
     "value": ("key", "value"),
     "map": ("key", "entry", "value"),
     "list": ("key", "index", "value"),
-    "timers": ("key", "at"),
+    "timers": ("key", _AT),
 }
+
+
+def no_rows(names: Iterable[str]) -> Piece:
+    """The columns of a state that keeps nothing."""
+    timed = (WINDOW_START, WINDOW_END, _AT)
+    return {name: times_of([]) if name in timed else pa.nulls(0) for name in names}
+
+
+def names_of(kind: Kind) -> tuple[str, ...]:
+    """The columns of a state of which nothing but its kind is known."""
+    return _NAMES.get(kind, (_KEY, WINDOW_START, WINDOW_END))
 
 
 def pieces_of(kind: Kind, pairs: Iterable[tuple[Any, Any]], annotation: Any = None) -> Iterator[Piece]:
@@ -95,11 +110,16 @@ def row_pieces(rows: Iterable[dict[str, Any]]) -> Iterator[Piece]:
         yield piece | {name: times_of(piece[name]) for name in (WINDOW_START, WINDOW_END) if name in piece}
 
 
-def frame_of(pieces: Iterable[Piece], kind: str) -> pl.DataFrame:
+def table_of(pieces: Iterable[Piece], empty: Piece) -> pa.Table:
+    """All pieces as a table of Arrow. ``empty``: its columns, where there is none."""
+    pieces = list(pieces) or [empty]
+    schema = derive_schema(pieces)
+    return pa.Table.from_batches([spread(to_batch(piece, schema)) for piece in pieces])
+
+
+def frame_of(pieces: Iterable[Piece], empty: Piece) -> pl.DataFrame:
     """All pieces as a DataFrame."""
-    pieces = list(pieces)
-    schema = derive_schema(pieces, kind)
-    return polars_frame(pa.Table.from_batches([to_batch(piece, schema) for piece in pieces], schema))
+    return polars_frame(table_of(pieces, empty))
 
 
 def polars_frame(table: pa.Table) -> pl.DataFrame:
@@ -114,15 +134,14 @@ def polars_frame(table: pa.Table) -> pl.DataFrame:
 # --- one schema
 
 
-def derive_schema(pieces: Iterable[Piece], kind: str) -> pa.Schema:
-    """The schema that all pieces fit into; JSON text where there is no common type."""
+def derive_schema(pieces: Iterable[Piece]) -> pa.Schema:
+    """The schema that all pieces fit into, of which there is one at least; JSON text where there is no common type."""
     types: dict[str, pa.DataType | None] = {}
     for piece in pieces:
         for name, values in piece.items():
             mine = type_of(values)
             types[name] = merge_types(types[name], mine) if name in types else mine
-    names = types or dict.fromkeys(_NAMES.get(kind, ("key",)), pa.null())
-    return pa.schema([_field(name, types.get(name, pa.null())) for name in names])
+    return pa.schema([_field(name, kind) for name, kind in types.items()])
 
 
 def type_of(values: Sequence[Any] | pa.Array) -> pa.DataType | None:
@@ -196,6 +215,24 @@ def to_batch(piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
     rows = max((len(values) for values in piece.values()), default=0)
     arrays = [_column(piece.get(field.name, [None] * rows), field) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def spread(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The fields of the values as columns of their own; one called like a column before it is ``value.NAME``."""
+    place = batch.schema.get_field_index(_VALUE)
+    if place < 0 or not pa.types.is_struct(batch.schema.field(place).type):
+        return batch
+    fields, columns = list(batch.schema), batch.columns
+    value = fields[place].type
+    names = inner_names(_VALUE, value, [field.name for field in fields if field.name != _VALUE])
+    fields[place : place + 1] = [field.with_name(name) for name, field in zip(names, value)]
+    columns[place : place + 1] = columns[place].flatten()
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def inner_names(name: str, kind: pa.StructType, beside: Collection[str]) -> list[str]:
+    """What the fields of a column are called as columns of their own, ``beside`` others."""
+    return [f"{name}.{inner.name}" if inner.name in beside else inner.name for inner in kind]
 
 
 def _column(values: Sequence[Any] | pa.Array, field: pa.Field) -> pa.Array:

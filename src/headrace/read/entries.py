@@ -21,11 +21,11 @@ from headrace.model.key_text import key_text, parse_key_text
 from headrace.model.keys import decode_key, encode_key, hash_key
 from headrace.model.time_shape import TIME, Replace, TimeShape, key_type_with_times, time_writer
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
-from headrace.read.columns import Piece, row_pieces
+from headrace.read.columns import Piece, no_rows, row_pieces
 from headrace.read.finishing import Finisher
 from headrace.read.forms import PACKED, WRITE_TIME, unpack
 from headrace.read.reader import Reader, ReaderOptions, type_of_key
-from headrace.read.shape import Entry, derive_shape
+from headrace.read.shape import Entry, Kind, derive_shape
 from headrace.read.windows import WindowReader
 from headrace.state.subs import TIME_SUB
 
@@ -41,9 +41,10 @@ _WHOLE_ENTRIES: Final = 1024
 class EntryReader(Reader):
     """A map, a list or timers: entries under each key."""
 
-    def __init__(self, layers: Layers, table: str, options: ReaderOptions) -> None:
+    def __init__(self, layers: Layers, table: str, options: ReaderOptions, *, empty: Kind | None = None) -> None:
+        """``empty``: what the entries are, where there is none that tells."""
         super().__init__(layers, table, options)
-        self._shape = derive_shape(self._first_sub, self.value_type, f"state {self.address}")
+        self._shape = derive_shape(self._first_sub, self.value_type, f"state {self.address}", empty)
         self.kind = self._shape.kind
         self.stable = not any(view.table.has_expires for view in self.views)
 
@@ -203,6 +204,12 @@ class HeldWindowsReader(WindowReader):
             result = self._newest(key, stored)
             if result is not None:
                 yield key, result
+
+    @property
+    def no_rows(self) -> Piece:
+        keys, all_names = self._finisher.names_of_key, self._finisher.names
+        names = (*(keys or ("key",)), WINDOW_START, WINDOW_END, *all_names[len(keys) :])
+        return no_rows((*names, PANE) if self.shows_pane else names)
 
     def pieces(self, prefix: str = "") -> Iterator[Piece]:
         return row_pieces(

@@ -42,6 +42,11 @@ class Finisher:
             made[name] = finish(accs.get(name))
         return made
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of a row of results, as far as they are known beforehand."""
+        return self.names_of_key if self._row is not None else (*self.names_of_key, *(name for name, _ in self._finish))
+
     def key_columns(self, key: bytes, key_type: Any = None) -> dict[str, Any]:
         """The columns of a result that hold its key."""
         if not self.names_of_key:

@@ -1,7 +1,8 @@
 """Which states a step keeps and under which names, and the reader that fits what is stored: the way in for everybody.
 
 A state goes by ``step.state``; the one table of a rolling or windowed step, which nobody named, by ``step`` alone. What
-a run holds and what the manifest says of it decide together how it is read.
+a run holds and what the manifest says of it decide together how it is read. A state that is declared and was not
+written yet is there, and empty.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from headrace.state.format import ENTRIES, PANES, VALUE
 
 if TYPE_CHECKING:
     from headrace.model.job import DeclaredState
+    from headrace.read.shape import Kind
     from headrace.state.lookup import Layers
     from headrace.state.manifest import Manifest
     from headrace.state.store import StoreFiles as Files
@@ -31,6 +33,23 @@ _READABLE: Final = frozenset({VALUE, ENTRIES, PANES})
 AGGREGATE: Final = "aggregate"
 WINDOWS: Final = "windows"
 """Kinds of declared states whose accumulators have to be finished."""
+_DECLARED: Final[dict[str, str]] = {
+    **dict.fromkeys(("map", "broadcast", "list", "timers", WINDOWS), ENTRIES),
+    **dict.fromkeys(("value", "reducing", "aggregating", "timer", "wall_timer", AGGREGATE, ROW), VALUE),
+}
+"""Kinds of declared states that can be read → what a run will hold of them; sides and counters are no states."""
+_EMPTY: Final[dict[str, Kind]] = {"list": "list", "timers": "timers"}
+"""Kinds of entries that no entry tells yet; all others are maps."""
+
+
+def declared_tables(declared: Mapping[str, DeclaredState]) -> list[str]:
+    """The states that a step declares for reading, whether something was written to them or not."""
+    return [name for name, known in declared.items() if known.kind in _DECLARED]
+
+
+def readable_tables(layers: Layers, declared: Mapping[str, DeclaredState]) -> list[str]:
+    """All states of a step: those that were written, and those that it declares."""
+    return sorted({*named_tables(layers), *declared_tables(declared)})
 
 
 def named_tables(layers: Layers) -> list[str]:
@@ -71,16 +90,19 @@ def open_reader(
 def _choose_reader(
     layers: Layers, table: str, options: ReaderOptions, declared: DeclaredState | None, clocks: Mapping[str, int]
 ) -> Reader:
-    stored = layers.tables.get(table)
+    kind = "" if declared is None else declared.kind
+    # What was never written can be asked all the same, as the archive of windows can when all of them are closed.
+    stored = layers.tables.get(table) or _DECLARED.get(kind, VALUE)
     if stored == PANES:
         return SlicedReader(layers, table, options, clocks)
     if declared is not None:
-        # An archive can be asked also where every window is closed, or none has been opened yet.
-        if (declared.kind == WINDOWS and stored == ENTRIES) or (declared.archive is not None and stored is None):
+        if declared.kind == WINDOWS and stored == ENTRIES:
             return HeldWindowsReader(layers, table, options, declared)
         if declared.kind == AGGREGATE and stored == VALUE:
             return AggregateReader(layers, table, options, declared)
-    return EntryReader(layers, table, options) if stored == ENTRIES else ValueReader(layers, table, options)
+    if stored == ENTRIES:
+        return EntryReader(layers, table, options, empty=_EMPTY.get(kind))
+    return ValueReader(layers, table, options)
 
 
 def clocks_of(manifest: Manifest, step: str) -> dict[str, int]:

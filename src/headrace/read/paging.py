@@ -83,7 +83,7 @@ class Walk:
         self._now_us = now_us
         self._live = live
         self._kind = views[0].table.kind if views else VALUE
-        self.rows = sum(view.table.rows for view in views)
+        self.rows = sum(view.rows for view in views)
 
     def page(self, from_hash: int, count: int, wanted: Callable[[bytes], bool] | None = None) -> Page:
         """At least ``count`` keys are looked at, or as many rows as a page may cost; keys that are wanted are given."""

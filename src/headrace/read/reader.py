@@ -32,7 +32,7 @@ from headrace.model.keys import decode_key, encode_key
 from headrace.model.time import format_time
 from headrace.model.time_shape import Replace, TimeShape, key_type_with_times, time_writer
 from headrace.model.values import type_name
-from headrace.read.columns import Piece, frame_of, pieces_of
+from headrace.read.columns import Piece, frame_of, names_of, no_rows, pieces_of
 from headrace.read.forms import JSON, PACKED, WRITE_TIME, encode
 from headrace.read.paging import Page, Walk
 from headrace.read.shape import Kind
@@ -318,7 +318,12 @@ class Reader:
 
     def frame(self) -> pl.DataFrame:
         """The whole state as a DataFrame; of windows a row per key and window."""
-        return frame_of(self.pieces(), self.kind)
+        return frame_of(self.pieces(), self.no_rows)
+
+    @property
+    def no_rows(self) -> Piece:
+        """The columns that `pieces` would have, where there are none."""
+        return no_rows(names_of(self.kind))
 
     def matches(self, key: bytes, prefix: str) -> bool:
         """Whether a key, as people write it, starts so."""

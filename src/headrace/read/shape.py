@@ -53,10 +53,13 @@ def entries_kind(sub: bytes) -> Kind:
     return "map" if sub[:1] and sub[0] in _KEY_TAGS else "timers"
 
 
-def derive_shape(a_sub: bytes | None, annotation: Any, where: str) -> Shape:
-    """How to read entries, given the name of one of them (None: there is none) and the type asked for, if any."""
+def derive_shape(a_sub: bytes | None, annotation: Any, where: str, empty: Kind | None = None) -> Shape:
+    """How to read entries, given the name of one of them (None: there is none) and the type asked for, if any.
+
+    ``empty``: what they are where there is none to tell, if it is known.
+    """
     wanted = None if annotation is Any else annotation
-    kind = _wanted_kind(wanted) if a_sub is None else entries_kind(a_sub)
+    kind = entries_kind(a_sub) if a_sub is not None else empty or _wanted_kind(wanted)
     if kind == "timers":
         return Shape("timers", _decoder(None, where), TIME_SUB)
     parts = _parts(kind, wanted, where)

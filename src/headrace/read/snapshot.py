@@ -27,9 +27,9 @@ from headrace.model.ids import MIN_TIME
 from headrace.model.order import SOURCE
 from headrace.model.watermarks import WAITED
 from headrace.read.forms import PACKED
-from headrace.read.opening import is_nameless, named_tables, open_reader
+from headrace.read.opening import is_nameless, named_tables, open_reader, readable_tables
 from headrace.read.reader import Reader
-from headrace.read.store import runs_of, steps_of
+from headrace.read.steps import identity_of, readable_steps, runs_of
 from headrace.state.lookup import Layers
 from headrace.state.manifest import JobState
 from headrace.state.run import StateRun, open_ref
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from headrace.state.store import StoreFiles as Files
 
 
-_KEPT: Final = frozenset({"value", "list", "map", "reducing", "aggregating", "broadcast"})
-"""Kinds of declared states that can be read before anything was written to them."""
 _OFFSETS_HEADER_LINES: Final = 2
 
 
@@ -180,17 +178,14 @@ class Snapshot:
     # --- what is there
 
     def _steps(self) -> list[str]:
-        declared = (
-            step for step, states in self.state.manifest.states.items() if any(map(_is_readable, states.values()))
-        )
-        return sorted({*steps_of(self.state), *declared})
+        return readable_steps(self.state)
 
     def _open_layers(self, step: str, before: Snapshot | None) -> Layers:
         declared = self.state.manifest.states.get(step, {})
         refs = runs_of(self.state, step)
         for ref in refs:
-            known = None if before is None else before._runs.get(_identity(ref))
-            self._runs[_identity(ref)] = known or open_ref(self._files, ref, cached=False)
+            known = None if before is None else before._runs.get(identity_of(ref))
+            self._runs[identity_of(ref)] = known or open_ref(self._files, ref, cached=False)
         if before is not None and before.line == self.line and step in before._layers:
             same = runs_of(before.state, step) == refs
             if same and before.state.manifest.states.get(step, {}) == declared:
@@ -199,15 +194,13 @@ class Snapshot:
 
     def _layers_of(self, refs: Sequence[RunRef], renamed: Mapping[str, Sequence[str]]) -> Layers:
         groups = self.state.manifest.key_groups
-        runs = [(ref, self._runs[_identity(ref)]) for ref in refs]
+        runs = [(ref, self._runs[identity_of(ref)]) for ref in refs]
         return Layers(runs, lo=0, hi=groups, groups=groups, renamed=renamed)
 
     def _name_tables(self) -> Iterator[tuple[str, tuple[str, str]]]:
         for step, layers in self._layers.items():
-            declared = self.state.manifest.states.get(step, {})
             written = named_tables(layers)
-            unwritten = [name for name, known in declared.items() if _is_readable(known) and name not in written]
-            for name in (*written, *unwritten):
+            for name in readable_tables(layers, self.state.manifest.states.get(step, {})):
                 yield self._address(step, name, written), (step, name)
 
     def _address(self, step: str, table: str, tables: list[str]) -> str:
@@ -221,8 +214,8 @@ class Snapshot:
         refs = runs_of(self.state, step)
         if since is None:
             return [ref for ref in refs if ref.epoch == self.epoch and ref.level == 0], []
-        known = {_identity(ref) for ref in runs_of(since.state, step)}
-        new = [ref for ref in refs if ref.epoch > since.epoch and _identity(ref) not in known]
+        known = {identity_of(ref) for ref in runs_of(since.state, step)}
+        new = [ref for ref in refs if ref.epoch > since.epoch and identity_of(ref) not in known]
         return [ref for ref in new if ref.level == 0], [ref for ref in new if ref.level > 0]
 
     def _keys_of(self, step: str, refs: list[RunRef], layers: Layers) -> Iterator[tuple[str, list[bytes]]]:
@@ -244,16 +237,6 @@ class Snapshot:
         if before is None or now is None:
             return True
         return before.get(key, PACKED) != now.get(key, PACKED)
-
-
-def _is_readable(known: DeclaredState) -> bool:
-    """Whether a state can be read before anything was written to it, or when nothing is left."""
-    return known.kind in _KEPT or known.archive is not None
-
-
-def _identity(ref: RunRef) -> object:
-    """What a run is known by whatever range of it is seen: changing the number of shards changes no content."""
-    return ref.file or (ref.epoch, ref.crc, ref.size_bytes)
 
 
 def _only(block: Any, view: Any) -> Any:

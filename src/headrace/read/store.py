@@ -1,5 +1,8 @@
 """A store as a reader sees it: which epochs are kept, which steps and states there are, and views of them.
 
+A store may be pinned to a moment of its past: an epoch that is kept, a savepoint, a point in time. All answers are of
+that epoch then, and nothing newer is ever looked at.
+
 Nothing here writes, takes part in the job or needs it to run: manifests and runs are immutable files, and whoever can
 read them can answer. A reader may be slower than the sweep that removes old epochs: opening a view that meets a missing
 file begins again from the newest manifest, and only a file that the newest one misses too is an error.
@@ -10,8 +13,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, overload
 from urllib.parse import unquote, urlparse
 
 import msgspec
@@ -19,15 +23,15 @@ from typing_extensions import TypeVar
 
 from headrace.errors import CorruptFile, MissingFile, StoreError
 from headrace.model.job import DeclaredState
-from headrace.model.report import RunRef
 from headrace.model.sink_waits import SinkWait, SinkWaits
-from headrace.read.opening import Clock, is_nameless, named_tables, open_reader
+from headrace.read.opening import Clock, is_nameless, named_tables, open_reader, readable_tables
 from headrace.read.reader import Reader
+from headrace.read.steps import StateInfo, layers_of, list_states, readable_steps, runs_of
 from headrace.read.view import StateView
 from headrace.state import layout
-from headrace.state.format import PANES
-from headrace.state.lookup import Layers, open_layers
-from headrace.state.manifest import JobState, Manifest, epoch_ranges, list_epochs, read_manifest, read_state
+from headrace.state.lookup import Layers
+from headrace.state.manifest import JobState, Manifest, list_epochs, read_manifest, read_state
+from headrace.state.moments import Moment, find_moment, moment_of, parse_address
 from headrace.state.record import no_store
 from headrace.state.store import StoreFiles as Files
 from headrace.state.store import open_store
@@ -37,23 +41,6 @@ T = TypeVar("T")
 S = TypeVar("S", bound="Store")
 ATTEMPTS: Final = 8
 """How often a reader begins again before it believes that a file is really gone."""
-
-
-class StateInfo(NamedTuple):
-    """One state of one step, for a list of what there is."""
-
-    step: str
-    state: str
-    """Empty where the step keeps a single state that has no name of its own."""
-    kind: str
-    rows: int
-    """Rows in the runs, before merging: at least the number of live entries."""
-    size_bytes: int
-    """Bytes of the step's runs, divided among its states by their rows."""
-
-    @property
-    def address(self) -> str:
-        return f"{self.step}.{self.state}" if self.state else self.step
 
 
 class StoreFacts(msgspec.Struct, frozen=True):
@@ -81,21 +68,26 @@ def bare_id(query: str) -> str:
 class Store:
     """The checkpoint store of a job, stopped or running, opened for reading.
 
-    Answers are of the newest published epoch, or of a past one with ``at``. No JVM is started.
+    Answers are of the newest published epoch, or of a past one: with ``at``, or where the address says so, as
+    ``./state@41``, ``./state@before-v2`` and ``./state@2024-05-01T12:00``. No JVM is started.
 
     >>> store = hr.Store("./state")                                # doctest: +SKIP
     >>> store.state("count_views.views", int)["tweet-42"]          # doctest: +SKIP
     17
     >>> store.at(41).state("count_views.views", int).get_many(["tweet-42", "tweet-7"])   # doctest: +SKIP
     [12, None]
+    >>> hr.Store("./state@before-v2").epoch                        # doctest: +SKIP
+    41
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._files = open_for_reading(path)
-        self._pinned: int | None = None
+        address = parse_address(os.fspath(path))
+        self._files = open_for_reading(address.url)
+        self._place = None if address.moment is None else find_moment(self._files, address.moment)
+        """The timeline and epoch that answers are of; None: the newest ones."""
 
     def __repr__(self) -> str:
-        at = "" if self._pinned is None else f", at epoch {self._pinned}"
+        at = "" if self._place is None else f", at epoch {self._place.epoch}"
         return f"Store({self._files.url!r}{at})"
 
     @property
@@ -115,23 +107,19 @@ class Store:
     @property
     def epoch(self) -> int:
         """The epoch that answers are of: the one given to ``at``, or the newest now."""
-        return self._newest() if self._pinned is None else self._pinned
+        return self._find_place().epoch
 
-    def at(self, epoch: int) -> Store:
-        """The same store as it was when this epoch was published."""
-        known = self.epochs()
-        if epoch not in known:
-            raise StoreError(
-                f"epoch {epoch} is not in the store",
-                where=self.url,
-                expected=f"one of {epoch_ranges(known)}" if known else "a published epoch",
-                found=f"epoch {epoch}",
-                next_move="older epochs are swept; run with a larger `retain` to keep more of them"
-                if known and epoch < known[-1]
-                else "the job has not come so far: ask for one that is published",
-            )
+    def at(self, moment: int | str | datetime | Moment) -> Store:
+        """The same store as it was at a moment: an epoch, a savepoint by its name, or a time.
+
+        Of a time it is the newest epoch that was published by then, in UTC where it does not say another zone. Only
+        epochs that are kept can be read: the newest (``retain``), and those of savepoints.
+
+        >>> store.at("before-v2").epoch, store.at("2024-05-01T12:00").epoch         # doctest: +SKIP
+        (41, 57)
+        """
         pinned = store_over(self._files, Store)
-        pinned._pinned = epoch
+        pinned._place = find_moment(self._files, moment_of(moment))
         return pinned
 
     def epochs(self) -> list[int]:
@@ -146,15 +134,17 @@ class Store:
             return ()
 
     def steps(self) -> list[str]:
-        """The steps that keep state."""
-        return self._retrying(steps_of)
+        """The steps that keep state, whether they have written some yet or not."""
+        return self._retrying(readable_steps)
 
     def states(self, step: str | None = None) -> list[StateInfo]:
         """Every state of every step, or of one."""
 
         def read(state: JobState) -> list[StateInfo]:
-            steps = steps_of(state) if step is None else [step]
-            return [info for each in steps for info in self._infos(state, each)]
+            if step is not None:
+                self._check_step(state, step)
+            steps = readable_steps(state) if step is None else [step]
+            return [info for each in steps for info in list_states(self._files, state, each)]
 
         return self._retrying(read)
 
@@ -221,7 +211,9 @@ class Store:
             declared = states.get(wanted)
             before = (was,) if was else declared.was if declared is not None else ()
             known = empty_ok or declared is not None
-            layers = self._layers(state, step, {wanted: before} if wanted and before else {}, known)
+            if not known:
+                self._check_step(state, step)
+            layers = layers_of(self._files, state, step, {wanted: before} if wanted and before else {})
             table = self._table(layers, step, wanted, known, states)
             manifest = state.manifest
             return open_reader(
@@ -245,59 +237,48 @@ class Store:
                 next_move="restore the file from a copy of the store",
             ) from error
 
-    def _newest(self) -> int:
-        epochs = self.epochs()
-        if not epochs:
-            raise StoreError(
-                "no epoch has been published yet",
-                where=self.url,
-                next_move="wait for the job's first epoch, or look at what it says",
-            )
-        return epochs[-1]
+    def _find_place(self) -> layout.ManifestName:
+        return find_moment(self._files, None) if self._place is None else self._place
 
     def _retrying(self, read: Callable[[JobState], T]) -> T:
         """Reads with the state of the epoch; begins again from the newest one where a sweep was faster."""
-        tried = -1
+        tried = None
         for _ in range(ATTEMPTS):
-            epoch = self.epoch
+            place = self._find_place()
             try:
-                return read(read_state(self._files, self._record().timeline, epoch))
+                return read(read_state(self._files, *place))
             except MissingFile:
-                if epoch == tried or self._pinned is not None:
+                if place == tried or self._place is not None:
                     raise
-                tried = epoch
+                tried = place
         raise StoreError(
             "files vanish faster than they can be read",
             where=self.url,
             next_move="try again, or run the job with a larger `retain`",
         )
 
-    def _layers(
-        self, state: JobState, step: str, renamed: dict[str, tuple[str, ...]], empty_ok: bool = False
-    ) -> Layers:
-        runs = runs_of(state, step)
-        if not runs and not empty_ok:
-            known = steps_of(state)
-            raise StoreError(
-                f"no step {step!r} keeps state in this store",
-                where=self.url,
-                expected=" or ".join(known) or "a step that has written state",
-                found=step,
-                next_move="`headrace state STORE` lists steps and states",
-            )
-        groups = state.manifest.key_groups
-        return open_layers(self._files, runs, lo=0, hi=groups, groups=groups, renamed=renamed)
+    def _check_step(self, state: JobState, step: str) -> None:
+        known = readable_steps(state)
+        if step in known:
+            return
+        raise StoreError(
+            f"no step {step!r} keeps state in this store",
+            where=self.url,
+            expected=" or ".join(known) or "a step that keeps state",
+            found=step,
+            next_move="`headrace state STORE` lists steps and states",
+        )
 
     def _table(
         self, layers: Layers, step: str, wanted: str, empty_ok: bool, declared: Mapping[str, DeclaredState]
     ) -> str:
-        tables = named_tables(layers)
+        written, tables = named_tables(layers), readable_tables(layers, declared)
         if wanted in tables or (empty_ok and (wanted or not tables)):
             return wanted
-        if not wanted and len(tables) == 1:
-            return tables[0]
-        if not wanted and (nameless := [name for name in tables if is_nameless(name, tables, declared)]):
-            return nameless[0]
+        if not wanted:
+            nameless = [name for name in tables if is_nameless(name, written, declared)]
+            if only := nameless or (written if len(written) == 1 else tables if len(tables) == 1 else []):
+                return only[0]
         raise StoreError(
             f"step {step!r} keeps no state {wanted!r}" if wanted else f"step {step!r} keeps several states",
             where=self.url,
@@ -305,25 +286,6 @@ class Store:
             found=f"{step}.{wanted}" if wanted else step,
             next_move="`headrace state STORE` lists steps and states",
         )
-
-    def _infos(self, state: JobState, step: str) -> list[StateInfo]:
-        layers = self._layers(state, step, {})
-        tables = named_tables(layers)
-        rows = {name: sum(view.table.rows for view in layers.views(name)) for name in layers.tables}
-        size = sum(ref.size_bytes for ref in runs_of(state, step))
-        declared = state.manifest.states.get(step, {})
-        total = sum(rows.values()) or 1
-        infos = []
-        for name in tables:
-            if layers.tables[name] == PANES:
-                infos.append(StateInfo(step, "", "windows", rows[name], size * rows[name] // total))
-                continue
-            reader = open_reader(self._files, layers, name, state.manifest, step, address=name)
-            shown = "" if is_nameless(name, tables, declared) else name
-            shared = name in declared and declared[name].kind == "broadcast"
-            kind = "broadcast" if shared else reader.kind
-            infos.append(StateInfo(step, shown, kind, rows[name], size * rows[name] // total))
-        return infos
 
 
 # --- for tools and servers: what `hr.Store` does not show
@@ -333,7 +295,7 @@ def store_over(files: Files, kind: type[S]) -> S:
     """A store by its files, which somebody has opened already."""
     store = object.__new__(kind)
     store._files = files
-    store._pinned = None
+    store._place = None
     return store
 
 
@@ -354,7 +316,8 @@ def job_state_of(store: Store) -> JobState:
 
 def manifest_of(store: Store, epoch: int | None = None) -> Manifest:
     """What was published with an epoch, or with the store's own: sizes, times, watermarks."""
-    return read_manifest(store._files, store.timeline, store.epoch if epoch is None else epoch)
+    place = store._find_place() if epoch is None else find_moment(store._files, moment_of(epoch))
+    return read_manifest(store._files, *place)
 
 
 def newest_manifests(store: Store, limit: int = 0) -> list[Manifest]:
@@ -377,13 +340,3 @@ def open_for_reading(path: str | os.PathLike[str]) -> Files:
     if not files.exists(layout.STORE_RECORD):
         raise no_store(text)
     return files
-
-
-def steps_of(state: JobState) -> list[str]:
-    """The steps that have written state."""
-    return sorted({layout.step_of(name) for name, runs in state.runs.items() if runs})
-
-
-def runs_of(state: JobState, step: str) -> tuple[RunRef, ...]:
-    """Everything a step has written: states by key and broadcast states, which have runs of their own."""
-    return (*state.runs.get(step, ()), *state.runs.get(layout.broadcast(step), ()))

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.model.keys import hash_key
+from headrace.read.columns import Piece, no_rows
 from headrace.read.finding import Finder
 from headrace.read.finishing import Finisher
 from headrace.read.forms import JSON, PACKED, encode, json_of, unpack
@@ -137,6 +138,10 @@ class AggregateReader(ValueReader):
         super().__init__(layers, table, options._replace(value_type=None))
         self.value_type = options.value_type
         self._finisher = Finisher(declared.results, declared.key)
+
+    @property
+    def no_rows(self) -> Piece:
+        return no_rows(dict.fromkeys(("key", *self._finisher.names)))
 
     def decode(self, key: bytes, raw: bytes) -> Any:
         stored = unpack(raw)

@@ -18,6 +18,7 @@ from headrace.model.keys import encode_key
 from headrace.read.windows import WindowReader
 
 if TYPE_CHECKING:
+    import pandas as pd
     import polars as pl
 
     from headrace.model.window import Window
@@ -125,13 +126,18 @@ class StateView(Mapping[Any, V], Generic[V]):
         return ((self._reader.decoded(key), value) for key, value in self._reader.items(prefix))
 
     def to_polars(self) -> pl.DataFrame:
-        """The whole state as a DataFrame.
+        """The whole state as a DataFrame of polars.
 
         Columns: ``key`` and ``value``; of a map also ``entry``, with a row per entry; of a list also ``index``, with a
-        row per element; of timers ``key`` and ``at``; of windows the key's own columns, the window and the results. A
-        Record, and the results of an aggregate, are a struct column (``unnest`` spreads it).
+        row per element; of timers ``key`` and ``at``; of windows the key's own columns, the window and the results. In
+        the place of a ``value`` that is a Record, or the results of an aggregate, stand columns of their own; one that
+        is called like a column before it is ``value.NAME``.
         """
         return self._reader.frame()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The same as a DataFrame of pandas."""
+        return self._reader.frame().to_arrow().to_pandas()
 
 
 def _cell(value: Any) -> str:

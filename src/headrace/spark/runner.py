@@ -9,6 +9,7 @@ from headrace.read.store import Store as StoreView
 from headrace.read.store import manifest_of
 from headrace.read.view import StateView
 from headrace.spark.job import Job, Until, Watch
+from headrace.state.moments import plain_address
 
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
@@ -54,7 +55,7 @@ class Run:
     @property
     def store(self) -> StoreView:
         """The store as a reader sees it: the newest published epoch."""
-        return StoreView(self._job.store.url)
+        return StoreView(plain_address(self._job.store.url))
 
     def _repr_html_(self) -> str:
         """State, newest epochs and rows per second at this moment, as a notebook shows them."""

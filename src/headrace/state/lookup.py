@@ -201,6 +201,11 @@ class Layers:
         self._views = {}
 
     @property
+    def runs(self) -> tuple[tuple[RunRef, StateRun], ...]:
+        """The runs and how they are referred to, newest first."""
+        return self._runs
+
+    @property
     def renamed(self) -> Mapping[str, Sequence[str]]:
         """Table → its former names, newest first."""
         return self._renamed

@@ -12,10 +12,11 @@ import os
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
 
 from headrace.errors import MissingFile, ProgramError, StoreError
-from headrace.model.time import format_time, parse_time
+from headrace.model.time import format_time, parse_time, timestamp
 from headrace.state import layout
 from headrace.state.manifest import Manifest, epoch_ranges, list_epochs, read_manifest
 from headrace.state.record import read_timeline
@@ -24,6 +25,7 @@ from headrace.state.store import StoreFiles
 
 _FORMS: Final = "an epoch (41), a savepoint (before-v2) or a time in UTC (2024-05-01T12:00)"
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d.*")
+_EPOCHS: Final = 10**12
 _ATTEMPTS: Final = 8
 """How often a search begins again that a sweep was faster than."""
 
@@ -104,6 +106,27 @@ def parse_moment(text: str) -> Moment:
         raise _no_moment(
             text, "this is no moment of a store", f"{_FORMS}; the name of a savepoint is {NAME_FORM}"
         ) from None
+
+
+def moment_of(moment: int | str | datetime | Moment) -> Moment:
+    """A moment, however a program says it. A number too large to be an epoch is a Timestamp.
+
+    >>> moment_of(41), moment_of("before-v2")
+    (AtEpoch(epoch=41), AtSavepoint(name='before-v2'))
+    """
+    match moment:
+        case str():
+            return parse_moment(moment)
+        case datetime():
+            return AtTime(int(timestamp(moment)))
+        case int():
+            return AtEpoch(moment) if moment < _EPOCHS else AtTime(moment)
+    return moment
+
+
+def plain_address(url: str) -> str:
+    """How a store is written whose URL is known: an ``@`` in the name of its folder begins no moment."""
+    return f"{url}@" if "@" in url else url
 
 
 def find_moment(store: StoreFiles, moment: Moment | None) -> layout.ManifestName:

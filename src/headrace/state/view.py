@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.state.block import Block
+from headrace.state.format import hash_bounds
 from headrace.state.run import RunTable
 
 
@@ -25,6 +26,11 @@ class BlockRange(NamedTuple):
     end: int
 
 
+def share_of_range(amount: int, low: int, high: int, width: int) -> int:
+    """The share of an amount that lies from ``low`` to ``high`` of a width; neighbouring shares add up to all of it."""
+    return amount * high // width - amount * low // width
+
+
 class TableView:
     """One table of one run, limited to hashes ``low`` … ``high``, both included."""
 
@@ -32,6 +38,17 @@ class TableView:
         self.table = table
         self.low = low
         self.high = high
+
+    @property
+    def rows(self) -> int:
+        """How many rows it sees; of a part of a run the share that its range has, which costs nothing to tell.
+
+        Views that divide a run among them together see as many rows as it has.
+        """
+        run = self.table.run
+        low, high = hash_bounds(run.lo, run.hi, run.groups)
+        first, end = max(self.low, low) - low, min(self.high, high) + 1 - low
+        return share_of_range(self.table.rows, first, max(first, end), high + 1 - low)
 
     def find(self, hash_: int, key: bytes) -> tuple[Block, int] | None:
         """The row of a key in a value table."""

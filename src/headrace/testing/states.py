@@ -14,7 +14,8 @@ from headrace.model.keys import encode_key
 from headrace.model.keyspec import ANYWHERE
 from headrace.plan.build import declared_states
 from headrace.read.entries import HeldWindowsReader
-from headrace.read.store import Store, open_state, runs_of
+from headrace.read.steps import runs_of
+from headrace.read.store import Store, open_state
 from headrace.read.values import AggregateReader
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ def value_type(node: Node, decl: StateDecl | None) -> Any:
     """The type that a reader of the state wants; None for plain Python."""
     if decl is None:
         # Aggregates are finished and given their type behind the view.
-        finished = isinstance(node, KeyedNode) and VALUE_TABLE in declared_states(node)
+        known = declared_states(node).get(VALUE_TABLE) if isinstance(node, KeyedNode) else None
+        # Windows that are slices say so by saying nothing of how they are cut.
+        finished = known is not None and (known.kind == "aggregate" or bool(known.windows))
         return node.codec.type if isinstance(node, KeyedNode) and not finished else None
     if decl.kind in ("timer", "wall_timer", "timers"):
         return None

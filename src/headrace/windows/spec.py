@@ -66,20 +66,17 @@ class WindowSpec(WindowSettings, StepSpec):
         return {}
 
     def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
-        """What windows are kept as; a table of slices says it itself."""
+        """What windows are kept as, also before there are any."""
         clock = self.assigner.clock if self.assigner.timed else ""
-        if self._chosen(info) != "by row":
-            pane = self.tells_pane(info)
-            archived = DeclaredState("windows", clock, key=info.key_fields, archive=self.archive, pane=pane)
-            return {} if self.archive is None else {"value": archived}
         results: dict[str, list[Any]] = {}
         if not self.keeps_rows:
             results = describe_results(self.aggs, info.taken[0]) if self.aggs else {"!row": ["row"]}
         pane = self.tells_pane(info)
+        # A table of slices says itself how its windows are cut, once there is one.
+        words = self.windows if self._chosen(info) == "by row" else ""
         told = DeclaredState(
-            "windows", clock, results=results, key=info.key_fields, archive=self.archive, pane=pane,
-            windows=self.windows,
-        )  # fmt: skip
+            "windows", clock, results=results, key=info.key_fields, archive=self.archive, pane=pane, windows=words
+        )
         return {"value": told}
 
     def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:

@@ -17,7 +17,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from headrace.model.time_shape import TIME, time_writer
-from headrace.read.columns import Piece, derive_schema, json_text, to_batch
+from headrace.read.columns import Piece, derive_schema, inner_names, json_text, spread, to_batch
 from headrace.read.forms import JSON, WRITE_TIME, encode
 from headrace.read.reader import Reader
 
@@ -78,12 +78,18 @@ def _batches(table: Reader, prefix: str, form: str = "") -> tuple[pa.Schema, Ite
         return (_shown(piece, table, form) for piece in table.pieces(prefix)) if form else table.pieces(prefix)
 
     pieces = walk_pieces()
-    first = list(islice(pieces, 2))
+    first = list(islice(pieces, 2)) or [table.no_rows]
     if len(first) < 2:
-        schema, walk = derive_schema(first, table.kind), iter(first)
+        schema, walk = derive_schema(first), iter(first)
     else:
-        schema, walk = derive_schema(chain(first, pieces), table.kind), walk_pieces()
+        schema, walk = derive_schema(chain(first, pieces)), walk_pieces()
     return schema, (to_batch(piece, schema) for piece in walk)
+
+
+def typed_batches(table: Reader, prefix: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """A state as columns with types, values that are Records spread over several."""
+    schema, batches = _batches(table, prefix)
+    return spread(pa.RecordBatch.from_pylist([], schema)).schema, map(spread, batches)
 
 
 def _write(writer: Any, batches: Iterator[pa.RecordBatch], outlet: ByteOutlet) -> Iterator[bytes]:
@@ -96,14 +102,14 @@ def _write(writer: Any, batches: Iterator[pa.RecordBatch], outlet: ByteOutlet) -
 
 def write_arrow(table: Reader, prefix: str = "", form: str = JSON) -> Iterator[bytes]:
     """The stream form of Arrow's IPC format. ``form`` is for text: here columns have types."""
-    schema, batches = _batches(table, prefix)
+    schema, batches = typed_batches(table, prefix)
     outlet = ByteOutlet()
     yield from _write(pa.ipc.new_stream(pa.PythonFile(outlet, mode="w"), schema), batches, outlet)
 
 
 def write_parquet(table: Reader, prefix: str = "", form: str = JSON) -> Iterator[bytes]:
     """One Parquet file; a row group per piece."""
-    schema, batches = _batches(table, prefix)
+    schema, batches = typed_batches(table, prefix)
     outlet = ByteOutlet()
     writer = pq.ParquetWriter(pa.PythonFile(outlet, mode="w"), schema, compression="zstd")
     yield from _write(writer, batches, outlet)
@@ -124,9 +130,8 @@ def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
         if not pa.types.is_struct(field.type):
             columns[field.name] = _cells(column)
             continue
-        for inner, part in zip(field.type, column.flatten()):
-            name = f"{field.name}.{inner.name}" if inner.name in batch.schema.names else inner.name
-            columns[name] = _cells(part)
+        names = inner_names(field.name, field.type, batch.schema.names)
+        columns |= {name: _cells(part) for name, part in zip(names, column.flatten())}
     return pa.RecordBatch.from_pydict(columns)
 
 

@@ -1,0 +1,99 @@
+"""The steps and states of an epoch: what was written, what is declared, and how much of each lies in the store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.read.opening import declared_tables, is_nameless, named_tables, open_reader, readable_tables
+from headrace.state import layout
+from headrace.state.lookup import Layers, open_layers
+from headrace.state.view import share_of_range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from headrace.model.report import RunRef
+    from headrace.state.manifest import JobState
+    from headrace.state.store import StoreFiles as Files
+
+
+class StateInfo(NamedTuple):
+    """One state of one step, for a list of what there is."""
+
+    step: str
+    state: str
+    """Empty where the step keeps a single state that has no name of its own."""
+    kind: str
+    rows: int
+    """Rows in the runs, before merging: at least the number of live entries."""
+    size_bytes: int
+    """Bytes of the step's runs, divided among its states by their rows."""
+    about: bool = False
+    """Whether both are told by the share of a range: the state speaks for a part of a run only."""
+
+    @property
+    def address(self) -> str:
+        return f"{self.step}.{self.state}" if self.state else self.step
+
+
+def steps_of(state: JobState) -> list[str]:
+    """The steps that have written state."""
+    return sorted({layout.step_of(name) for name, runs in state.runs.items() if runs})
+
+
+def readable_steps(state: JobState) -> list[str]:
+    """The steps whose state can be read: those that have written some, and those that declare some."""
+    declared = (step for step, states in state.manifest.states.items() if declared_tables(states))
+    return sorted({*steps_of(state), *declared})
+
+
+def runs_of(state: JobState, step: str) -> tuple[RunRef, ...]:
+    """Everything a step has written: states by key and broadcast states, which have runs of their own."""
+    return (*state.runs.get(step, ()), *state.runs.get(layout.broadcast(step), ()))
+
+
+def identity_of(ref: RunRef) -> object:
+    """What a run is known by whatever range of it is seen: changing the number of shards changes no content."""
+    return ref.file or (ref.epoch, ref.crc, ref.size_bytes)
+
+
+def layers_of(files: Files, state: JobState, step: str, renamed: Mapping[str, tuple[str, ...]] | None = None) -> Layers:
+    """What a step has written, over all key groups. ``renamed``: as the manifest says, where it is not given."""
+    if renamed is None:
+        declared = state.manifest.states.get(step, {})
+        renamed = {name: known.was for name, known in declared.items() if known.was}
+    groups = state.manifest.key_groups
+    return open_layers(files, runs_of(state, step), lo=0, hi=groups, groups=groups, renamed=renamed)
+
+
+def list_states(files: Files, state: JobState, step: str) -> Iterator[StateInfo]:
+    """Every state of a step, those that were not written yet as well."""
+    layers = layers_of(files, state, step)
+    written, declared = named_tables(layers), state.manifest.states.get(step, {})
+    rows = {name: sum(view.rows for view in layers.views(name)) for name in layers.tables}
+    size, total, about = _size_bytes(layers), sum(rows.values()) or 1, not _is_whole(layers)
+    for name in readable_tables(layers, declared):
+        reader = open_reader(files, layers, name, state.manifest, step, address=name)
+        shown = "" if is_nameless(name, written, declared) else name
+        shared = name in declared and declared[name].kind == "broadcast"
+        kind = "broadcast" if shared else reader.kind
+        mine = rows.get(name, 0)
+        yield StateInfo(step, shown, kind, mine, size * mine // total, about)
+
+
+def _is_whole(layers: Layers) -> bool:
+    """Whether every run is read as a whole, if by several references: then nothing has to be estimated."""
+    covered: Counter[object] = Counter()
+    width: dict[object, int] = {}
+    for ref, run in layers.runs:
+        covered[identity_of(ref)] += ref.hi - ref.lo
+        width[identity_of(ref)] = run.hi - run.lo
+    return covered == width
+
+
+def _size_bytes(layers: Layers) -> int:
+    """Bytes of the runs, of each its share of the range that it is read through."""
+    return sum(
+        share_of_range(run.size_bytes, ref.lo - run.lo, ref.hi - run.lo, run.hi - run.lo) for ref, run in layers.runs
+    )
