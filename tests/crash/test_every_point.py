@@ -32,6 +32,7 @@ UPKEEP = "tests/crash/test_upkeep.py"
 LOST = "tests/crash/test_lost_log.py"
 SAVEPOINTS = "tests/state/test_savepoints.py"
 COPYING = "tests/state/test_copying.py"
+OFFLINE = "tests/checkpoint/test_offline.py"
 
 
 class Gap(NamedTuple):
@@ -130,6 +131,11 @@ GAPS = (
         "in the middle of a copy, and before the record that makes it a store",
         ("copying", "copy_written"),
         (f"{COPYING}::test_a_copy_that_died_anywhere_is_no_store_and_goes_on_where_it_was",),
+    ),
+    Gap(
+        "runs of an epoch without Spark written, not published",
+        ("offline_written",),
+        (f"{OFFLINE}::test_dying_before_it_is_published_changes_nothing",),
     ),
     Gap(
         "last epoch of drained input published",

@@ -75,7 +75,7 @@ def decide_recovery(facts: RecoveryFacts, job: JobFacts) -> Recovery:
         return refused
     epoch = facts.state.epoch
     if facts.state.manifest.final:
-        return AlreadyFinal(epoch, facts.committed == epoch)
+        return AlreadyFinal(epoch, facts.released)
     if facts.committed is not None and facts.committed > epoch:
         return Refuse(
             "Spark's log is ahead of the newest manifest",
@@ -90,7 +90,7 @@ def decide_recovery(facts: RecoveryFacts, job: JobFacts) -> Recovery:
             "it is gone",
             "restore the whole store from a copy",
         )
-    return ResumeFrom(epoch, facts.committed == epoch)
+    return ResumeFrom(epoch, facts.released)
 
 
 def _decide_tables(state: JobState, job: JobFacts) -> Refuse | None:

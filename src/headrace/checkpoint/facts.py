@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from headrace.errors import MissingFile
 from headrace.state import layout
-from headrace.state.manifest import JobState, list_epochs, read_manifest, read_state
+from headrace.state.manifest import JobState, Manifest, list_epochs, read_manifest, read_state
 from headrace.state.record import StoreRecord, read_record
 from headrace.state.store import StoreFiles
 
@@ -29,6 +29,14 @@ class RecoveryFacts:
     """Offsets of the epoch before the newest, where its manifest is kept."""
     committed: int | None = None
     """The newest epoch that is known to be done, outputs and all: by Spark's folders in the store, or by our note."""
+    unreleased: Manifest | None = None
+    """The epoch whose outputs have still to be released, if there is one: the newest that Spark ran."""
+
+    @property
+    def released(self) -> bool:
+        """Whether all outputs are known to be out. Epochs that were made without Spark have none."""
+        assert self.state is not None
+        return self.committed is not None and self.committed >= self.state.manifest.ran_epoch
 
 
 def read_facts(store: StoreFiles) -> RecoveryFacts:
@@ -40,7 +48,17 @@ def read_facts(store: StoreFiles) -> RecoveryFacts:
     previous = None
     if state is not None and state.epoch > 0 and state.epoch - 1 in epochs:
         previous = read_manifest(store, timeline, state.epoch - 1).offsets
-    return RecoveryFacts(record, state, previous, _newest_commit(store, timeline))
+    facts = RecoveryFacts(record, state, previous, _newest_commit(store, timeline))
+    return facts if state is None or facts.released else replace(facts, unreleased=_newest_run(store, state.manifest))
+
+
+def _newest_run(store: StoreFiles, manifest: Manifest) -> Manifest | None:
+    """The newest epoch that Spark ran. No sweep comes between it and the release of its outputs."""
+    if not manifest.offline:
+        return manifest
+    if manifest.ran_epoch < 0:
+        return None
+    return read_manifest(store, manifest.timeline, manifest.ran_epoch)
 
 
 def _newest_commit(store: StoreFiles, timeline: int) -> int | None:

@@ -53,9 +53,9 @@ def recover(store: StoreFiles, job: JobFacts, fence: Fence, releaser: Releaser, 
     run = f"{fence.number}x{attempt}"
     manifest = None if facts.state is None else facts.state.manifest
     fence.check()
-    if manifest is not None and isinstance(decision, (ResumeFrom, AlreadyFinal)) and not decision.released:
+    if facts.unreleased is not None and isinstance(decision, (ResumeFrom, AlreadyFinal)):
         # Released before the log says so: dying in between, the next start releases again.
-        releaser.release(manifest)
+        releaser.release(facts.unreleased)
     write_spark_log(store, run, record, manifest, facts.previous_offsets, job.sources)
     drop_spark_logs(store, run)
     if facts.state is None or manifest is None:

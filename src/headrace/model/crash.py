@@ -36,13 +36,14 @@ POINTS: Final = {
     "final_published": "the last epoch of drained input is published",
     "savepoint_pinned": "a savepoint is written, its files are not verified yet",
     "copying": "some files of a copy are there, others are not",
+    "offline_written": "the runs of an epoch without Spark are durable, nothing is published",
     "copy_written": "all files of a copy are there, the record that makes it a store is not",
 }
 
 BESIDE: Final = frozenset({"base_written", "sweeping"})
 """Points of the work that goes on beside the epochs: folding and sweeping."""
 
-ASKED: Final = frozenset({"savepoint_pinned", "copying", "copy_written"})
+ASKED: Final = frozenset({"savepoint_pinned", "copying", "copy_written", "offline_written"})
 """Points of what people ask for: they lie in no epoch, and come only when somebody asks."""
 
 

@@ -224,7 +224,7 @@ class EpochDriver:
             tick = msgspec.json.decode(self._store.read(layout.TICK), type=Tick)
         except (OSError, StoreError, msgspec.DecodeError):
             return {}
-        return tick.hidden if state is not None and tick.seq == state.epoch + 1 else {}
+        return tick.hidden if state is not None and tick.seq == state.manifest.ran_epoch + 1 else {}
 
     def write_tick(self, manifest: Manifest | None, *, final: bool = False) -> None:
         """Tells the ticker when the next epoch is due without data."""

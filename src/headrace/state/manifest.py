@@ -59,6 +59,20 @@ class TaskStats(msgspec.Struct, frozen=True, omit_defaults=True):
     """Output → rows."""
 
 
+class EpochNote(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a person had done to the state in an epoch: who, when and why."""
+
+    kind: str
+    """``edit``, ``erase``, ``bootstrap``, …"""
+    by: str
+    """Who, as the operating system names the user."""
+    at_us: int
+    """When it was asked for, by the clock of whoever did."""
+    why: str = ""
+    changed: dict[str, int] = {}
+    """``step`` or ``step.state`` → how many of its keys."""
+
+
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     app: str
     timeline: int
@@ -109,6 +123,20 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Source → what was there and not read yet, for those that can tell; a hint."""
     released_us: dict[str, int] = {}
     """Output → how long the release of the parent epoch took; it comes after the parent's own manifest."""
+    notes: list[EpochNote] = []
+    """What people had done to the state in this epoch."""
+    offline: int = 0
+    """How many epochs in a row, this one included, were made without Spark (`headrace.checkpoint.offline`)."""
+
+    @property
+    def ran_epoch(self) -> int:
+        """The newest epoch that Spark ran, up to this one; −1: none."""
+        return self.epoch - self.offline
+
+    @property
+    def published_us(self) -> int:
+        """When it was published: the clock of an epoch without Spark is that of the epoch before."""
+        return self.notes[-1].at_us if self.offline and self.notes else self.clock_us
 
 
 class JobState(msgspec.Struct, frozen=True):

@@ -178,7 +178,7 @@ def _epoch_at(store: StoreFiles, timeline: int, time_us: int) -> int:
     for _ in range(_ATTEMPTS):
         epochs = list_epochs(store, timeline)
         try:
-            number = bisect_right(epochs, time_us, key=lambda epoch: read_manifest(store, timeline, epoch).clock_us)
+            number = bisect_right(epochs, time_us, key=lambda epoch: read_manifest(store, timeline, epoch).published_us)
             if number:
                 return epochs[number - 1]
             oldest = read_manifest(store, timeline, epochs[0])
