@@ -19,6 +19,7 @@ from headrace.dataflow.windowed import Windowed, WindowStream
 from headrace.model.requests import Retry
 from headrace.sql.expr import Expr
 from headrace.state.handles import TTL
+from headrace.state.savepoints import Savepoint
 from headrace.windows.kinds import Assigner
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Joined",
     "Loop",
     "Retry",
+    "Savepoint",
     "StepStream",
     "TableSource",
     "Watermark",

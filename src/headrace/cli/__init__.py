@@ -11,7 +11,20 @@ import sys
 
 import typer
 
-from headrace.cli import connectors, demo, doctor, epochs, explain, ingest, new, run, serve, state
+from headrace.cli import (
+    connectors,
+    demo,
+    doctor,
+    epochs,
+    explain,
+    ingest,
+    new,
+    run,
+    savepoint,
+    savepoints,
+    serve,
+    state,
+)
 
 __all__ = ["main"]
 
@@ -51,6 +64,8 @@ app.command("demo")(demo.demo)
 app.command("explain", no_args_is_help=True)(explain.explain)
 app.command("epochs", no_args_is_help=True)(epochs.epochs)
 app.command("state", no_args_is_help=True)(state.state)
+app.command("savepoint", no_args_is_help=True)(savepoint.savepoint)
+app.command("savepoints", no_args_is_help=True)(savepoints.savepoints)
 app.command("serve", no_args_is_help=True)(serve.serve)
 app.command("token", no_args_is_help=True)(serve.token)
 app.command("ingest", no_args_is_help=True)(ingest.ingest)

@@ -1,4 +1,4 @@
-"""What a shell offers at the Tab key: programs, stores and the states of a store.
+"""What a shell offers at the Tab key: programs, stores, and the states and savepoints of a store.
 
 It is asked while a person types, so it reads names only: folders, the head of a file, one manifest. A mistake in what
 was typed so far offers nothing; the command itself says what is wrong.
@@ -33,6 +33,29 @@ def complete_stores(incomplete: str) -> list[str]:
     folder, start = _split(incomplete)
     folders = sorted(path for path in folder.glob(f"{start}*") if path.is_dir())
     return [str(path) if (path / layout.STORE_RECORD).is_file() else f"{path}/" for path in folders]
+
+
+def complete_moments(incomplete: str) -> list[str]:
+    """Stores, and behind an ``@`` the savepoints of the one before it."""
+    url, at, start = incomplete.rpartition("@")
+    if not at or "/" in start:
+        return complete_stores(incomplete)
+    return [f"{url}@{name}" for name in _savepoint_names(url) if name.startswith(start)]
+
+
+def complete_savepoints(ctx: Any, incomplete: str) -> list[str]:
+    """The savepoints of the store that was typed before."""
+    return [name for name in _savepoint_names(ctx.params.get("store")) if name.startswith(incomplete)]
+
+
+def _savepoint_names(store: Any) -> list[str]:
+    from headrace.errors import HeadraceError
+    from headrace.read.store import Store
+
+    try:
+        return [point.name for point in Store(store).savepoints()]
+    except (HeadraceError, OSError, TypeError):
+        return []
 
 
 def complete_addresses(ctx: Any, incomplete: str) -> list[str]:

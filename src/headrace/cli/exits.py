@@ -98,6 +98,11 @@ def tell(error: Exception, *, trace: bool = False, as_json: bool = False) -> Non
     Console(stderr=True, soft_wrap=True).print(error_text(error, traced=trace))
 
 
+def tell_interrupted(left: str) -> None:
+    """Says, on standard error, what Ctrl-C has left behind and how to go on."""
+    Console(stderr=True, soft_wrap=True).print(Text.assemble(("interrupted; ", "bold"), left))
+
+
 def describe(error: Exception) -> dict[str, str]:
     """An error for machines."""
     if isinstance(error, HeadraceError):

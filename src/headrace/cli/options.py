@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from headrace.cli.completing import complete_programs, complete_stores
+from headrace.cli.completing import complete_moments, complete_programs, complete_stores
 
 MAX_PORT: Final = 65_535
 
@@ -20,6 +20,14 @@ File = Annotated[
 ]
 Store = Annotated[
     str, typer.Argument(metavar="STORE", help="Folder or URL of the store.", autocompletion=complete_stores)
+]
+Moment = Annotated[
+    str,
+    typer.Argument(
+        metavar="STORE[@MOMENT]",
+        help="Folder or URL of the store; behind the @ an epoch, a savepoint or a time, else the newest epoch.",
+        autocompletion=complete_moments,
+    ),
 ]
 Profile = Annotated[str | None, typer.Option("--profile", help="Profile of headrace.toml.")]
 Vars = Annotated[list[str] | None, typer.Option("--var", metavar="NAME=VALUE", help="What hr.var gives; repeatable.")]

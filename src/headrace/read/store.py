@@ -33,6 +33,7 @@ from headrace.state.lookup import Layers
 from headrace.state.manifest import JobState, Manifest, list_epochs, read_manifest, read_state
 from headrace.state.moments import Moment, find_moment, moment_of, parse_address
 from headrace.state.record import no_store
+from headrace.state.savepoints import Savepoint, list_savepoints
 from headrace.state.store import StoreFiles as Files
 from headrace.state.store import open_store
 
@@ -125,6 +126,14 @@ class Store:
     def epochs(self) -> list[int]:
         """The epochs that can be read, oldest first."""
         return list_epochs(self._files, self._record().timeline)
+
+    def savepoints(self) -> list[Savepoint]:
+        """The savepoints of the store, those of the oldest epoch first: epochs that are kept until they are deleted.
+
+        >>> [(point.name, point.epoch) for point in store.savepoints()]                  # doctest: +SKIP
+        [('before-v2', 41)]
+        """
+        return list_savepoints(self._files)
 
     def waits(self) -> tuple[SinkWait, ...]:
         """The sinks that the job waits for, or had waited for when it ended: their rows are not out yet."""
