@@ -113,4 +113,4 @@ def test_on_spark_bad_rows_go_to_their_folder_and_the_rest_goes_on(tmp_path: Pat
     latest = hr.Store(tmp_path / "store").state("latest", program.Measured)
     assert set(latest) == sensors
     assert all(row.celsius <= 150 for row in latest.values())
-    assert latest.to_polars().unnest("value").height == len(sensors)
+    assert latest.to_polars().height == len(sensors)

@@ -101,8 +101,8 @@ _EMPTY: Final[dict[Any, str]] = {list: "[]", tuple: "[]", set: "[]", frozenset: 
 def describe_type(annotation: Any) -> TypeShape:
     """The shape of an annotation whose values can be stored.
 
-    >>> describe_type(list[int])
-    TypeShape(kind='list', items=TypeShape(kind='int'))
+    >>> type_text(describe_type(list[int]))
+    'list[int]'
     """
     settle_type(annotation)
     return _shape_of(described.type_info(annotation), ())

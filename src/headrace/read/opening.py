@@ -34,8 +34,8 @@ AGGREGATE: Final = "aggregate"
 WINDOWS: Final = "windows"
 """Kinds of declared states whose accumulators have to be finished."""
 _DECLARED: Final[dict[str, str]] = {
-    **dict.fromkeys(("map", "broadcast", "list", "timers", WINDOWS), ENTRIES),
-    **dict.fromkeys(("value", "reducing", "aggregating", "timer", "wall_timer", AGGREGATE, ROW), VALUE),
+    **dict.fromkeys(("map", "list", "timers", WINDOWS), ENTRIES),
+    **dict.fromkeys(("value", "reducing", "aggregating", "timer", "wall_timer", "broadcast", AGGREGATE, ROW), VALUE),
 }
 """Kinds of declared states that can be read → what a run will hold of them; sides and counters are no states."""
 _EMPTY: Final[dict[str, Kind]] = {"list": "list", "timers": "timers"}

@@ -113,9 +113,9 @@ def execute_sweep(store: StoreFiles, sweep: Sweep, *, fence: int, epoch: int) ->
     for path in (*sweep.manifests, *sweep.files):
         crash.reach("sweeping", epoch)
         store.delete(path)
-    crash.reach("sweeping", epoch)
     if sweep.condemned is not None:
         # Only now: until they were gone, the record had to name those that went.
+        crash.reach("sweeping", epoch)
         write_condemned(store, fence, sweep.condemned)
     for other in sweep.finished:
         drop_condemned(store, other)
