@@ -25,6 +25,7 @@ from headrace.model.key_text import key_text, parse_key_text
 
 __all__ = [
     "NULL_KEY",
+    "decode_columns",
     "decode_key",
     "encode_columns",
     "encode_key",

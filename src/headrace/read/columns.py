@@ -1,14 +1,15 @@
 """A state as columns, piece by piece: what DataFrames, exports over HTTP and clients give.
 
 The columns are ``key`` and ``value``; of a map also ``entry``, of a list ``index``; of timers ``key`` and ``at``; of
-windows the key's own columns, the window and the results. Timers and the ends of windows are times, Records keep the
-types of their columns, and decimals are as wide as everywhere. Where columns have types, a value that is a Record or a
-row of results is spread over columns of its own (`spread`).
+windows the key's own columns, the window and the results; where somebody asks for it, ``expires_at`` beside what
+expires. Timers and the ends of windows are times, Records keep the types of their columns, and decimals are as wide as
+everywhere. Where columns have types, a value that is a Record or a row of results is spread over columns of its own
+(`spread`).
 
 Nobody tells the other types: a store is read without its program. So a schema is derived from all pieces. A column
 whose values have no common type, or one that Arrow cannot hold, becomes JSON text and says so in its metadata.
 
-What this module deliberately does not do: files and their formats (`headrace.serve.http.exporting`).
+What this module deliberately does not do: walk over a state (`headrace.read.batches`), or files and their formats.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ _TIME: Final = pa.timestamp("us", "UTC")
 Piece = dict[str, Sequence[Any] | pa.Array]
 """Name of a column → its values, all of the same length."""
 
+EXPIRES_AT: Final = "expires_at"
+"""When an entry expires, by the clock of its state; null where it does not."""
 _KEY: Final = "key"
 _AT: Final = "at"
 _VALUE: Final = "value"
@@ -55,7 +58,7 @@ _NAMES: Final[dict[str, tuple[str, ...]]] = {
 
 def no_rows(names: Iterable[str]) -> Piece:
     """The columns of a state that keeps nothing."""
-    timed = (WINDOW_START, WINDOW_END, _AT)
+    timed = (WINDOW_START, WINDOW_END, _AT, EXPIRES_AT)
     return {name: times_of([]) if name in timed else pa.nulls(0) for name in names}
 
 
@@ -66,12 +69,9 @@ def names_of(kind: Kind) -> tuple[str, ...]:
 
 def pieces_of(kind: Kind, pairs: Iterable[tuple[Any, Any]], annotation: Any = None) -> Iterator[Piece]:
     """Keys and values as columns; entries, elements and times as rows of their own."""
-    names, rows = _NAMES[kind], _rows_of_pairs(kind, pairs)
-    part = annotation if kind == "value" else (typing.get_args(annotation) or (None,))[-1]
-    last = Timestamp if kind == "timers" else part
+    rows = _rows_of_pairs(kind, pairs)
     while held := list(islice(rows, PIECE_ROWS)):
-        columns: list[Any] = [list(column) for column in zip(*held)]
-        yield dict(zip(names, [*columns[:-1], _typed(columns[-1], last)]))
+        yield piece_of(kind, [list(column) for column in zip(*held)], annotation)
 
 
 def _rows_of_pairs(kind: Kind, pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, ...]]:
@@ -87,7 +87,14 @@ def _rows_of_pairs(kind: Kind, pairs: Iterable[tuple[Any, Any]]) -> Iterator[tup
                 yield key, value
 
 
-def _typed(values: list[Any], annotation: Any) -> Sequence[Any] | pa.Array:
+def piece_of(kind: Kind, columns: Sequence[Sequence[Any] | pa.Array], annotation: Any = None) -> Piece:
+    """Columns of a state, one row per value, entry, element or timer. ``annotation``: the type asked for, if any."""
+    part = annotation if kind == "value" else (typing.get_args(annotation) or (None,))[-1]
+    last = Timestamp if kind == "timers" else part
+    return dict(zip(_NAMES[kind], [*columns[:-1], _typed(columns[-1], last)]))
+
+
+def _typed(values: Sequence[Any] | pa.Array, annotation: Any) -> Sequence[Any] | pa.Array:
     if annotation is Timestamp:
         return times_of(values)
     if isinstance(annotation, type) and issubclass(annotation, Record):
@@ -96,9 +103,16 @@ def _typed(values: list[Any], annotation: Any) -> Sequence[Any] | pa.Array:
     return values
 
 
-def times_of(values: Sequence[Any]) -> pa.Array:
+def expiry_of(rows: pa.RecordBatch) -> Piece:
+    """When rows of a table expire, as a column."""
+    if "expires" not in rows.schema.names:
+        return {EXPIRES_AT: times_of([None] * rows.num_rows)}
+    return {EXPIRES_AT: times_of(rows.column("expires"))}
+
+
+def times_of(values: Sequence[Any] | pa.Array) -> pa.Array:
     """Microseconds as times."""
-    return pa.array(values, pa.int64()).cast(_TIME)
+    return (values if isinstance(values, pa.Array) else pa.array(values, pa.int64())).cast(_TIME)
 
 
 def row_pieces(rows: Iterable[dict[str, Any]]) -> Iterator[Piece]:

@@ -7,23 +7,25 @@ A key's value is the result of the window that ends last.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import ProgramError
+from headrace.model.batch import UInt64s
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.key_text import key_text, parse_key_text
 from headrace.model.keys import decode_key, encode_key, hash_key
 from headrace.model.time_shape import TIME, Replace, TimeShape, key_type_with_times, time_writer
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
-from headrace.read.columns import Piece, no_rows, row_pieces
+from headrace.read.columns import PIECE_ROWS, Piece, expiry_of, no_rows, piece_of, row_pieces
 from headrace.read.finishing import Finisher
-from headrace.read.forms import PACKED, WRITE_TIME, unpack
+from headrace.read.forms import PACKED, WRITE_TIME, unpack, unpack_all
 from headrace.read.reader import Reader, ReaderOptions, type_of_key
 from headrace.read.shape import Entry, Kind, derive_shape
 from headrace.read.windows import WindowReader
@@ -161,6 +163,53 @@ class EntryReader(Reader):
         for batch in self.layers.scan(self.table, self.now_us):
             yield from zip(*(batch.column(name).to_pylist() for name in ("key", "sub", "value")))
 
+    def pieces(self, prefix: str = "", *, expires: bool = False) -> Iterator[Piece]:
+        places = _Places()
+        for batch in self.layers.scan(self.table, self.now_us):
+            batch = self._matching(batch, prefix)
+            for start in range(0, batch.num_rows, PIECE_ROWS):
+                part = batch.slice(start, PIECE_ROWS)
+                columns = [self.key_column(part.column("key")), *self._entry_columns(part, places)]
+                piece = piece_of(self.kind, columns, self.value_type)
+                yield piece if self.stable or not expires else piece | expiry_of(part)
+
+    def _entry_columns(self, rows: pa.RecordBatch, places: _Places) -> list[Any]:
+        """Names and values of entries, places and elements of lists, or the times of timers."""
+        subs, sub = rows.column("sub").to_pylist(), self._shape.sub
+        assert sub is not None
+        if self.kind == "timers":
+            return [list(map(sub.decode, subs))]
+        raws = rows.column("value").to_pylist()
+        if self.value_type in (None, Any):
+            values = unpack_all(raws)
+        else:
+            decode = self._shape.decode
+            values = [self.fit(key, partial(decode, raw)) for key, raw in zip(rows.column("key").to_pylist(), raws)]
+        if self.kind == "list":
+            return [places.of(rows.column("hash").to_numpy(), rows.column("key")), values]
+        return [list(map(sub.decode, subs)), values]
+
+
+class _Places:
+    """The place of each element in the list of its key, over batches that follow each other."""
+
+    def __init__(self) -> None:
+        self._last: bytes | None = None
+        self._count = 0
+
+    def of(self, hashes: UInt64s, keys: pa.BinaryArray) -> pa.Array:
+        """The places of these elements; all of one key stand together."""
+        rows = len(keys)
+        fresh = np.ones(rows, np.bool_)
+        same = pc.equal(keys.slice(1), keys.slice(0, rows - 1)).to_numpy(zero_copy_only=False)
+        fresh[1:] = (hashes[1:] != hashes[:-1]) | ~same
+        starts = np.flatnonzero(fresh)
+        places = np.arange(rows) - np.repeat(starts, np.diff(np.append(starts, rows)))
+        if keys[0].as_py() == self._last:
+            places[: starts[1] if len(starts) > 1 else rows] += self._count
+        self._last, self._count = keys[-1].as_py(), int(places[-1]) + 1
+        return pa.array(places)
+
 
 # --- windows that are kept one by one
 
@@ -211,7 +260,7 @@ class HeldWindowsReader(WindowReader):
         names = (*(keys or ("key",)), WINDOW_START, WINDOW_END, *all_names[len(keys) :])
         return no_rows((*names, PANE) if self.shows_pane else names)
 
-    def pieces(self, prefix: str = "") -> Iterator[Piece]:
+    def pieces(self, prefix: str = "", *, expires: bool = False) -> Iterator[Piece]:
         return row_pieces(
             row for key, stored in self._entries.items(prefix) for _, row in self._plain_results(key, stored)
         )

@@ -7,7 +7,8 @@ value are times says the state (`headrace.read.reader.Reader.shown`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -28,11 +29,17 @@ _to_json = msgspec.json.Encoder(enc_hook=key_text).encode
 _to_packed = msgspec.msgpack.Encoder(enc_hook=str).encode
 unpack = msgspec.msgpack.Decoder().decode
 """A stored value as plain Python."""
+_LIST: Final = struct.Struct(">BI")
 
 
 def encode(value: Any, form: str) -> bytes:
     """A plain value as JSON text or MessagePack."""
     return _to_packed(value) if form == PACKED else _to_json(value)
+
+
+def unpack_all(raws: Sequence[bytes]) -> list[Any]:
+    """Stored values as plain Python, all at once: a list of them is its length and then one after the other."""
+    return unpack(_LIST.pack(0xDD, len(raws)) + b"".join(raws))  # type: ignore[no-any-return]
 
 
 def json_of(raw: bytes) -> bytes:

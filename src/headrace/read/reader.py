@@ -24,15 +24,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
+import pyarrow as pa
 
 from headrace.errors import ProgramError, StoreError
 from headrace.model.key_bytes import NULL_KEY
 from headrace.model.key_text import key_text, parse_key_text, text_key, written_key
-from headrace.model.keys import decode_key, encode_key
+from headrace.model.keys import decode_columns, decode_key, encode_key
 from headrace.model.time import format_time
 from headrace.model.time_shape import Replace, TimeShape, key_type_with_times, time_writer
 from headrace.model.values import type_name
-from headrace.read.columns import Piece, frame_of, names_of, no_rows, pieces_of
+from headrace.read.columns import Piece, frame_of, names_of, no_rows
 from headrace.read.forms import JSON, PACKED, WRITE_TIME, encode
 from headrace.read.paging import Page, Walk
 from headrace.read.shape import Kind
@@ -311,10 +312,29 @@ class Reader:
         """(key, value) of every key whose text starts so."""
         raise NotImplementedError
 
-    def pieces(self, prefix: str = "") -> Iterator[Piece]:
-        """The whole state as columns, in pieces of bounded size, in the order of the keys' hashes."""
-        pairs = ((self.decoded(key), value) for key, value in self.items(prefix))
-        return pieces_of(self.kind, pairs, self.value_type)
+    def pieces(self, prefix: str = "", *, expires: bool = False) -> Iterator[Piece]:
+        """The whole state as columns, in pieces of bounded size, in the order of the keys' hashes.
+
+        ``expires``: with the time when each row ends, where rows of this state may.
+        """
+        raise NotImplementedError
+
+    def key_column(self, keys: pa.BinaryArray) -> Sequence[Any] | pa.Array:
+        """Stored keys as a column: of text and whole numbers at once, of anything else key by key."""
+        if self.key_annotation is None and len(keys):
+            for kind in (pa.string(), pa.int64()):
+                columns = decode_columns(keys, [kind])
+                if columns is not None and not columns[0].null_count:
+                    return columns[0]
+        return [self.decoded(key) for key in keys.to_pylist()]
+
+    def _matching(self, batch: pa.RecordBatch, prefix: str) -> pa.RecordBatch:
+        """The rows whose keys, as people write them, start so."""
+        if not prefix:
+            return batch
+        return batch.filter(
+            pa.array([self.matches(key, prefix) for key in batch.column("key").to_pylist()], pa.bool_())
+        )
 
     def frame(self) -> pl.DataFrame:
         """The whole state as a DataFrame; of windows a row per key and window."""

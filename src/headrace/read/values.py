@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.model.keys import hash_key
-from headrace.read.columns import Piece, no_rows
+from headrace.read.columns import PIECE_ROWS, Piece, expiry_of, no_rows, piece_of
 from headrace.read.finding import Finder
 from headrace.read.finishing import Finisher
-from headrace.read.forms import JSON, PACKED, encode, json_of, unpack
+from headrace.read.forms import JSON, PACKED, encode, json_of, unpack, unpack_all
 from headrace.read.reader import Reader, ReaderOptions
 from headrace.read.shape import value_decoder
 from headrace.state import lookup
@@ -124,6 +124,21 @@ class ValueReader(Reader):
             for key, raw in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist()):
                 if self.matches(key, prefix):
                     yield key, self.decode(key, raw)
+
+    def pieces(self, prefix: str = "", *, expires: bool = False) -> Iterator[Piece]:
+        for batch in self.layers.scan(self.table, self.now_us):
+            wanted = self._matching(batch, prefix)
+            for start in range(0, wanted.num_rows, PIECE_ROWS):
+                part = wanted.slice(start, PIECE_ROWS)
+                values = self._decode_all(part.column("key"), part.column("value").to_pylist())
+                piece = piece_of("value", [self.key_column(part.column("key")), values], self.value_type)
+                yield piece | expiry_of(part) if expires and self.expires else piece
+
+    def _decode_all(self, keys: pa.BinaryArray, raws: list[bytes]) -> list[Any]:
+        """The values of several keys, from their stored bytes."""
+        if type(self) is ValueReader and self._decode is None:
+            return unpack_all(raws)
+        return [self.decode(key, raw) for key, raw in zip(keys.to_pylist(), raws)]
 
 
 class AggregateReader(ValueReader):

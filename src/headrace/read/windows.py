@@ -211,11 +211,9 @@ class SlicedReader(WindowReader):
                 if self.matches(key, prefix):
                     yield key, value
 
-    def pieces(self, prefix: str = "") -> Iterator[Piece]:
+    def pieces(self, prefix: str = "", *, expires: bool = False) -> Iterator[Piece]:
         for batch in self._batches():
-            if prefix:
-                wanted = [self.matches(key, prefix) for key in batch.column("key").to_pylist()]
-                batch = batch.filter(pa.array(wanted))
+            batch = self._matching(batch, prefix)
             if batch.num_rows:
                 columns = self._columns(batch)
                 yield dict(zip(columns.schema.names, columns.columns))

@@ -1,14 +1,11 @@
 """A whole state as one stream of bytes: Arrow, Parquet, CSV, JSON or JSON lines, made piece by piece.
 
-Memory is bounded by the size of a piece, whatever the state holds. What a reader gets is of one epoch from the first
-byte to the last, because the table it is read from never changes. A state that does not fit into one piece is walked
-twice: once to see which types its columns have, and once to give them out (`headrace.read.columns`).
+How a state is walked over, in bounded memory, says `headrace.read.batches`; here are the formats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -16,9 +13,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from headrace.model.time_shape import TIME, time_writer
-from headrace.read.columns import Piece, derive_schema, inner_names, json_text, spread, to_batch
-from headrace.read.forms import JSON, WRITE_TIME, encode
+from headrace.read.batches import batches_of, json_rows, typed_batches
+from headrace.read.columns import inner_names, json_text
+from headrace.read.forms import JSON
 from headrace.read.reader import Reader
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
@@ -26,8 +23,6 @@ PARQUET_TYPE: Final = "application/vnd.apache.parquet"
 CSV_TYPE: Final = "text/csv; charset=utf-8"
 LINES_TYPE: Final = "application/x-ndjson"
 SEND_BYTES: Final = 65_536
-JSON_ROWS: Final = 1024
-"""Rows of JSON that are handed on together."""
 
 
 class ByteOutlet:
@@ -71,27 +66,6 @@ class ByteOutlet:
             yield data[start : start + SEND_BYTES]
 
 
-def _batches(table: Reader, prefix: str, form: str = "") -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """``form``: how times are written as text; empty: columns keep their types."""
-
-    def walk_pieces() -> Iterator[Piece]:
-        return (_shown(piece, table, form) for piece in table.pieces(prefix)) if form else table.pieces(prefix)
-
-    pieces = walk_pieces()
-    first = list(islice(pieces, 2)) or [table.no_rows]
-    if len(first) < 2:
-        schema, walk = derive_schema(first), iter(first)
-    else:
-        schema, walk = derive_schema(chain(first, pieces)), walk_pieces()
-    return schema, (to_batch(piece, schema) for piece in walk)
-
-
-def typed_batches(table: Reader, prefix: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """A state as columns with types, values that are Records spread over several."""
-    schema, batches = _batches(table, prefix)
-    return spread(pa.RecordBatch.from_pylist([], schema)).schema, map(spread, batches)
-
-
 def _write(writer: Any, batches: Iterator[pa.RecordBatch], outlet: ByteOutlet) -> Iterator[bytes]:
     with writer:
         for batch in batches:
@@ -117,7 +91,7 @@ def write_parquet(table: Reader, prefix: str = "", form: str = JSON) -> Iterator
 
 def write_csv(table: Reader, prefix: str = "", form: str = JSON) -> Iterator[bytes]:
     """Comma-separated, with a header. Fields of a value are columns; whatever lies deeper is JSON."""
-    schema, batches = _batches(table, prefix, form)
+    schema, batches = batches_of(table, prefix, form)
     flat = _flatten(pa.RecordBatch.from_pylist([], schema))
     outlet = ByteOutlet()
     writer = pa_csv.CSVWriter(pa.PythonFile(outlet, mode="w"), flat.schema)
@@ -144,46 +118,17 @@ def _cells(column: pa.Array) -> pa.Array:
 
 def write_lines(table: Reader, prefix: str = "", form: str = JSON) -> Iterator[bytes]:
     """A row as JSON per line."""
-    for rows in _json_rows(table, prefix, form):
+    for rows in json_rows(table, prefix, form):
         yield b"".join(row + b"\n" for row in rows)
 
 
 def write_json(table: Reader, prefix: str = "", form: str = JSON) -> Iterator[bytes]:
     """One JSON list of rows."""
     before = b"["
-    for rows in _json_rows(table, prefix, form):
+    for rows in json_rows(table, prefix, form):
         yield before + b",\n".join(rows)
         before = b",\n"
     yield b"[]" if before == b"[" else b"]"
-
-
-def _json_rows(table: Reader, prefix: str, form: str) -> Iterator[list[bytes]]:
-    for piece in table.pieces(prefix):
-        rows = _rows_of(_shown(piece, table, form))
-        while held := [encode(row, form) for row in islice(rows, JSON_ROWS)]:
-            yield held
-
-
-def _rows_of(piece: Piece) -> Iterator[dict[str, Any]]:
-    names = list(piece)
-    columns: Iterable[Any] = (v.to_pylist() if isinstance(v, pa.Array) else v for v in piece.values())
-    return (dict(zip(names, row)) for row in zip(*columns))
-
-
-def _shown(piece: Piece, table: Reader, form: str) -> Piece:
-    """Columns with the times in them as a form writes them."""
-    shapes, write = table.column_times, WRITE_TIME[form]
-    shown: Piece = {}
-    for name, values in piece.items():
-        shape = shapes.get(name)
-        if shape is None and isinstance(values, pa.Array) and pa.types.is_timestamp(values.type):
-            shape = TIME
-        replace = time_writer(shape, write)
-        if replace is None:
-            shown[name] = values
-        else:
-            shown[name] = list(map(replace, values.to_pylist() if isinstance(values, pa.Array) else values))
-    return shown
 
 
 class Format(msgspec.Struct, frozen=True):
