@@ -13,8 +13,9 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from headrace import sink
+from headrace.connectors.files.gathering import Gathering
 from headrace.connectors.sink_contract import Sink
-from headrace.model.part_names import HIDDEN
+from headrace.model.part_names import HIDDEN, SPANS
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
@@ -32,6 +33,16 @@ class Sale(Record):
 
 CODEC = codec_of(Sale)
 SALES = [Sale(f"shop {i % 3}", date(2024, 1, 1 + i % 2), Timestamp(i * HOUR), i) for i in range(60)]
+
+
+class GatheringBy(Gathering):
+    """Puts files together by another function."""
+
+    def __init__(self, by: Callable[[str, Any, Path], None]) -> None:
+        self._by = by
+
+    def gather(self, format: str, parts: Any, made: Path) -> None:
+        self._by(format, parts, made)
 
 
 class Writing:
@@ -72,8 +83,14 @@ class Writing:
         return sorted(path.name for path in self.folder.rglob("part-*") if HIDDEN not in path.parts)
 
     def hidden(self) -> list[Path]:
-        """All that waits. Whose folder it is stays."""
-        return [path for path in (self.folder / HIDDEN).rglob("*") if path.is_file() and path.suffix != ".claim"]
+        """All that waits. Whose folder it is stays, and where the epochs of a file end."""
+        hidden = [path for path in (self.folder / HIDDEN).rglob("*") if path.is_file() and path.suffix != ".claim"]
+        return [path for path in hidden if path.suffix != SPANS]
+
+    def forget(self, epoch: int, last: int, timeline: str = "0", by: Sink | None = None) -> None:
+        ctx = self.staging.forget(epoch, last, output="sales", timeline=timeline)
+        (by or self.sink).check_forget(ctx)
+        (by or self.sink).forget(ctx)
 
 
 def read_cents(folder: Path, format: str) -> list[int]:

@@ -26,7 +26,7 @@ from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
 from headrace.testing.sinks import SinkTarget, verify_sink
 from headrace.testing.staging import stage_rows
-from tests.sinks.rolling_sales import SALES, Sale, Writing, cents, read_cents, until
+from tests.sinks.rolling_sales import SALES, GatheringBy, Sale, Writing, cents, read_cents, until
 
 
 @pytest.mark.parametrize("format", ["json", "csv", "parquet"])
@@ -138,14 +138,14 @@ def test_a_large_roll_does_not_hold_up_the_epochs(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(rolls, "AT_ONCE_BYTES", 0)
     begun, go_on = threading.Event(), threading.Event()
     out = Writing(tmp_path, roll_epochs=2)
-    gather = out.sink.gather  # type: ignore[attr-defined]
+    gather = out.sink.form.gather  # type: ignore[attr-defined]
 
     def slowly(format: str, parts: Any, made: Path) -> None:
         begun.set()
         assert go_on.wait(60)
         gather(format, parts, made)
 
-    out.sink._rolls._aside._gather = slowly  # type: ignore[attr-defined]
+    out.sink._rolls._aside._form = GatheringBy(slowly)  # type: ignore[attr-defined]
     out.release(0)
     out.release(1)
     assert begun.wait(60)
@@ -167,7 +167,7 @@ def test_what_fails_beside_the_epochs_is_told_by_the_next_and_tried_again(
     out = Writing(tmp_path, roll_epochs=2)
     failures: Iterator[bool] = iter([True])
     told = threading.Event()
-    gather = out.sink.gather  # type: ignore[attr-defined]
+    gather = out.sink.form.gather  # type: ignore[attr-defined]
 
     def failing(format: str, parts: Any, made: Path) -> None:
         if next(failures, False):
@@ -175,7 +175,7 @@ def test_what_fails_beside_the_epochs_is_told_by_the_next_and_tried_again(
             raise SinkUnavailable("the service is away")
         gather(format, parts, made)
 
-    out.sink._rolls._aside._gather = failing  # type: ignore[attr-defined]
+    out.sink._rolls._aside._form = GatheringBy(failing)  # type: ignore[attr-defined]
     out.release(0)
     out.release(1)
     assert told.wait(60)

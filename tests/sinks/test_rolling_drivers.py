@@ -14,7 +14,7 @@ from headrace.connectors.files import rolls
 from headrace.connectors.files.local_folder import LocalFolder
 from headrace.errors import SinkFailed
 from headrace.model.crash import Crash
-from tests.sinks.rolling_sales import Writing, cents
+from tests.sinks.rolling_sales import GatheringBy, Writing, cents
 
 
 class Dying:
@@ -124,14 +124,14 @@ def test_a_driver_that_wakes_up_in_the_middle_of_a_roll_shows_nothing_twice(
     asleep, wake = threading.Event(), threading.Event()
     out = Writing(tmp_path, roll_epochs=2)
     old = out.sink
-    gather = old.gather  # type: ignore[attr-defined]
+    gather = old.form.gather  # type: ignore[attr-defined]
 
     def sleeping(format: str, parts: Any, made: Path) -> None:
         asleep.set()
         assert wake.wait(60)
         gather(format, parts, made)
 
-    old._rolls._aside._gather = sleeping  # type: ignore[attr-defined]
+    old._rolls._aside._form = GatheringBy(sleeping)  # type: ignore[attr-defined]
     out.release(0)
     out.release(1)
     assert asleep.wait(60)

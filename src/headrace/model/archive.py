@@ -27,7 +27,7 @@ EPOCH: Final = "_epoch"
 ROW_GROUP_ROWS: Final = 8192
 DAY_US: Final = 86_400_000_000
 MARKER: Final = f"{HIDDEN}/archive.json"
-"""Says whose archive a folder is. A folder without it is none, whatever its path."""
+"""Says whose archive a folder is, as a `FolderClaim`. A folder without it is none, whatever its path."""
 
 _DAY: Final = "day="
 
@@ -67,13 +67,6 @@ class Archive(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the parts of a key are, in `KINDS`."""
     results: tuple[str, ...] = ()
     """Columns that hold results."""
-
-
-class ArchiveMarker(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the marker file says."""
-
-    job: str = ""
-    """Id of the store that writes here; empty before its first rows came."""
 
 
 def signed(hash_: int) -> int:

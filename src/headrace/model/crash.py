@@ -37,13 +37,14 @@ POINTS: Final = {
     "savepoint_pinned": "a savepoint is written, its files are not verified yet",
     "copying": "some files of a copy are there, others are not",
     "offline_written": "the runs of an epoch without Spark are durable, nothing is published",
+    "forgetting": "some of what an abandoned timeline made visible is taken back, the rest is not",
     "copy_written": "all files of a copy are there, the record that makes it a store is not",
 }
 
 BESIDE: Final = frozenset({"base_written", "sweeping"})
 """Points of the work that goes on beside the epochs: folding and sweeping."""
 
-ASKED: Final = frozenset({"savepoint_pinned", "copying", "copy_written", "offline_written"})
+ASKED: Final = frozenset({"savepoint_pinned", "copying", "copy_written", "offline_written", "forgetting"})
 """Points of what people ask for: they lie in no epoch, and come only when somebody asks."""
 
 

@@ -6,6 +6,7 @@
 ``.headrace/<output>/<bucket>/<timeline>-<epoch>-<place>-…``    a part of a released epoch that waits to be put together
 ``.headrace/<output>/<bucket>/<timeline>-<first>.roll``         what is being put together, and into which files
 ``.headrace/<output>.claim``                                    whose epochs those of the output are
+``.headrace/<output>.spans/<bucket>/<name>.spans``              where the rows of which epoch end in a file of several
 ==============================================================  ====================================================
 
 A bucket is the folder that rows go to by their values, or nothing. All of it follows from what is in a file, never from
@@ -18,11 +19,14 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+import msgspec
+
 HIDDEN: Final = ".headrace"
 """The folder, inside of the sink's, that is not for readers."""
 WAITING: Final = ".part"
 """What the name of a waiting part ends with."""
 PLAN: Final = ".roll"
+SPANS: Final = ".spans"
 
 _VISIBLE: Final = re.compile(
     r"part-(?P<timeline>\d+)-(?P<first>\d{12})-(?:(?P<last>\d{12})-)?(?P<output>[^-]+)-(?P<place>\d{5})\.(?P<ext>\w+)"
@@ -99,6 +103,24 @@ def plan_name(timeline: int, first: int) -> str:
 def hidden_folder(output: str, bucket: str = "") -> str:
     """Where the parts of an output wait."""
     return f"{HIDDEN}/{output}/{bucket}" if bucket else f"{HIDDEN}/{output}"
+
+
+class FolderClaim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a claim says, and the marker of an archive."""
+
+    job: str = ""
+    """Id of the store that writes here; empty before its first rows came."""
+    ends: dict[str, int] = {}
+    """Timelines that the store has abandoned → the newest epoch of each that stays."""
+
+
+def spans_name(output: str, path: str) -> str:
+    """What tells the epochs of a visible file apart; ``path`` is relative to the folder.
+
+    >>> spans_name("sales", "day=2024-01-01/part-0-000000000041-000000000057-sales-00000.csv")
+    '.headrace/sales.spans/day=2024-01-01/part-0-000000000041-000000000057-sales-00000.csv.spans'
+    """
+    return f"{HIDDEN}/{output}.spans/{path}{SPANS}"
 
 
 def claim_name(output: str) -> str:

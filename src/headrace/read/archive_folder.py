@@ -1,9 +1,10 @@
 """The folder of an archive, as a reader sees it: which files there are, and what row groups of them hold.
 
 Invariants
-- Files of an archive never change; they appear whole, and go only when their rows lie in another file that appeared
-  before. So what waits is always listed before what is visible: a file that moves in between is then seen twice, which
-  readers of windows notice, and never not at all.
+- Files of an archive never change while their timeline goes on; they appear whole, and go only when their rows lie in
+  another file that appeared before. So what waits is always listed before what is visible: a file that moves in between
+  is then seen twice, which readers of windows notice, and never not at all. From files of an abandoned timeline the
+  rows behind its end are taken, which readers leave out anyway.
 - A folder that cannot be reached, or is not the archive of this store, is an error and not an empty answer.
 
 Memory is bounded: of files the rows that were asked for are held while they are, and some footers, and small files of
@@ -25,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import StoreError
-from headrace.model.archive import EPOCH, HASH, MARKER, ArchiveMarker
-from headrace.model.part_names import HIDDEN, parse_visible, parse_waiting
+from headrace.model.archive import EPOCH, HASH, MARKER
+from headrace.model.part_names import HIDDEN, FolderClaim, parse_visible, parse_waiting
 
 KEPT_BYTES: Final = 64 * 2**20
 """Of opened files, per process."""
@@ -176,7 +177,7 @@ class ArchiveFolder:
         if self._owner is not None and self._owner == job:
             return
         try:
-            found = msgspec.json.decode(self._ask(lambda reading: reading.read(MARKER)), type=ArchiveMarker)
+            found = msgspec.json.decode(self._ask(lambda reading: reading.read(MARKER)), type=FolderClaim)
         except FileNotFoundError:
             raise StoreError(
                 "the archive is not where the job writes it",
@@ -243,8 +244,10 @@ class ArchiveFolder:
 
     def open(self, file: File) -> Opened:
         """A file, kept for the next question. Raises FileNotFoundError where it has gone into another one."""
+        # With its size: a file of an abandoned timeline that was cut is another one.
         return self.opened(
-            file.path, lambda: Opened(*self._ask(lambda reading: reading.open(file.path, file.size_bytes)))
+            f"{file.path}:{file.size_bytes}",
+            lambda: Opened(*self._ask(lambda reading: reading.open(file.path, file.size_bytes))),
         )
 
     def opened(self, name: str, make: Any) -> Opened:

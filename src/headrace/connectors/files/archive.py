@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from headrace.connectors.files.claims import Claims, Writer
+from headrace.connectors.files.folder import Folder
+from headrace.connectors.files.gathering import FileSpans, Gathering
 from headrace.connectors.files.roll_policy import RollPolicy
 from headrace.connectors.files.sink import FilesSink
-from headrace.connectors.sink_contract import Release, StageTask, StageWriter
+from headrace.connectors.sink_contract import StageTask, StageWriter
 from headrace.connectors.staged import PartWriter
 from headrace.errors import SinkFailed
-from headrace.model.archive import DAY_US, EPOCH, HASH, MARKER, ROW_GROUP_ROWS, ArchiveMarker, bucket_of
+from headrace.model.archive import DAY_US, EPOCH, HASH, MARKER, ROW_GROUP_ROWS, bucket_of
 from headrace.model.keys import NULL_KEY, encode_columns, hash_encoded, hash_key
+from headrace.model.part_names import FolderClaim
 from headrace.model.window import WINDOW_END
 
 if TYPE_CHECKING:
@@ -31,8 +36,55 @@ POLICY: Final = RollPolicy(size_bytes=32 * 2**20, every_s=3600.0, parts=256)
 """Small enough to be sorted in memory; few enough files for a question that has to look into all of a day."""
 
 
+class ArchiveGathering(Gathering):
+    """Rows tell their epoch themselves, and lie by their key."""
+
+    needs_spans: ClassVar[bool] = False
+
+    def gather(self, format: str, parts: Sequence[pa.Buffer], made: Path) -> None:
+        tables = [_read_table(part) for part in parts]
+        _write_sorted(pa.concat_tables(tables), str(made))
+
+    def cut(self, format: str, data: pa.Buffer, epoch: int, spans: FileSpans | None, made: Path) -> bool | None:
+        table = _read_table(data)
+        left: pa.Table = table.filter(pc.less_equal(table.column(EPOCH), epoch))
+        if left.num_rows == table.num_rows:
+            return None
+        if left.num_rows:
+            _write_sorted(left, str(made))
+        return bool(left.num_rows)
+
+
+class ArchiveClaims(Claims):
+    """By the marker, which readers of the archive look at, too."""
+
+    def __init__(self, folder: Folder, output: str, where: str) -> None:
+        super().__init__(folder, output)
+        self.name = MARKER
+        self._where = where
+
+    def check_own(self, ctx: Writer, epoch: int) -> bool:
+        return self.check(ctx)
+
+    def _create(self, claim: FolderClaim) -> bool:
+        # The marker is there since the archive was first opened, and nobody's until rows come.
+        self._folder.replace(self.name, msgspec.json.encode(claim))
+        return True
+
+    def _refused(self, ctx: Writer, found: str) -> SinkFailed:
+        return SinkFailed(
+            "this folder is the archive of another store",
+            where=self._where,
+            expected="a folder of its own for the archive of each store",
+            found=found,
+            next_move="move the old files away, or choose another folder whose path ends in the same name; the "
+            "rows stay staged in the store",
+        )
+
+
 class ArchiveSink(FilesSink):
     kind: ClassVar[str] = "archive"
+    form: ClassVar[Gathering] = ArchiveGathering()
 
     def __init__(self, path: str, key: tuple[str, ...]) -> None:
         super().__init__(path, "parquet", (), policy=POLICY)
@@ -44,32 +96,13 @@ class ArchiveSink(FilesSink):
 
     def start(self) -> None:
         super().start()
-        self._open().create(MARKER, msgspec.json.encode(ArchiveMarker()))
+        self._open().create(MARKER, msgspec.json.encode(FolderClaim()))
 
     def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
         return _ArchiveWriter(task, self.key)
 
-    def gather(self, format: str, parts: Sequence[pa.Buffer], made: Path) -> None:
-        import pyarrow.parquet as pq
-
-        tables = [pq.read_table(pa.BufferReader(part)).replace_schema_metadata(None) for part in parts]
-        _write_sorted(pa.concat_tables(tables), str(made))
-
-    def _claim(self, ctx: Release) -> None:
-        """By the marker, which readers of the archive look at, too."""
-        folder = self._open()
-        found = msgspec.json.decode(folder.read(MARKER), type=ArchiveMarker)
-        if not found.job:
-            folder.replace(MARKER, msgspec.json.encode(ArchiveMarker(ctx.job)))
-        elif found.job != ctx.job:
-            raise SinkFailed(
-                "this folder is the archive of another store",
-                where=self.where,
-                expected="a folder of its own for the archive of each store",
-                found=f"files of store {found.job}; this one is {ctx.job}",
-                next_move="move the old files away, or choose another folder whose path ends in the same name; the "
-                "rows stay staged in the store",
-            )
+    def _claims(self, folder: Folder, output: str) -> Claims:
+        return ArchiveClaims(folder, output, self.where)
 
     def describe(self) -> str:
         return f"archive {self.path}"
@@ -103,6 +136,12 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     for day in found.tolist():
         mine = batch if len(found) == 1 else batch.filter(pa.array(days == day))
         yield bucket_of(day * DAY_US), mine
+
+
+def _read_table(data: pa.Buffer) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(pa.BufferReader(data)).replace_schema_metadata(None)
 
 
 def encode_archived(table: pa.Table) -> pa.Buffer:

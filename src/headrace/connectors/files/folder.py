@@ -49,6 +49,10 @@ class Folder(Protocol):
         """Lets a finished file appear whole. Where the name exists it was published before, and stays."""
         ...
 
+    def swap(self, made: Path, name: str) -> None:
+        """Lets a finished file appear whole in the place of another; readers see the old or the new one."""
+        ...
+
     def copy(self, source: str, name: str) -> None:
         """Lets a file of this folder appear under a second name, without moving its bytes where that can be."""
         ...

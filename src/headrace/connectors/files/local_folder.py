@@ -79,14 +79,22 @@ class LocalFolder:
                 made.unlink()
 
     def publish(self, made: Path, name: str) -> None:
-        target = self.root / name
         with self._failing():
-            sync_path(made)
-            # Private while it was being made; as readable as any new file from here on.
-            made.chmod(0o666 & ~_umask())
-            make_folder(target.parent)
-            self._touched.add(target.parent)
-            take_name(made, target)
+            take_name(made, self._finished(made, name))
+
+    def swap(self, made: Path, name: str) -> None:
+        with self._failing():
+            move(made, self._finished(made, name))
+
+    def _finished(self, made: Path, name: str) -> Path:
+        """Makes what is in a file durable; gives back where it is to appear."""
+        target = self.root / name
+        sync_path(made)
+        # Private while it was being made; as readable as any new file from here on.
+        made.chmod(0o666 & ~_umask())
+        make_folder(target.parent)
+        self._touched.add(target.parent)
+        return target
 
     def copy(self, source: str, name: str) -> None:
         self.put(name, self.read(source), self.root / source)
@@ -103,10 +111,7 @@ class LocalFolder:
     def replace(self, name: str, data: bytes) -> None:
         with self.making() as made, self._failing():
             made.write_bytes(data)
-            sync_path(made)
-            target = self.root / name
-            self._touched.add(target.parent)
-            move(made, target)
+            self.swap(made, name)
 
     def read(self, name: str) -> pa.Buffer:
         with pa.memory_map(str(self.root / name)) as file:

@@ -83,6 +83,10 @@ class RemoteFolder:
 
         self._ask(put)
 
+    def swap(self, made: Path, name: str) -> None:
+        fs, root = self._fs
+        self._ask(lambda: fs.put_file(str(made), f"{root}/{name}"))
+
     def copy(self, source: str, name: str) -> None:
         fs, root = self._fs
 

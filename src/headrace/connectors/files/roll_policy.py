@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.connectors.files.rolling import Bucket
+from headrace.connectors.files.roll_plan import Bucket
 from headrace.errors import ProgramError
 from headrace.model.amounts import count_of
 from headrace.model.time import Span, format_span, span_us

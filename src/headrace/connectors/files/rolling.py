@@ -24,125 +24,36 @@ What this module deliberately does not do: decide what is due (`RollPolicy` of `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable
 
 import msgspec
+import pyarrow as pa
 
+from headrace.connectors.files.claims import Claims
+from headrace.connectors.files.cutting import cut_behind
 from headrace.connectors.files.folder import Folder
-from headrace.connectors.files.gathering import Gather
+from headrace.connectors.files.gathering import Gathering, spans_of
+from headrace.connectors.files.roll_plan import Bucket, Roll, RolledFile, RollPart
 from headrace.errors import SinkFailed
 from headrace.model.part_names import (
     PLAN,
-    gathered_name,
     hidden_folder,
     parse_plan,
     parse_visible,
     parse_waiting,
     plan_name,
+    spans_name,
 )
-
-MOST_FILE_BYTES: Final = 1 << 30
-"""Where no size was asked for, parts are put into files up to about this size."""
-
-
-@dataclass(frozen=True)
-class RollPart:
-    """A part that waits."""
-
-    name: str
-    """Without folders."""
-    epoch: int
-    place: int
-    shape: str
-    ext: str
-    size_bytes: int
-
-
-@dataclass
-class Bucket:
-    """What is known of one folder of one timeline."""
-
-    timeline: int
-    folder: str
-    covered: int = -1
-    """Rows of epochs up to this one are visible, or noted to be."""
-    single: frozenset[int] = frozenset()
-    """Epochs whose parts are visible one by one: left by a program that did not roll."""
-    waiting: dict[str, RollPart] = field(default_factory=dict)
-    since_s: float = 0.0
-    """When the first of them came."""
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(part.size_bytes for part in self.waiting.values())
-
-    @property
-    def first(self) -> int:
-        return min(part.epoch for part in self.waiting.values())
-
-
-class RolledFile(msgspec.Struct, frozen=True):
-    name: str
-    parts: list[str]
-    """Names, without folders, in order."""
-
-
-class Roll(msgspec.Struct, frozen=True):
-    """What is noted of a roll."""
-
-    timeline: int
-    first: int
-    last: int
-    bucket: str
-    files: list[RolledFile]
-    size_bytes: int = 0
-
-    @property
-    def parts(self) -> Iterator[str]:
-        return (part for file in self.files for part in file.parts)
-
-
-def plan_roll(bucket: Bucket, output: str, last: int, file_bytes: int | None) -> Roll | None:
-    """All that waits in a bucket up to an epoch, in files of at least a size; None where nothing does."""
-    parts = sorted((part for part in bucket.waiting.values() if part.epoch <= last), key=_order)
-    if not parts:
-        return None
-    files: list[list[RollPart]] = []
-    limit = file_bytes or MOST_FILE_BYTES
-    held, left = 0, sum(part.size_bytes for part in parts)
-    for part in parts:
-        alike = files and (files[-1][0].ext, files[-1][0].shape) == (part.ext, part.shape)
-        if alike and (held < limit or left < limit):
-            files[-1].append(part)
-        else:
-            files.append([part])
-            held = 0
-        held += part.size_bytes
-        left -= part.size_bytes
-    first = parts[0].epoch
-    named = [
-        RolledFile(
-            gathered_name(bucket.timeline, first, last, output, place, mine[0].ext), [part.name for part in mine]
-        )
-        for place, mine in enumerate(files)
-    ]
-    size = sum(part.size_bytes for part in parts)
-    return Roll(bucket.timeline, first, last, bucket.folder, named, size)
-
-
-def _order(part: RollPart) -> tuple[int, int]:
-    return part.epoch, part.place
 
 
 class RollFolder:
     """The hands: what a roll reads and writes. One instance per thread."""
 
-    def __init__(self, folder: Folder, output: str, gather: Gather) -> None:
+    def __init__(self, folder: Folder, output: str, form: Gathering, claims: Claims) -> None:
         self._folder = folder
         self._output = output
-        self._gather = gather
+        self._form = form
+        self._claims = claims
 
     def find(self) -> tuple[dict[tuple[int, str], Bucket], list[Roll]]:
         """What a run before this one left: parts that wait, and rolls that were noted and not finished."""
@@ -207,6 +118,16 @@ class RollFolder:
 
     def carry_out(self, roll: Roll) -> None:
         """Lets the files of a noted roll appear, and takes away what they are made of. May be repeated."""
+        end = self._claims.end_of(roll.timeline)
+        left = roll if end is None else roll.until(end)
+        if left is not None:
+            self._let_appear(left)
+        now = self._claims.end_of(roll.timeline)
+        if now is not None and now != end:
+            # The timeline was abandoned meanwhile.
+            cut_behind(self._folder, self._output, self._form, roll.timeline, now)
+
+    def _let_appear(self, roll: Roll) -> None:
         hidden = self._hidden(roll.bucket)
         there = {path.rpartition("/")[2] for path, *_ in self._folder.list(roll.bucket)}
         done = list(roll.parts)
@@ -234,10 +155,11 @@ class RollFolder:
     def _make(self, file: RolledFile, hidden: str, target: str) -> None:
         ext = file.name.rpartition(".")[2]
         try:
-            if len(file.parts) == 1:
+            parts = [self._folder.read(f"{hidden}/{name}") for name in file.parts]
+            self._note_spans(ext, file, parts, target)
+            if len(parts) == 1:
                 self._folder.copy(f"{hidden}/{file.parts[0]}", target)
                 return
-            parts = [self._folder.read(f"{hidden}/{name}") for name in file.parts]
         except FileNotFoundError as missing:
             if any(path == target for path, *_ in self._folder.list(target.rpartition("/")[0])):
                 return  # Another driver was faster with the same roll.
@@ -249,17 +171,18 @@ class RollFolder:
                 next_move="restore the folder from a copy; nobody but Headrace may take files out of .headrace",
             ) from missing
         with self._folder.making() as made:
-            self._gather(ext, parts, made)
+            self._form.gather(ext, parts, made)
             self._folder.publish(made, target)
+
+    def _note_spans(self, ext: str, file: RolledFile, parts: list[pa.Buffer], target: str) -> None:
+        """Before the file appears: so it never lies there without them."""
+        if self._form.needs_spans:
+            epochs = [told.epoch for name in file.parts if (told := parse_waiting(name)) is not None]
+            spans = spans_of(ext, list(zip(epochs, parts, strict=True)))
+            self._folder.create(spans_name(self._output, target), msgspec.json.encode(spans))
 
     def _read(self, path: str) -> Roll:
         return msgspec.json.decode(memoryview(self._folder.read(path)), type=Roll)
 
     def _hidden(self, bucket: str) -> str:
         return hidden_folder(self._output, bucket)
-
-
-def newest_waiting(buckets: Sequence[Bucket], timeline: int) -> int:
-    """The newest epoch of which parts wait; −1: none."""
-    mine = (part.epoch for bucket in buckets if bucket.timeline == timeline for part in bucket.waiting.values())
-    return max(mine, default=-1)

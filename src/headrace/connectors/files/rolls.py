@@ -17,10 +17,12 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from headrace.connectors.files.folder import open_folder
-from headrace.connectors.files.gathering import Gather, shape_of
+from headrace.connectors.files.claims import Claims
+from headrace.connectors.files.folder import Folder, open_folder
+from headrace.connectors.files.gathering import Gathering, shape_of
+from headrace.connectors.files.roll_plan import Bucket, Roll, RollPart, newest_waiting, plan_roll
 from headrace.connectors.files.roll_policy import RollPolicy
-from headrace.connectors.files.rolling import Bucket, Roll, RollFolder, RollPart, newest_waiting, plan_roll
+from headrace.connectors.files.rolling import RollFolder
 from headrace.connectors.sink_contract import Release
 from headrace.model.crash import reach
 from headrace.model.part_names import hidden_folder, part_name, waiting_name
@@ -37,11 +39,18 @@ Key = tuple[int, str]
 
 class Rolls:
     def __init__(
-        self, path: str, output: str, policy: RollPolicy, gather: Gather, clock: Callable[[], float] = time.time
+        self,
+        path: str,
+        output: str,
+        policy: RollPolicy,
+        form: Gathering,
+        claims_in: Callable[[Folder, str], Claims],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._folder = open_folder(path)
-        self._hands = RollFolder(self._folder, output, gather)
-        self._aside = RollFolder(open_folder(path), output, gather)
+        self._hands = RollFolder(self._folder, output, form, claims_in(self._folder, output))
+        aside = open_folder(path)
+        self._aside = RollFolder(aside, output, form, claims_in(aside, output))
         """The same for the thread."""
         self._output = output
         self._policy = policy

@@ -4,30 +4,33 @@ Tasks stage files in their final form; releasing them is giving them a name in t
 the manifest alone (`headrace.model.part_names`), so a release that died half-way is repeated without a trace, and a
 folder never holds a row of an epoch that was not published. Where files are to be larger than an epoch, parts wait in
 the folder, unseen, until they are put together (`rolls`).
+
+What was released can be taken back (`cutting`). A driver of the abandoned timeline that wakes up later looks, when it
+has released, whether its timeline goes on (`claims`), and takes back itself what nobody wants any more.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-import msgspec
 import pyarrow as pa
 
+from headrace.connectors.files.claims import Claims
+from headrace.connectors.files.cutting import check_cut, cut_behind
 from headrace.connectors.files.folder import Folder, open_folder
-from headrace.connectors.files.gathering import gather
+from headrace.connectors.files.gathering import Gathering
 from headrace.connectors.files.partitions import SPANS, BucketBy, room_at, split_by
 from headrace.connectors.files.roll_policy import RollPolicy
 from headrace.connectors.files.rolls import Rolls
-from headrace.connectors.sink_contract import Guarantee, Release, Sink, StageTask, StageWriter
+from headrace.connectors.sink_contract import Forget, Guarantee, Release, Rewind, Sink, StageTask, StageWriter
 from headrace.connectors.staged import PartWriter
 from headrace.connectors.text import csv_lines, json_lines
-from headrace.errors import ProgramError, SinkFailed, SinkUnavailable
+from headrace.errors import Fenced, ProgramError, SinkFailed, SinkUnavailable
 from headrace.model.crash import reach
 from headrace.model.field_names import field_name, field_names
-from headrace.model.part_names import claim_name, hidden_folder, parse_visible, parse_waiting, part_name
+from headrace.model.part_names import hidden_folder, parse_visible, part_name
 from headrace.model.report import StagedPart
 
 if TYPE_CHECKING:
@@ -45,6 +48,8 @@ class FilesSink(Sink):
     guarantee: Guarantee = "exactly once"
     accepts_updates: ClassVar[bool] = False
     driver_only: ClassVar[tuple[str, ...]] = ("_folder", "_rolls", "_first", "_claimed")
+    rewinds: frozenset[Rewind] = frozenset({"repeat", "hold"})
+    form: ClassVar[Gathering] = Gathering()
 
     def __init__(
         self,
@@ -112,7 +117,14 @@ class FilesSink(Sink):
         return ProgramError(what, where=self.where, expected=expected, found=found, next_move=move)
 
     def start(self) -> None:
-        self._open().prepare()
+        folder = self._open()
+        folder.prepare()
+        for timeline, epoch in self._claims(folder, self.output).read().ends.items():
+            # What somebody died over, or an abandoned driver left behind.
+            cut_behind(folder, self.output, self.form, int(timeline), epoch)
+        self._roll()
+
+    def _roll(self) -> None:
         if self.policy is not None:
             self._rolling(self.policy).start()
         elif self._open().list(hidden_folder(self.output), below=True):
@@ -122,12 +134,11 @@ class FilesSink(Sink):
 
     def _rolling(self, policy: RollPolicy) -> Rolls:
         if self._rolls is None:
-            self._rolls = Rolls(self.path, self.output, policy, self.gather)
+            self._rolls = Rolls(self.path, self.output, policy, self.form, self._claims)
         return self._rolls
 
-    def gather(self, format: str, parts: Sequence[pa.Buffer], made: Path) -> None:
-        """Several parts of one shape as one file."""
-        gather(format, parts, made)
+    def _claims(self, folder: Folder, output: str) -> Claims:
+        return Claims(folder, output)
 
     def _open(self) -> Folder:
         if self._folder is None:
@@ -141,10 +152,11 @@ class FilesSink(Sink):
 
     def _claim(self, ctx: Release) -> None:
         """Refuses a folder in which another store has put files together, and claims one in which this store will."""
+        claims = self._claims(self._open(), ctx.output)
         if self.policy is not None:
-            claim_folder(self._open(), ctx)
+            claims.take(ctx, ctx.epoch)
         else:
-            check_claim(self._open(), ctx)
+            claims.check(ctx)
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
         if not self._claimed:
@@ -158,12 +170,16 @@ class FilesSink(Sink):
             self._claimed = True
         if self.policy is not None:
             self._rolling(self.policy).release(parts, ctx)
-            return
+        else:
+            self._put(parts, ctx)
+        self._check_timeline(ctx)
+
+    def _put(self, parts: Sequence[StagedPart], ctx: Release) -> None:
         folder = self._open()
         shown = self._shown(parts, ctx) if self._first else frozenset()
         if shown:
             # Rows are left out because they are there already: that has to be known, also where nothing was claimed.
-            claim_folder(folder, ctx)
+            self._claims(folder, ctx.output).take(ctx, ctx.epoch)
         for place, part in enumerate(parts):
             if place:
                 reach("between_files", ctx.epoch)
@@ -172,8 +188,39 @@ class FilesSink(Sink):
         folder.settle()
         self._first = False
 
+    def _check_timeline(self, ctx: Release) -> None:
+        """After a release: whoever abandons a timeline says so first and looks then, so one of both sees the rows."""
+        end = self._claims(self._open(), ctx.output).end_of(int(ctx.timeline))
+        if end is None or ctx.epoch <= end:
+            return
+        self._leave()
+        cut_behind(self._open(), ctx.output, self.form, int(ctx.timeline), end)
+        raise Fenced(
+            "this timeline was abandoned",
+            where=self.where,
+            expected=f"no epoch after {end} of timeline {ctx.timeline}",
+            found=f"epoch {ctx.epoch}",
+            next_move="stop this driver: another one has gone back to an earlier epoch and goes on from there",
+        )
+
     def takes(self, part: StagedPart) -> bool:
         return part.format in FORMATS
+
+    def check_forget(self, ctx: Forget) -> None:
+        folder = self._open()
+        self._claims(folder, ctx.output).check_own(ctx, ctx.last)
+        check_cut(folder, ctx.output, self.form, int(ctx.timeline), ctx.epoch)
+
+    def forget(self, ctx: Forget) -> None:
+        self._leave()
+        folder, timeline = self._open(), int(ctx.timeline)
+        claims = self._claims(folder, ctx.output)
+        claims.take(ctx, ctx.last)
+        check_cut(folder, ctx.output, self.form, timeline, ctx.epoch)
+        claims.abandon(timeline, ctx.epoch)
+        reach("forgetting", ctx.epoch)
+        cut_behind(folder, ctx.output, self.form, timeline, ctx.epoch)
+        self._roll()
 
     def _shown(self, parts: Sequence[StagedPart], ctx: Release) -> frozenset[str]:
         """Folders in which a program that rolled has shown this epoch already."""
@@ -242,71 +289,4 @@ def _bucket_by(given: Any) -> BucketBy:
         where="sink.files",
         expected='bucket_by=(Sale.at, "day"); spans are month, day and hour',
         found=repr(given),
-    )
-
-
-# --- whose epochs a folder has of an output: written down once, by the first store that puts files together there
-# A file that was put together is known by the numbers of its epochs alone, and every store counts from the same ones.
-# So without a claim, the epochs of a second store (another job, or the same one after its store was deleted) would be
-# taken for some that are visible already, and left out.
-#
-# A store that was started over (``--fresh``) stays the same store: its timeline goes up, and its claim holds.
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """What the file of a claim says."""
-
-    job: str
-    """Id of the store."""
-
-
-def check_claim(folder: Folder, ctx: Release) -> bool:
-    """Whether the folder is this store's, for this output; False: nobody's. Raises SinkFailed where it is another's."""
-    try:
-        found = msgspec.json.decode(memoryview(folder.read(claim_name(ctx.output))), type=Claim)
-    except FileNotFoundError:
-        return False
-    if found.job != ctx.job:
-        raise _refused(folder, ctx, f"files of store {found.job}; this one is {ctx.job}")
-    return True
-
-
-def claim_folder(folder: Folder, ctx: Release) -> None:
-    """Makes the folder this store's, for this output, or raises SinkFailed where it is another's.
-
-    Earlier versions left no claim. What they wrote is taken for this store's own, unless it goes beyond this epoch: a
-    store that goes on has published nothing after it.
-    """
-    if check_claim(folder, ctx):
-        return
-    timeline, epoch = _newest(folder, ctx.output)
-    if (timeline, epoch) > (int(ctx.timeline), ctx.epoch):
-        mine = f"this store has come to epoch {ctx.epoch} of timeline {ctx.timeline}"
-        raise _refused(folder, ctx, f"epoch {epoch} of timeline {timeline}; {mine}")
-    if not folder.create(claim_name(ctx.output), msgspec.json.encode(Claim(ctx.job))):
-        # Somebody was quicker: another driver of this store, or another store.
-        check_claim(folder, ctx)
-
-
-def _newest(folder: Folder, output: str) -> tuple[int, int]:
-    """The newest epoch that an output has in a folder, visible or waiting, after its timeline; −1: none."""
-    newest = (-1, -1)
-    for path, *_ in folder.list("", below=True):
-        name = path.rpartition("/")[2]
-        if (seen := parse_visible(name)) is not None and seen.output == output:
-            newest = max(newest, (seen.timeline, seen.last))
-        elif (held := parse_waiting(name)) is not None and path.startswith(f"{hidden_folder(output)}/"):
-            newest = max(newest, (held.timeline, held.epoch))
-    return newest
-
-
-def _refused(folder: Folder, ctx: Release, found: str) -> SinkFailed:
-    return SinkFailed(
-        f"output {ctx.output} of another store is in this folder",
-        where=f"sink.files({folder.where!r})",
-        expected="a folder that only this output of this store writes to",
-        found=found,
-        next_move=f"choose another folder, and keep the name of the output: write(…, name={ctx.output!r}); or, if the "
-        f"other store is gone for good, move its files and {claim_name(ctx.output)} away. The rows stay staged in the "
-        "store until then",
     )
