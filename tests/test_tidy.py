@@ -85,7 +85,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "read": {"model", "state", "aggregates"},
     "net": {"model"},
     "serve": {"model", "state", "read", "net"},
-    "client": {"model", "read"},
+    "client": {"model", "read", "state.moments"},
     "ingest": {"model", "net"},
     "spark": {"*"},
     "cli": {"*", "cli"},

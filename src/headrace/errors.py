@@ -62,6 +62,10 @@ class MissingFile(StoreError):
     """A file that a manifest names is not there."""
 
 
+class NoSuchMoment(StoreError):
+    """The store does not hold what was asked for: an epoch that is swept or to come, a savepoint, an early time."""
+
+
 class AlreadyExists(StoreError):
     """Create-if-absent met an existing name: somebody else was first."""
 

@@ -1,7 +1,8 @@
 """One state, one answer: random programs asked the same questions through every way there is to read a state.
 
 The ways: `hr.Store`, `Harness.state`, the Redis protocol, HTTP, and `hr.Client` over both. The questions: one key, many
-keys, windows, windows between two times, a walk over all keys, how many keys there are.
+keys, windows, windows between two times, a walk over all keys, how many keys there are; of the newest epoch, and of one
+in the past.
 """
 
 from __future__ import annotations
@@ -117,6 +118,8 @@ KEYS: dict[str, tuple[Any, ...]] = {
     "pair with a time": (Event.text, Event.at),
     "pair with null": (Event.maybe, Event.number),
 }
+PAST_OF = ("text", "pair with a time")
+"""Kinds of keys for which the past is asked, too."""
 WINDOWS = {
     "tumbling": (hr.tumbling("10m"), {}),
     "sliding": (hr.sliding("20m", every="10m"), {}),
@@ -229,6 +232,8 @@ def test_every_way_to_read_a_state_gives_the_same_answers(
             served.wait_for(len(epochs) - 1)
             with redis.Redis(port=served.port, decode_responses=True) as client:
                 Asked(h, steps, served, client).compare_all()
+                if key in PAST_OF and len(epochs) > 1:
+                    Asked(h, steps, served, client, at=len(epochs) - 2).compare_all()
 
 
 @pytest.mark.parametrize("key", ["text", "pair with null"])
@@ -263,15 +268,22 @@ def all_windows(store: Any) -> dict[tuple[str, Any], Any]:
 class Asked:
     """One published epoch, asked in every way."""
 
-    def __init__(self, h: Harness, steps: dict[str, Any], served: Served, client: redis.Redis) -> None:
+    def __init__(
+        self, h: Harness, steps: dict[str, Any], served: Served, client: redis.Redis, at: int | None = None
+    ) -> None:
+        """``at``: an epoch of the past; None: the newest."""
         self.h = h
         self.steps = steps
         self.served = served
         self.redis = client
-        self.store = hr.Store(h.store)
+        self.at = at
+        self.store = hr.Store(h.store) if at is None else hr.Store(f"{h.store}@{at}")
+        self.behind = "" if at is None else f"@{at}"
+        """What stands behind an address inside of a key of Redis."""
 
     def compare_all(self) -> None:
-        with hr.Client(self.served.redis_url) as one, hr.Client(self.served.url) as other:
+        with hr.Client(self.served.redis_url) as by_redis, hr.Client(self.served.url) as by_http:
+            one, other = (each if self.at is None else each.at(self.at) for each in (by_redis, by_http))
             for address in (*STATES, *(name for name in WINDOWED if name in self.steps)):
                 view = self.store.state(address, empty_ok=True)
                 expected = {key: view[key] for key in view}
@@ -282,7 +294,8 @@ class Asked:
                 for client in (one, other):
                     assert same_from_afar(client.state(address), from_afar(expected))
                 self.compare_frames(address, view, one, other)
-                self.compare_harness(address, expected)
+                if self.at is None:
+                    self.compare_harness(address, expected)
                 self.compare_pages(address, expected)
                 for key, value in expected.items():
                     self.compare_key(address, view.kind, key, value)
@@ -302,7 +315,7 @@ class Asked:
 
     def compare_frames(self, address: str, view: Any, by_redis: hr.Client, by_http: hr.Client) -> None:
         frame = view.to_polars()
-        answer = fetch(self.served.url, f"/v1/jobs/app/state/{address}?format=arrow")
+        answer = fetch(self.served.url, self.path(f"{address}?format=arrow"))
         with pa.ipc.open_stream(answer.body) as stream:
             exported: Any = pl.from_arrow(stream.read_all())
         for other in (exported, by_http.state(address).to_polars()):
@@ -316,7 +329,7 @@ class Asked:
 
     def compare_key(self, address: str, kind: str, key: Any, value: Any) -> None:
         text = written(key)
-        name = f"{address}:{text}"
+        name = f"{address}{self.behind}:{text}"
         told = shown(value)
         if kind == "map":
             assert {entry: json.loads(raw) for entry, raw in self.redis.hgetall(name).items()} == told
@@ -329,7 +342,8 @@ class Asked:
 
     def compare_pages(self, address: str, expected: dict[Any, Any]) -> None:
         names = sorted(f"{address}:{written(key)}" for key in expected)
-        assert sorted(self.redis.scan_iter(f"{address}:*", count=3)) == names
+        if self.at is None:
+            assert sorted(self.redis.scan_iter(f"{address}:*", count=3)) == names
         entries: list[Any] = []
         after = "0"
         while after is not None:
@@ -340,7 +354,7 @@ class Asked:
         assert in_order([entry["key"], entry["value"]] for entry in entries) == in_order(told)
         assert self.http(f"{address}?count=true")["keys"] == len(expected)
         asked = {"keys": [in_json(key) for key in expected]}
-        answer = fetch(self.served.url, f"/v1/jobs/app/state/{address}/get", "POST", asked).json
+        answer = fetch(self.served.url, self.path(f"{address}/get"), "POST", asked).json
         assert answer["values"] == [shown(value) for value in expected.values()]
 
     def compare_windows(self, address: str, view: Any, clients: list[Any], keys: list[Any]) -> None:
@@ -349,7 +363,7 @@ class Asked:
             assert list(windows.values())[-1] == view[key]
             assert view.between(key) == windows
             text = written(key)
-            fields = self.redis.hgetall(f"{address}:{text}")
+            fields = self.redis.hgetall(f"{address}{self.behind}:{text}")
             assert [json.loads(raw) for raw in fields.values()] == [shown(each) for each in windows.values()]
             told = self.http(f"{address}/{quote(text, safe='')}/windows")
             assert [each["value"] for each in told] == [shown(each) for each in windows.values()]
@@ -369,7 +383,11 @@ class Asked:
         assert len(frame) == sum(len(view.windows(key)) for key in keys)
 
     def http(self, path: str) -> Any:
-        return fetch(self.served.url, f"/v1/jobs/app/state/{path}").json
+        return fetch(self.served.url, self.path(path)).json
+
+    def path(self, path: str) -> str:
+        at = "" if self.at is None else f"{'&' if '?' in path else '?'}at={self.at}"
+        return f"/v1/jobs/app/state/{path}{at}"
 
 
 def same(view: Any, expected: dict[Any, Any]) -> bool:

@@ -27,10 +27,8 @@ LAPS: Final = ("open", "wait", "process", "fire", "write", "stage")
 
 
 def epochs(
-    store: options.Store,
-    epoch: Annotated[
-        int | None, typer.Argument(metavar="EPOCH", help="One epoch in detail, per level and shard.")
-    ] = None,
+    store: options.Moment,
+    epoch: options.Epoch = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many of the newest epochs; 0: all.")] = 20,
     as_json: Json = False,
     trace: Trace = False,
@@ -42,13 +40,13 @@ def epochs(
     Example: headrace epochs ./.headrace/demo 41
     """
     with report_errors(trace=trace, as_json=as_json):
-        from headrace.read.store import Store
+        from headrace.read.store import Store, is_pinned
 
         opened = Store(store)
-        if epoch is None:
-            _list(opened, limit, as_json)
+        if epoch is not None or is_pinned(opened):
+            _detail(opened if epoch is None else opened.at(epoch), as_json)
         else:
-            _detail(opened, epoch, as_json)
+            _list(opened, limit, as_json)
 
 
 # --- the list
@@ -245,13 +243,14 @@ def summary(
 # --- one epoch
 
 
-def _detail(store: Store, epoch: int, as_json: bool) -> None:
+def _detail(store: Store, as_json: bool) -> None:
     from headrace.cli.show import make_console, print_json
     from headrace.read.store import job_state_of, manifest_of
 
-    state = job_state_of(store.at(epoch))
-    after = manifest_of(store, epoch + 1) if epoch + 1 in store.epochs() else None
-    waits = tuple(wait for wait in store.waits() if wait.epoch == epoch)
+    state = job_state_of(store)
+    epoch, present = state.epoch, state.manifest.timeline == store.timeline
+    after = manifest_of(store, epoch + 1) if present and epoch + 1 in store.epochs() else None
+    waits = tuple(wait for wait in store.waits() if present and wait.epoch == epoch)
     if as_json:
         print_json(detail(state, after, waits))
         return

@@ -21,6 +21,10 @@ File = Annotated[
 Store = Annotated[
     str, typer.Argument(metavar="STORE", help="Folder or URL of the store.", autocompletion=complete_stores)
 ]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="MOMENT", help="As it was: an epoch (41), a savepoint (before-v2), a time in UTC."),
+]
 Moment = Annotated[
     str,
     typer.Argument(
@@ -28,6 +32,10 @@ Moment = Annotated[
         help="Folder or URL of the store; behind the @ an epoch, a savepoint or a time, else the newest epoch.",
         autocompletion=complete_moments,
     ),
+]
+Epoch = Annotated[
+    str | None,
+    typer.Argument(metavar="EPOCH", help="One epoch in detail, per level and shard; also a savepoint or a time."),
 ]
 Profile = Annotated[str | None, typer.Option("--profile", help="Profile of headrace.toml.")]
 Vars = Annotated[list[str] | None, typer.Option("--var", metavar="NAME=VALUE", help="What hr.var gives; repeatable.")]

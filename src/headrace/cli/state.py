@@ -23,7 +23,7 @@ CELL_CHARS: Final = 300
 
 
 def state(
-    store: options.Store,
+    store: options.Moment,
     address: Annotated[
         str | None,
         typer.Argument(metavar="STEP[.STATE]", help="Which state; none: a list.", autocompletion=complete_addresses),
@@ -31,7 +31,7 @@ def state(
     key: Annotated[
         str | None, typer.Argument(metavar="KEY", help="One key; text as it is, everything else as JSON.")
     ] = None,
-    at: Annotated[int | None, typer.Option("--at", metavar="EPOCH", help="As it was at a past epoch.")] = None,
+    at: options.At = None,
     prefix: Annotated[str, typer.Option("--prefix", help="Only keys that start so.")] = "",
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many keys; 0 for all.")] = 20,
     as_json: Json = False,
@@ -43,7 +43,7 @@ def state(
 
     Example: headrace state ./.headrace/demo count_views.views
 
-    Example: headrace state ./.headrace/demo count_views.views tweet-42 --at 41
+    Example: headrace state ./.headrace/demo@41 count_views.views tweet-42
     """
     with report_errors(trace=trace, as_json=as_json):
         from headrace.read.store import Store

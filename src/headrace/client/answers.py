@@ -27,6 +27,14 @@ class Version(NamedTuple):
         return (self.timeline, self.epoch) < (other.timeline, other.epoch)
 
 
+class WantedEpoch(NamedTuple):
+    """Which epoch an answer is to be of: one that is not older than what was seen, or one of the past."""
+
+    seen: Version
+    at: str = ""
+    """A moment of the past, as people write it; empty: the present."""
+
+
 Ends = tuple[int | None, int | None]
 """A stretch of time in microseconds; None: without that end."""
 
@@ -72,33 +80,35 @@ class Wire(Protocol):
         """Says who asks; the first thing on a connection."""
 
     def get(
-        self, address: str, keys: list[bytes], seen: Version, timeout_s: float
+        self, address: str, keys: list[bytes], wanted: WantedEpoch, timeout_s: float
     ) -> Steps[tuple[AnswerInfo, list[bytes | None]]]:
-        """The values of keys, all of one epoch, which is not older than ``seen``."""
+        """The values of keys, all of one epoch, as it is ``wanted``."""
 
-    def windows(self, address: str, key: bytes, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, Windows]]:
+    def windows(
+        self, address: str, key: bytes, wanted: WantedEpoch, timeout_s: float
+    ) -> Steps[tuple[AnswerInfo, Windows]]:
         """All windows of a key that are kept."""
 
     def range(
-        self, address: str, key: bytes, ends: Ends, after: str, count: int, seen: Version, timeout_s: float
+        self, address: str, key: bytes, ends: Ends, after: str, count: int, wanted: WantedEpoch, timeout_s: float
     ) -> Steps[tuple[AnswerInfo, tuple[Windows, Next]]]:
         """Some windows of a key that lie between two times, from state and archive."""
 
     def page(
-        self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float
+        self, address: str, prefix: str, after: str, count: int, wanted: WantedEpoch, timeout_s: float
     ) -> Steps[tuple[AnswerInfo, Page]]:
         """Some keys and values, from where the page before ended."""
 
-    def count(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, int]]:
+    def count(self, address: str, wanted: WantedEpoch, timeout_s: float) -> Steps[tuple[AnswerInfo, int]]:
         """How many keys there are."""
 
-    def kind(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, Kind]]:
+    def kind(self, address: str, wanted: WantedEpoch, timeout_s: float) -> Steps[tuple[AnswerInfo, Kind]]:
         """What a state keeps per key."""
 
-    def states(self, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, list[str]]]:
+    def states(self, wanted: WantedEpoch, timeout_s: float) -> Steps[tuple[AnswerInfo, list[str]]]:
         """The states that may be read."""
 
-    def arrow(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, bytes] | None]:
+    def arrow(self, address: str, wanted: WantedEpoch, timeout_s: float) -> Steps[tuple[AnswerInfo, bytes] | None]:
         """The whole state as an Arrow stream; None where the protocol has none."""
 
     def wait(self, epoch: int, offsets: Mapping[str, Any], timeout_s: float) -> Steps[AnswerInfo]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from copy import copy
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Final, Self, overload
@@ -22,6 +23,7 @@ from headrace.client.views import AsyncServedView, ServedView
 from headrace.errors import ProgramError
 from headrace.model.packages import package
 from headrace.model.time import Span, span_us
+from headrace.state.moments import Moment, moment_of
 
 V = TypeVar("V")
 
@@ -34,6 +36,8 @@ class _Asking:
     """What both clients share: whom they ask, and what they know of the answers."""
 
     _tls: ssl.SSLContext | None
+    _at = ""
+    """The moment of the past that all answers are of; empty: the present."""
 
     def __init__(
         self,
@@ -50,18 +54,33 @@ class _Asking:
         self._session = ClientSession(servers, _wire_maker(servers, job), timeout_s)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(str, self._session.servers))!r})"
+        at = f", at {self._at}" if self._at else ""
+        return f"{type(self).__name__}({', '.join(map(str, self._session.servers))!r}{at})"
 
     def close(self) -> None:
         """Closes its connections."""
         self._session.close()
 
+    def _past(self, moment: int | str | datetime | Moment) -> Self:
+        made = copy(self)
+        made._at = str(moment_of(moment))
+        return made
+
+    def _info(self) -> Steps[AnswerInfo]:
+        return requests.find_epoch(self._session, self._at) if self._at else self._wait()
+
     def _requests(self, name: str, value: Any, key: Any) -> Requests:
-        return Requests(self._session, name, value, key)
+        return Requests(self._session, name, value, key, self._at)
 
     def _wait(
         self, epoch: int | None = None, offset: Mapping[str, Any] | None = None, timeout: Span | None = None
     ) -> Steps[AnswerInfo]:
+        if self._at:
+            raise ProgramError(
+                "the past is not waited for",
+                where=f"hr.Client, at {self._at}",
+                next_move="wait with the client that reads the present",
+            )
         timeout_s = self._session.timeout_s if timeout is None else span_us(timeout, what="a timeout") / 1_000_000
         return requests.wait_for(self._session, -1 if epoch is None else epoch, offset or {}, timeout_s)
 
@@ -105,19 +124,30 @@ class Client(_Asking):
         """
         return ServedView(self._io, self._requests(name, value, key))
 
+    def at(self, moment: int | str | datetime | Moment) -> Self:
+        """The same job as it was at a moment: an epoch, a savepoint by its name, or a time, as `hr.Store.at` takes it.
+
+        Only epochs that are kept can be read: the newest (``retain``), and those of savepoints. Connections are shared
+        with this client, and closed with it.
+
+        >>> client.at(41).state("hourly", Hourly)["tweet-42"].impressions        # doctest: +SKIP
+        12
+        """
+        return self._past(moment)
+
     def states(self) -> list[str]:
         """The states that may be read."""
-        return self._io.run(requests.states(self._session))
+        return self._io.run(requests.states(self._session, self._at))
 
     @property
     def epoch(self) -> int:
-        """The newest epoch that can be read; asks the server."""
-        return self._io.run(self._wait()).epoch
+        """The newest epoch that can be read, or the one given to ``at``; asks the server."""
+        return self._io.run(self._info()).epoch
 
     @property
     def age(self) -> timedelta:
         """How long ago that epoch was published; asks the server. Grows while the job stands still."""
-        return timedelta(seconds=self._io.run(self._wait()).age_s)
+        return timedelta(seconds=self._io.run(self._info()).age_s)
 
     def wait_for(
         self, epoch: int | None = None, *, offset: Mapping[str, Any] | None = None, timeout: Span | None = None
@@ -161,17 +191,21 @@ class AsyncClient(_Asking):
         """A view of one state, as of `hr.Client`."""
         return AsyncServedView(self._io, self._requests(name, value, key))
 
+    def at(self, moment: int | str | datetime | Moment) -> Self:
+        """The same job as it was at a moment, as of `hr.Client`."""
+        return self._past(moment)
+
     async def states(self) -> list[str]:
         """The states that may be read."""
-        return await self._io.run(requests.states(self._session))
+        return await self._io.run(requests.states(self._session, self._at))
 
     async def epoch(self) -> int:
-        """The newest epoch that can be read."""
-        return (await self._io.run(self._wait())).epoch
+        """The newest epoch that can be read, or the one given to ``at``."""
+        return (await self._io.run(self._info())).epoch
 
     async def age(self) -> timedelta:
         """How long ago that epoch was published."""
-        return timedelta(seconds=(await self._io.run(self._wait())).age_s)
+        return timedelta(seconds=(await self._io.run(self._info())).age_s)
 
     async def wait_for(
         self, epoch: int | None = None, *, offset: Mapping[str, Any] | None = None, timeout: Span | None = None

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import h11
 import msgspec
 
-from headrace.client.answers import AnswerInfo, Ends, Next, Page, Version, Windows, refusal
+from headrace.client.answers import AnswerInfo, Ends, Next, Page, Version, WantedEpoch, Windows, refusal
 from headrace.client.steps import Line, Lost, Read, Server, ServerBehind, Steps, Write
 from headrace.errors import HeadraceError, StoreError
 from headrace.model.keys import decode_key, key_text
@@ -68,28 +68,30 @@ class HttpWire:
     # --- state
 
     def get(
-        self, address: str, keys: list[bytes], seen: Version, timeout_s: float
+        self, address: str, keys: list[bytes], wanted: WantedEpoch, timeout_s: float
     ) -> Steps[tuple[AnswerInfo, list[bytes | None]]]:
-        told, raws = yield from self._get(address, {"keys": keys}, seen, timeout_s)
+        told, raws = yield from self._get(address, {"keys": keys}, wanted, timeout_s)
         return told, [None if raw == NIL else raw for raw in map(bytes, raws)]
 
-    def windows(self, address: str, key: bytes, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, Windows]]:
-        told, raws = yield from self._get(address, {"keys": [key], "windows": True}, seen, timeout_s)
+    def windows(
+        self, address: str, key: bytes, wanted: WantedEpoch, timeout_s: float
+    ) -> Steps[tuple[AnswerInfo, Windows]]:
+        told, raws = yield from self._get(address, {"keys": [key], "windows": True}, wanted, timeout_s)
         found = msgspec.msgpack.decode(raws[0], type=list[tuple[int, int, msgspec.Raw]])
         return told, [(Window(start, end), bytes(raw)) for start, end, raw in found]  # type: ignore[arg-type]
 
     def _get(
-        self, address: str, body: dict[str, Any], seen: Version, timeout_s: float
+        self, address: str, body: dict[str, Any], wanted: WantedEpoch, timeout_s: float
     ) -> Steps[tuple[AnswerInfo, list[msgspec.Raw]]]:
         path = f"{self._state(address)}/get"
-        answer = yield from self._ask("POST", path, _wait(seen, timeout_s), msgspec.msgpack.encode(body), timeout_s)
+        answer = yield from self._ask("POST", path, _epoch(wanted, timeout_s), msgspec.msgpack.encode(body), timeout_s)
         return _answer_info(answer.headers), msgspec.msgpack.decode(answer.body, type=_Got).values
 
     def range(
-        self, address: str, key: bytes, ends: Ends, after: str, count: int, seen: Version, timeout_s: float
+        self, address: str, key: bytes, ends: Ends, after: str, count: int, wanted: WantedEpoch, timeout_s: float
     ) -> Steps[tuple[AnswerInfo, tuple[Windows, Next]]]:
         path = f"{self._state(address)}/{_part(key_text(decode_key(key)))}/windows"
-        query = {"limit": str(count), **({"after": after} if after else {}), **_wait(seen, timeout_s)}
+        query = {"limit": str(count), **({"after": after} if after else {}), **_epoch(wanted, timeout_s)}
         query |= {name: str(end) for name, end in zip(("from", "to"), ends) if end is not None}
         answer = yield from self._ask("GET", path, query, None, timeout_s)
         body = msgspec.msgpack.decode(answer.body, type=_Range)
@@ -97,31 +99,31 @@ class HttpWire:
         return _answer_info(answer.headers), (windows, body.next)
 
     def page(
-        self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float
+        self, address: str, prefix: str, after: str, count: int, wanted: WantedEpoch, timeout_s: float
     ) -> Steps[tuple[AnswerInfo, Page]]:
         query = {"limit": str(count), **({"prefix": prefix} if prefix else {}), **({"after": after} if after else {})}
-        query |= _wait(seen, timeout_s)
+        query |= _epoch(wanted, timeout_s)
         answer = yield from self._ask("GET", self._state(address), query, None, timeout_s)
         body = msgspec.msgpack.decode(answer.body, type=_Page)
         return _answer_info(answer.headers), ([(key, bytes(raw)) for key, raw in body.entries], body.next)
 
-    def count(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, int]]:
-        query = {"count": "true", **_wait(seen, timeout_s)}
+    def count(self, address: str, wanted: WantedEpoch, timeout_s: float) -> Steps[tuple[AnswerInfo, int]]:
+        query = {"count": "true", **_epoch(wanted, timeout_s)}
         answer = yield from self._ask("GET", self._state(address), query, None, timeout_s)
         return _answer_info(answer.headers), int(msgspec.msgpack.decode(answer.body)["keys"])
 
-    def kind(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, Kind]]:
-        answer = yield from self._ask("GET", self._state(address), _wait(seen, timeout_s), None, timeout_s)
+    def kind(self, address: str, wanted: WantedEpoch, timeout_s: float) -> Steps[tuple[AnswerInfo, Kind]]:
+        answer = yield from self._ask("GET", self._state(address), _epoch(wanted, timeout_s), None, timeout_s)
         kind: Kind = msgspec.msgpack.decode(answer.body)["kind"]
         return _answer_info(answer.headers), kind
 
-    def states(self, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, list[str]]]:
+    def states(self, wanted: WantedEpoch, timeout_s: float) -> Steps[tuple[AnswerInfo, list[str]]]:
         path = f"/v1/jobs/{_part(self._job)}/state"
-        answer = yield from self._ask("GET", path, _wait(seen, timeout_s), None, timeout_s)
+        answer = yield from self._ask("GET", path, _epoch(wanted, timeout_s), None, timeout_s)
         return _answer_info(answer.headers), [each["state"] for each in msgspec.msgpack.decode(answer.body)["states"]]
 
-    def arrow(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, bytes] | None]:
-        query = {"format": "arrow", **_wait(seen, timeout_s)}
+    def arrow(self, address: str, wanted: WantedEpoch, timeout_s: float) -> Steps[tuple[AnswerInfo, bytes] | None]:
+        query = {"format": "arrow", **_epoch(wanted, timeout_s)}
         answer = yield from self._ask("GET", self._state(address), query, None, timeout_s)
         return _answer_info(answer.headers), answer.body
 
@@ -266,7 +268,11 @@ class _Page(msgspec.Struct):
     next: str | None
 
 
-def _wait(seen: Version, timeout_s: float) -> dict[str, str]:
+def _epoch(wanted: WantedEpoch, timeout_s: float) -> dict[str, str]:
+    """The parameters that say which epoch is wanted."""
+    seen, at = wanted
+    if at:
+        return {"at": at}
     if seen.epoch < 0:
         return {}
     of = {"wait_epoch": str(seen.epoch), "timeline": str(seen.timeline), "store": seen.store}

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.client.answers import AnswerInfo, Ends, Next, Page, Version, Windows, refusal
+from headrace.client.answers import AnswerInfo, Ends, Next, Page, Version, WantedEpoch, Windows, refusal
 from headrace.client.steps import Line, Lost, Read, Server, ServerBehind, Silent, Steps, Write
 from headrace.errors import HeadraceError
 from headrace.model.keys import decode_key, key_text
@@ -22,7 +22,8 @@ from headrace.read.shape import Kind
 
 _NOTHING: Final = object()
 _STATUS: Final = {
-    "NOAUTH": 401, "WRONGPASS": 401, "NOPERM": 403, "NOSTATE": 404, "WRONGTYPE": 400, "ERR": 400, "NOARCHIVE": 502,
+    "NOAUTH": 401, "WRONGPASS": 401, "NOPERM": 403, "NOSTATE": 404, "WRONGTYPE": 400, "ERR": 400,
+    "NOEPOCH": 410, "NOARCHIVE": 502,
 }  # fmt: skip
 _BUSY: Final = frozenset({"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN"})
 _MORE_TIME_S: Final = 5.0
@@ -51,56 +52,62 @@ class RedisWire:
     # --- state
 
     def get(
-        self, address: str, keys: list[bytes], seen: Version, timeout_s: float
+        self, address: str, keys: list[bytes], wanted: WantedEpoch, timeout_s: float
     ) -> Steps[tuple[AnswerInfo, list[bytes | None]]]:
         if not keys:
-            told, _ = yield from self._states(address, timeout_s)
+            told, _ = yield from self._states(address, wanted, timeout_s)
             return told, []
-        return (yield from self._ask_with_info(timeout_s, "HEADRACE.GET", address, *keys))
+        return (yield from self._ask_with_info(timeout_s, "HEADRACE.GET", _place(address, wanted), *keys))
 
-    def windows(self, address: str, key: bytes, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, Windows]]:
-        told, parts = yield from self._ask_with_info(timeout_s, "HEADRACE.WINDOWS", address, key)
+    def windows(
+        self, address: str, key: bytes, wanted: WantedEpoch, timeout_s: float
+    ) -> Steps[tuple[AnswerInfo, Windows]]:
+        told, parts = yield from self._ask_with_info(timeout_s, "HEADRACE.WINDOWS", _place(address, wanted), key)
         found = zip(parts[::3], parts[1::3], parts[2::3])
         return told, [(Window(start, end), raw) for start, end, raw in found]
 
     def range(
-        self, address: str, key: bytes, ends: Ends, after: str, count: int, seen: Version, timeout_s: float
+        self, address: str, key: bytes, ends: Ends, after: str, count: int, wanted: WantedEpoch, timeout_s: float
     ) -> Steps[tuple[AnswerInfo, tuple[Windows, Next]]]:
         first, last = ("-" if ends[0] is None else str(ends[0])), ("+" if ends[1] is None else str(ends[1]))
-        words = ("HEADRACE.RANGE", address, key, first, last, str(count), after)
+        words = ("HEADRACE.RANGE", _place(address, wanted), key, first, last, str(count), after)
         told, (following, *parts) = yield from self._ask_with_info(timeout_s, *words)
         found = zip(parts[::3], parts[1::3], parts[2::3])
         windows = [(Window(start, end), raw) for start, end, raw in found]
         return told, (windows, following.decode() or None)
 
     def page(
-        self, address: str, prefix: str, after: str, count: int, seen: Version, timeout_s: float
+        self, address: str, prefix: str, after: str, count: int, wanted: WantedEpoch, timeout_s: float
     ) -> Steps[tuple[AnswerInfo, Page]]:
-        words = ("HEADRACE.PAGE", address, prefix, after or "0", str(count))
+        words = ("HEADRACE.PAGE", _place(address, wanted), prefix, after or "0", str(count))
         told, (following, *parts) = yield from self._ask_with_info(timeout_s, *words)
         return told, (list(zip(parts[::2], parts[1::2])), None if following == b"-1" else following.decode())
 
-    def count(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, int]]:
-        return (yield from self._ask_with_info(timeout_s, "HEADRACE.COUNT", address))
+    def count(self, address: str, wanted: WantedEpoch, timeout_s: float) -> Steps[tuple[AnswerInfo, int]]:
+        return (yield from self._ask_with_info(timeout_s, "HEADRACE.COUNT", _place(address, wanted)))
 
-    def kind(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, Kind]]:
-        told, states = yield from self._states(address, timeout_s)
+    def kind(self, address: str, wanted: WantedEpoch, timeout_s: float) -> Steps[tuple[AnswerInfo, Kind]]:
+        told, states = yield from self._states(address, wanted, timeout_s)
         if address.encode() not in states:
             raise self._refused(f"NOSTATE the job keeps no state {address}; it keeps {_listed(states)}")
         kind: Kind = states[address.encode()][b"kind"].decode()
         return told, kind
 
-    def states(self, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, list[str]]]:
-        told, found = yield from self._states("", timeout_s)
+    def states(self, wanted: WantedEpoch, timeout_s: float) -> Steps[tuple[AnswerInfo, list[str]]]:
+        told, found = yield from self._states("", wanted, timeout_s)
         return told, [address.decode() for address in found]
 
-    def _states(self, address: str, timeout_s: float) -> Steps[tuple[AnswerInfo, dict[bytes, Any]]]:
+    def _states(
+        self, address: str, wanted: WantedEpoch, timeout_s: float
+    ) -> Steps[tuple[AnswerInfo, dict[bytes, Any]]]:
         """All states, and what this is of; the watermark is that of the one with the address."""
-        facts, states = yield from self._together(timeout_s, ("HEADRACE.INFO",), ("HEADRACE.STATES",))
+        moment = (wanted.at,) if wanted.at else ()
+        about = ("HEADRACE.INFO", *moment), ("HEADRACE.STATES", *moment)
+        facts, states = yield from self._together(timeout_s, *about)
         mark = states.get(address.encode(), {}).get(b"watermark")
         return self._info_of(facts)._replace(watermark_us=None if mark is None else parse_time(mark.decode())), states
 
-    def arrow(self, address: str, seen: Version, timeout_s: float) -> Steps[tuple[AnswerInfo, bytes] | None]:
+    def arrow(self, address: str, wanted: WantedEpoch, timeout_s: float) -> Steps[tuple[AnswerInfo, bytes] | None]:
         return None
         yield
 
@@ -199,6 +206,11 @@ class RedisWire:
         if kind in _BUSY:
             return Lost(f"{self.server}: {message}")
         return _refusal_of(self.server, kind, what)
+
+
+def _place(address: str, wanted: WantedEpoch) -> str:
+    """A state at the moment that is wanted."""
+    return f"{address}@{wanted.at}" if wanted.at else address
 
 
 def _refusal_of(server: Server, kind: str, what: str) -> HeadraceError:

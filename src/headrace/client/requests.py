@@ -15,10 +15,10 @@ from typing import Any, Final
 import msgspec
 from typing_extensions import TypeVar
 
-from headrace.client.answers import AnswerInfo, Ends, Next, Version, Windows, Wire
+from headrace.client.answers import AnswerInfo, Ends, Next, WantedEpoch, Windows, Wire
 from headrace.client.sessions import ClientSession
 from headrace.client.steps import Lost, Pause, ServerBehind, Steps
-from headrace.errors import StoreError
+from headrace.errors import ProgramError, StoreError
 from headrace.model.key_bytes import as_type, plain_type
 from headrace.model.keys import decode_key, encode_key, key_text
 from headrace.model.values import type_name, value_codec
@@ -37,16 +37,18 @@ ALIVE_S: Final = 30.0
 class Requests:
     """Everything that can be asked about one state."""
 
-    def __init__(self, session: ClientSession, address: str, value: Any, key: Any) -> None:
+    def __init__(self, session: ClientSession, address: str, value: Any, key: Any, at: str = "") -> None:
+        """``at``: a moment of the past that all answers are of; empty: the present."""
         self.session = session
         self.address = address
+        self.at = at
         self.value_type = value
         self.key_type = key
         self.decode = decoder(value, f"state {address}")
 
     def untyped(self) -> Requests:
         """The same, with values as plain Python."""
-        return Requests(self.session, self.address, None, self.key_type)
+        return Requests(self.session, self.address, None, self.key_type, self.at)
 
     def key(self, encoded: bytes) -> Any:
         return decode_key(encoded, self.key_type)
@@ -54,7 +56,7 @@ class Requests:
     @property
     def info(self) -> AnswerInfo | None:
         """What the newest answer about the state said of itself; None before the first."""
-        return self.session.heard(self.address)
+        return self.session.heard(self.address, self.at)
 
     # --- by key
 
@@ -72,7 +74,7 @@ class Requests:
     def windows(self, key: Any) -> Steps[dict[Window, Any]]:
         """Every window of a key that is kept, those that end earlier first."""
         encoded = encode_key(key)
-        windows = yield from self._ask(lambda wire, left_s: wire.windows(self.address, encoded, self._version, left_s))
+        windows = yield from self._ask(lambda wire, left_s: wire.windows(self.address, encoded, self._epoch, left_s))
         return {window: self.decode(encoded, raw) for window, raw in windows}
 
     def between(self, key: Any, ends: Ends) -> Steps[dict[Window, Any]]:
@@ -90,26 +92,26 @@ class Requests:
     def page(self, prefix: str, after: str) -> Steps[tuple[list[tuple[Any, Any]], str | None]]:
         """Some keys and values, and where to go on."""
         entries, following = yield from self._ask(
-            lambda wire, left_s: wire.page(self.address, prefix, after, PAGE_KEYS, self._version, left_s)
+            lambda wire, left_s: wire.page(self.address, prefix, after, PAGE_KEYS, self._epoch, left_s)
         )
         return [(self.key(key), self.decode(key, raw)) for key, raw in entries], following
 
     def count(self) -> Steps[int]:
         """How many keys there are."""
-        return self._ask(lambda wire, left_s: wire.count(self.address, self._version, left_s))
+        return self._ask(lambda wire, left_s: wire.count(self.address, self._epoch, left_s))
 
     def kind(self) -> Steps[Kind]:
         """What the state keeps per key."""
-        return self._ask(lambda wire, left_s: wire.kind(self.address, self._version, left_s))
+        return self._ask(lambda wire, left_s: wire.kind(self.address, self._epoch, left_s))
 
     def arrow(self) -> Steps[bytes | None]:
         """The whole state as an Arrow stream, all of one epoch; None where the protocol has none."""
 
         def asked(wire: Wire, left_s: float) -> Steps[bytes | None]:
-            answer = yield from wire.arrow(self.address, self._version, left_s)
+            answer = yield from wire.arrow(self.address, self._epoch, left_s)
             if answer is None:
                 return None
-            self.session.learn(answer[0], self.address)
+            self.session.learn(answer[0], self.address, self.at)
             return answer[1]
 
         return self.session.call(asked)
@@ -117,19 +119,17 @@ class Requests:
     # --- asking
 
     @property
-    def _version(self) -> Version:
-        return self.session.seen
+    def _epoch(self) -> WantedEpoch:
+        return WantedEpoch(self.session.seen, self.at)
 
     def _get(self, keys: list[bytes]) -> Steps[list[bytes | None]]:
-        return self._ask(lambda wire, left_s: wire.get(self.address, keys, self._version, left_s))
+        return self._ask(lambda wire, left_s: wire.get(self.address, keys, self._epoch, left_s))
 
     def _range(self, key: bytes, ends: Ends, after: str) -> Steps[tuple[Windows, Next]]:
-        return self._ask(
-            lambda wire, left_s: wire.range(self.address, key, ends, after, AT_ONCE, self._version, left_s)
-        )
+        return self._ask(lambda wire, left_s: wire.range(self.address, key, ends, after, AT_ONCE, self._epoch, left_s))
 
     def _ask(self, request: Callable[[Wire, float], Steps[tuple[AnswerInfo, T]]]) -> Steps[T]:
-        return ask(self.session, request, address=self.address)
+        return ask(self.session, request, address=self.address, at=self.at)
 
 
 class Watching:
@@ -140,6 +140,12 @@ class Watching:
     """
 
     def __init__(self, requests: Requests, key: Any) -> None:
+        if requests.at:
+            raise ProgramError(
+                "the past does not change",
+                where=f"state {requests.address}, at {requests.at}",
+                next_move="watch the key with the client that reads the present",
+            )
         self._requests = requests
         self._session = requests.session
         self._key = encode_key(key)
@@ -185,12 +191,13 @@ def ask(
     timeout_s: float | None = None,
     *,
     address: str = "",
+    at: str = "",
 ) -> Steps[T]:
     """Asks until somebody answers; what the answer says of itself is noted before it is given to anybody."""
 
     def asked(wire: Wire, left_s: float) -> Steps[T]:
         told, answer = yield from request(wire, left_s)
-        session.learn(told, address)
+        session.learn(told, address, at)
         return answer
 
     return session.call(asked, timeout_s)
@@ -206,9 +213,19 @@ def wait_for(session: ClientSession, epoch: int, offsets: Mapping[str, Any], tim
     return ask(session, waited, timeout_s)
 
 
-def states(session: ClientSession) -> Steps[list[str]]:
+def states(session: ClientSession, at: str = "") -> Steps[list[str]]:
     """The states that may be read."""
-    return ask(session, lambda wire, left_s: wire.states(session.seen, left_s))
+    return ask(session, lambda wire, left_s: wire.states(WantedEpoch(session.seen, at), left_s), at=at)
+
+
+def find_epoch(session: ClientSession, at: str) -> Steps[AnswerInfo]:
+    """What an answer about a moment of the past is of."""
+
+    def about(wire: Wire, left_s: float) -> Steps[tuple[AnswerInfo, AnswerInfo]]:
+        told, _ = yield from wire.states(WantedEpoch(session.seen, at), left_s)
+        return told, told
+
+    return ask(session, about, at=at)
 
 
 # --- from MessagePack to the types that were asked for

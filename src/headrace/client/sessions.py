@@ -56,8 +56,8 @@ class ClientSession:
         """The newest version that an answer was of."""
         self._replaced: set[str] = set()
         """Ids of stores that had the place of the present one before."""
-        self._heard: dict[str, Heard] = {}
-        """State → its newest answer."""
+        self._heard: dict[tuple[str, str], Heard] = {}
+        """State, and the moment of the past that was asked for → its newest answer."""
         self._make_wire = make_wire
         self._clock = clock
         self._idle: deque[Wire] = deque()
@@ -65,19 +65,23 @@ class ClientSession:
         self._lock = Lock()
         self._closed = False
 
-    def heard(self, address: str) -> AnswerInfo | None:
+    def heard(self, address: str, at: str = "") -> AnswerInfo | None:
         """What the newest answer about a state said of itself, its age as it is by now; None before the first."""
-        heard = self._heard.get(address)
+        heard = self._heard.get((address, at))
         if heard is None:
             return None
         return heard.info._replace(age_s=heard.info.age_s + self._clock() - heard.at_s)
 
-    def learn(self, told: AnswerInfo, address: str = "") -> None:
+    def learn(self, told: AnswerInfo, address: str = "", at: str = "") -> None:
         """Takes note of what an answer says; `ServerBehind` where it is older than one before.
 
-        ``address``: the state it is about, if it is about one.
+        ``address``: the state it is about, if it is about one. ``at``: the moment that was asked for: an answer about
+        the past is older than others, and tells nothing of the present.
         """
         with self._lock:
+            if at:
+                self._heard[address, at] = Heard(told, self._clock())
+                return
             store, known = told.version.store, self.seen.store
             if store in self._replaced:
                 raise ServerBehind("an answer from a store that another has taken the place of")
@@ -88,7 +92,7 @@ class ClientSession:
                 raise ServerBehind(f"an answer of epoch {told.epoch}, after one of epoch {self.seen.epoch}")
             self.seen = told.version
             if address:
-                self._heard[address] = Heard(told, self._clock())
+                self._heard[address, ""] = Heard(told, self._clock())
 
     def call(
         self, request: Callable[[Wire, float], Steps[T]], timeout_s: float | None = None, *, own: bool = False

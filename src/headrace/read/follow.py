@@ -34,6 +34,7 @@ from headrace.read.snapshot import Snapshot
 from headrace.read.store import Store, StoreFacts, bare_id, files_of, store_over
 from headrace.state import layout
 from headrace.state.manifest import JobState, list_epochs, read_manifest, read_state
+from headrace.state.moments import parse_address
 from headrace.state.record import no_store
 from headrace.state.store import LocalStore
 
@@ -298,7 +299,8 @@ def open_replica(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str]
     """
     from headrace.state.remote import RemoteStore
 
-    text = os.fspath(path)
+    # A replica follows the job, so of an address only the store counts; servers refuse a moment before.
+    text = parse_address(os.fspath(path)).url
     if "://" in text and not text.startswith("file://"):
         files: Files = RemoteStore(text, cache_dir=Path(cache_dir))
     else:

@@ -30,6 +30,7 @@ from headrace.read.forms import PACKED
 from headrace.read.opening import is_nameless, named_tables, open_reader, readable_tables
 from headrace.read.reader import Reader
 from headrace.read.steps import identity_of, readable_steps, runs_of
+from headrace.state.layout import ManifestName
 from headrace.state.lookup import Layers
 from headrace.state.manifest import JobState
 from headrace.state.run import StateRun, open_ref
@@ -80,6 +81,11 @@ class Snapshot:
 
     def __repr__(self) -> str:
         return f"Snapshot(epoch {self.epoch} of {self.app})"
+
+    @property
+    def place(self) -> ManifestName:
+        """What its manifest is called."""
+        return ManifestName(self.timeline, self.epoch)
 
     @property
     def version(self) -> tuple[int, int]:

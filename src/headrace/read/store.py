@@ -308,6 +308,11 @@ def store_over(files: Files, kind: type[S]) -> S:
     return store
 
 
+def is_pinned(store: Store) -> bool:
+    """Whether answers are of a moment that somebody named, and not of the newest epoch."""
+    return store._place is not None
+
+
 def files_of(store: Store) -> Files:
     """The files of a store."""
     return store._files

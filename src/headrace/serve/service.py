@@ -25,6 +25,7 @@ from headrace.net.access import Access, Limits
 from headrace.net.problems import shorten
 from headrace.read.follow import Follower
 from headrace.read.snapshot import reaches
+from headrace.serve.past import PastSnapshots
 
 if TYPE_CHECKING:
     from headrace.read.snapshot import Snapshot
@@ -63,6 +64,8 @@ class Service:
         self.memory_bytes = memory_bytes
         self.snapshot: Snapshot | None = None
         """What to answer from; None until the first epoch is published."""
+        self.past = PastSnapshots(lambda: self.snapshot)
+        """The epochs of the past that somebody asked for."""
         self.trouble = ""
         """Why nothing newer can be read just now; empty where all is well."""
         self.figures: dict[str, Callable[[], float]] = {}

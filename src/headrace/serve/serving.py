@@ -31,6 +31,7 @@ from headrace.read.follow import open_replica
 from headrace.read.store import Store
 from headrace.serve.resp.server import RespServer
 from headrace.serve.service import Service
+from headrace.state.moments import parse_address, plain_address
 
 if TYPE_CHECKING:
     import ssl
@@ -75,6 +76,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.processes < 1:
             raise SettingsError(
                 "--processes must be 1 or more", found=str(self.processes), next_move="leave it out for one process"
+            )
+        address = parse_address(self.store)
+        if address.moment is not None:
+            raise SettingsError(
+                "a server follows the job",
+                where=self.store,
+                expected="a store without a moment",
+                found=f"@{address.moment}",
+                next_move=f"serve {plain_address(address.url)}; readers ask for the past: ?at={address.moment} over "
+                f"HTTP, step@{address.moment}:key over Redis' protocol, hr.Client(…).at(…)",
             )
         check_binding(
             self.bind,

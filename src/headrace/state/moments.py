@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
 
-from headrace.errors import MissingFile, ProgramError, StoreError
+from headrace.errors import MissingFile, NoSuchMoment, ProgramError, StoreError
 from headrace.model.time import format_time, parse_time, timestamp
 from headrace.state import layout
 from headrace.state.manifest import Manifest, epoch_ranges, list_epochs, read_manifest
@@ -162,7 +162,7 @@ def read_moment(store: StoreFiles, moment: Moment | None) -> Manifest:
 def _check_epoch(store: StoreFiles, epoch: int, epochs: list[int]) -> None:
     if epoch in epochs:
         return
-    raise StoreError(
+    raise NoSuchMoment(
         f"epoch {epoch} is not in the store",
         where=store.url,
         expected=f"one of {epoch_ranges(epochs)}",
@@ -184,7 +184,7 @@ def _epoch_at(store: StoreFiles, timeline: int, time_us: int) -> int:
             oldest = read_manifest(store, timeline, epochs[0])
         except MissingFile:
             continue
-        raise StoreError(
+        raise NoSuchMoment(
             f"no epoch that was published by {format_time(time_us)} is in the store",
             where=store.url,
             expected=f"{format_time(oldest.clock_us)} (epoch {oldest.epoch}) or later",

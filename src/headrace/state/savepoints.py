@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headrace.errors import AlreadyExists, CorruptFile, MissingFile, StoreError
+from headrace.errors import AlreadyExists, CorruptFile, MissingFile, NoSuchMoment, StoreError
 from headrace.model import crash
 from headrace.model.time import format_time
 from headrace.state import layout
@@ -114,7 +114,7 @@ def read_savepoint(store: StoreFiles, name: str) -> Savepoint:
         return _read(store, layout.savepoint(check_name(name)))
     except MissingFile:
         names = [each.name for each in list_savepoints(store)]
-        raise StoreError(
+        raise NoSuchMoment(
             f"there is no savepoint {name!r} in this store",
             where=store.url,
             expected=" or ".join(names) if names else "a savepoint; the store has none",

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from headrace.errors import ProgramError
+from headrace.errors import ProgramError, StoreError
 from headrace.model.amounts import count_of
 from headrace.model.keys import decode_key, key_text
 from headrace.model.time import parse_time, span_us
@@ -26,6 +26,7 @@ from headrace.net.problems import Problem, bad_parameter, shorten
 from headrace.read.forms import JSON, JSON_US, PACKED
 from headrace.read.reader import Reader
 from headrace.serve.http.exporting import BY_TYPE, FORMATS
+from headrace.state.moments import Moment, parse_moment
 
 BODY_TIMEOUT_S: Final = 10.0
 PACKED_TYPES: Final = frozenset({"application/msgpack", "application/vnd.msgpack", "application/x-msgpack"})
@@ -134,6 +135,14 @@ class Asked:
             return _time_us(found)
         except (ValueError, OverflowError, ProgramError):
             raise bad_parameter(name, found, "a time like 2024-01-01T12:00:00Z, or microseconds since 1970") from None
+
+    def at_moment(self, name: str) -> Moment:
+        """A moment of the store: an epoch, a savepoint or a time."""
+        found = self.text(name)
+        try:
+            return parse_moment(found)
+        except StoreError as error:
+            raise bad_parameter(name, found, error.expected) from None
 
     def window(self, name: str = "window") -> Window:
         found = self.text(name)

@@ -12,15 +12,13 @@ Headers of every answer about a job
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
-from headrace.errors import MissingFile
+from headrace.errors import NoSuchMoment
 from headrace.model.keys import decode_key, key_text
 from headrace.model.time import format_time
 from headrace.net.problems import JSON_TYPE, Problem
@@ -30,10 +28,9 @@ from headrace.read.snapshot import Snapshot, reaches
 from headrace.read.store import Store, newest_manifests, store_over
 from headrace.serve.http.asking import PACKED_TYPE
 from headrace.serve.service import Service
-from headrace.state.manifest import Manifest, list_epochs, read_state
+from headrace.state.manifest import Manifest
+from headrace.state.moments import AtEpoch, AtSavepoint, Moment
 
-PAST_SNAPSHOTS: Final = 4
-"""How many epochs of the past are kept open for ``?at=``."""
 NEWEST_EPOCHS: Final = 1000
 """How many manifests one request may ask for."""
 
@@ -51,8 +48,6 @@ class ServedJob:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._past: OrderedDict[tuple[object, int], Snapshot] = OrderedDict()
-        """By line and epoch."""
 
     # --- the present
 
@@ -99,19 +94,18 @@ class ServedJob:
 
     # --- the past
 
-    async def at(self, epoch: int) -> Snapshot:
-        """A past epoch of the present timeline; 410 where it is not kept any more."""
+    async def at(self, moment: Moment) -> Snapshot:
+        """A past epoch; 410 where it is not kept any more, 404 where there never was such a one."""
         newest = self.snapshot()
-        wanted = (newest.line, epoch)
-        if epoch == newest.epoch:
-            return newest
-        known = self._past.get(wanted)
-        if known is None:
-            known = await asyncio.to_thread(_open, newest, epoch)
-            self._past[wanted] = known
-            while len(self._past) > PAST_SNAPSHOTS:
-                self._past.popitem(last=False)
-        return known
+        try:
+            return await self.service.past.at(moment)
+        except NoSuchMoment as error:
+            never = isinstance(moment, AtSavepoint) or (isinstance(moment, AtEpoch) and moment.epoch > newest.epoch)
+            # Where the store lies is nobody's business here.
+            raise Problem(
+                404 if never else 410, error.what, where=newest.app, expected=error.expected, found=error.found,
+                next_move=error.next_move,
+            ) from error  # fmt: skip
 
     async def find_seen(self, name: str) -> Snapshot | None:
         """The epoch that somebody says to have seen, if it is of this line of epochs and still kept."""
@@ -119,7 +113,7 @@ class ServedJob:
         if int(epoch) > self.snapshot().epoch:
             return None
         try:
-            past = await self.at(int(epoch))
+            past = await self.at(AtEpoch(int(epoch)))
         except Problem:
             return None
         return past if not mark or name_of(past) == name else None
@@ -136,22 +130,6 @@ def waiting(service: Service) -> Problem:
         found=service.trouble,
         next_move="ask again when the job has run its first epoch",
         headers={"Retry-After": "1"},
-    )
-
-
-def _open(newest: Snapshot, epoch: int) -> Snapshot:
-    files, timeline = newest.files, newest.timeline
-    try:
-        return Snapshot(files, newest.app, read_state(files, timeline, epoch), newest)
-    except MissingFile:
-        kept = list_epochs(files, timeline)
-    raise Problem(
-        410 if not kept or epoch <= kept[-1] else 404,
-        f"epoch {epoch} cannot be read",
-        where=newest.app,
-        expected=f"one of {kept[0]} to {kept[-1]}" if kept else "a published epoch",
-        found=str(epoch),
-        next_move="older epochs are swept; the job keeps more of them with a larger `retain`",
     )
 
 

@@ -1,7 +1,7 @@
 """What all requests share: the jobs that are served, who may read what, how much at a time, and of which epoch.
 
 A request names its job and state by the path, and its epoch by parameters: none for the newest, ``wait_epoch`` for one
-that is not older, ``at`` for a past one that is still kept.
+that is not older, ``at`` for a past one that is still kept: an epoch, a savepoint by its name, or a time.
 
 While a whole state or a stream of events is on its way the snapshot it is made from stays open; so a stream that nobody
 takes from ends after `Limits.unread_s`, and only so many may be on their way at once.
@@ -95,7 +95,7 @@ class Jobs:
         if asked.has("at"):
             if asked.has("wait_epoch", "wait_offset"):
                 raise Problem(400, "`at` and waiting exclude each other", expected="one of them")
-            return await job.at(asked.number("at", 0, least=0, most=MAX_EPOCH))
+            return await job.at(asked.at_moment("at"))
         if not asked.has("wait_epoch", "wait_offset"):
             return job.snapshot()
         epoch = asked.number("wait_epoch", 0, least=0, most=MAX_EPOCH)

@@ -25,7 +25,7 @@ class Parameter(NamedTuple):
 _TEXT: Final = {"type": "string"}
 _EPOCH: Final = {"type": "integer", "minimum": 0}
 _OF_EPOCH: Final = (
-    Parameter("at", "a past epoch, if it is still kept", _EPOCH),
+    Parameter("at", "a past epoch that is still kept: its number, a savepoint's name, or a time", _TEXT),
     Parameter("wait_epoch", "wait until this epoch is published: what was written in it will be seen", _EPOCH),
     Parameter("wait_offset", "wait until sources are read so far: JSON, source → offset in its own words", _TEXT),
     Parameter("timeline", "the timeline of `wait_epoch`; the present one by default", _EPOCH),

@@ -12,13 +12,14 @@ from headrace.model.time import format_time
 from headrace.read.patterns import Pattern
 from headrace.serve.resp import replies
 from headrace.serve.resp.commands import COMMANDS, Command, Refusal, Request, command, find_command, number, spoken
+from headrace.serve.resp.moments import ADDRESS, MOMENT
 from headrace.serve.resp.scanning import count_keys
 from headrace.serve.resp.talking import FORMS, VERSION
 
 if TYPE_CHECKING:
     from headrace.serve.resp.session import RespSession
 
-_OWN_FLAGS: Final = frozenset({"data"})
+_OWN_FLAGS: Final = frozenset({"data", ADDRESS, MOMENT})
 _COMMAND_HELP: Final = {
     "(no subcommand)": "Tells all commands of this server.",
     "COUNT": "How many there are.",
@@ -254,17 +255,19 @@ def cluster(session: RespSession, request: Request) -> bytes:
 # --- Headrace's own
 
 
-@command("HEADRACE.INFO", 1, "readonly", "fast", group="headrace", summary="Epoch, age, lag and watermarks.")
+@command("HEADRACE.INFO", -1, "readonly", "fast", MOMENT, group="headrace", summary="Epoch, age, lag and watermarks.")
 def headrace_info(session: RespSession, request: Request) -> bytes:
     return replies.plain(_facts(session), session.version)
 
 
-@command("HEADRACE.EPOCH", 1, "readonly", "fast", "data", group="headrace", summary="The epoch that answers are of.")
+@command(
+    "HEADRACE.EPOCH", -1, "readonly", "fast", "data", MOMENT, group="headrace", summary="The epoch that answers are of."
+)
 def headrace_epoch(session: RespSession, request: Request) -> bytes:
     return replies.integer(session.snapshot.epoch)
 
 
-@command("HEADRACE.STATES", 1, "readonly", "data", group="headrace", summary="The states that may be read.")
+@command("HEADRACE.STATES", -1, "readonly", "data", MOMENT, group="headrace", summary="The states that may be read.")
 def headrace_states(session: RespSession, request: Request) -> bytes:
     told = {
         address.decode(): {

@@ -26,6 +26,7 @@ from headrace.errors import FunctionFailed
 from headrace.net.listening import cut_off
 from headrace.serve.resp import replies
 from headrace.serve.resp.commands import Command, Refusal, Request, find_command, spoken, wrong_words
+from headrace.serve.resp.moments import answer
 from headrace.serve.resp.reading import mget_asked
 from headrace.serve.resp.refusing import noted, refuse
 from headrace.serve.resp.requests import BadRequest, RequestParser
@@ -251,7 +252,8 @@ class Connection(asyncio.Protocol):
         try:
             return mget_asked(self.session, pieces)
         except Refusal as refusal:
-            return noted(self.session, replies.error(str(refusal)))
+            past = any(b"@" in piece.partition(b":")[0] for piece in pieces)
+            return None if past else noted(self.session, replies.error(str(refusal)))
         except Exception:
             return None
 
@@ -304,10 +306,8 @@ class Connection(asyncio.Protocol):
         pending = self._requests.pending
         if (session.user is None) is not self._unnamed:
             self._limit_requests(session)
-        self.plain = not (
-            self._closing or self._full or self._task is not None or self._queue or pending or session.meters
-            or session.user is None or session.queued is not None or (session.listening and session.version == 2)
-        )  # fmt: skip
+        busy = self._full or self._task is not None or self._queue or pending
+        self.plain = session.plain and not (busy or self._closing)
         if not self._full:
             # What is not read cannot be completed.
             waits = (pending and self._reading) or (session.user is None and not self._closing)
@@ -359,7 +359,7 @@ class Connection(asyncio.Protocol):
             assert found is not None
             if session.queued is not None and request[0].upper() not in _IN_MULTI:
                 return self._enqueue(request)
-            reply = found.answer(session, request)
+            reply = answer(session, found, request)
             return noted(session, reply) if isinstance(reply, bytes) else reply
         except Refusal as refusal:
             return noted(session, replies.error(str(refusal)))

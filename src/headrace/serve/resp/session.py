@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.serve.resp.channels import Channels
     from headrace.serve.resp.scopes import ReplyScope, Scopes
     from headrace.serve.service import Service
+    from headrace.state.moments import Moment
 
 
 class Outlet(Protocol):
@@ -89,6 +90,8 @@ class RespSession:
         self.scope: ReplyScope = server.scopes.of(self.user or ANYBODY, self.form, self.version)
         self._pinned = False
         """Whether it stays with the snapshot it is at, whatever is published."""
+        self.moment: Moment | None = None
+        """The moment of the past that the client set its connection to."""
         rate = server.service.limits.commands_per_second
         self._meter = Meter(rate) if rate else None
         """Counts what comes over this connection, whoever it comes from and whatever is chosen meanwhile."""
@@ -98,6 +101,12 @@ class RespSession:
     @property
     def listening(self) -> bool:
         return bool(self.channels or self.patterns)
+
+    @property
+    def plain(self) -> bool:
+        """Whether a GET is answered from the newest snapshot at once, whoever sends it."""
+        special = self.queued is not None or self.moment is not None or (self.listening and self.version == 2)
+        return not (self.user is None or self.meters or special)
 
     @property
     def hub(self) -> Channels:
@@ -120,19 +129,22 @@ class RespSession:
     @contextlib.contextmanager
     def pinned(self, snapshot: Snapshot | None) -> Iterator[None]:
         """Answers from a snapshot until it ends, whatever is published meanwhile."""
+        before = self._pinned, self.scope
         self._pinned = True
         self.scope = self.server.scopes.pinned(snapshot, self.user or ANYBODY, self.form, self.version)
         try:
             yield
         finally:
-            self._pinned = False
-            self.settle()
+            # A transaction that is held at its epoch may have requests about others.
+            self._pinned, self.scope = before
+            if not self._pinned:
+                self.settle()
 
     def reset(self) -> None:
         """As if the client had just connected."""
         self.hub.leave(self)
         self.queued, self.broken = None, False
-        self.name, self.version, self.form = "", 2, JSON
+        self.name, self.version, self.form, self.moment = "", 2, JSON, None
         self.user = ANYBODY if self.service.access.open else None
         self.settle()
 

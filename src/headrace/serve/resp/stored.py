@@ -31,6 +31,7 @@ from headrace.read.reader import Reader
 from headrace.read.windows import WindowReader
 from headrace.serve.resp import replies
 from headrace.serve.resp.commands import Refusal, Reply, Request, command, cursor, number, spoken
+from headrace.serve.resp.moments import ADDRESS
 from headrace.serve.resp.refusing import ReplyParts, check_keys, less_room, too_long
 from headrace.serve.resp.scopes import WRONG_TYPE
 from headrace.serve.resp.session import RespSession
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from headrace.read.snapshot import Snapshot
 
 
+_OF_STATE: Final = ("readonly", "data", ADDRESS)
 _MOST_KEYS: Final = 10_000
 _PAGE_BYTES: Final = 16 * 2**20
 """A page ends before its values are larger than this."""
@@ -87,7 +89,7 @@ def with_facts(session: RespSession, table: Reader, payload: bytes, snapshot: Sn
     )
 
 
-@command("HEADRACE.GET", -3, "readonly", "data", group="headrace", summary="Values of stored keys, of any kind.")
+@command("HEADRACE.GET", -3, *_OF_STATE, group="headrace", summary="Values of stored keys, of any kind.")
 def headrace_get(session: RespSession, request: Request) -> bytes:
     table, keys = find_table(session, request[1]), [checked_key(key) for key in request[2:]]
     check_keys(session, len(keys))
@@ -103,7 +105,7 @@ def headrace_get(session: RespSession, request: Request) -> bytes:
     return with_facts(session, table, replies.array(made))
 
 
-@command("HEADRACE.WINDOWS", 3, "readonly", "data", group="headrace", summary="Start, end and value of its windows.")
+@command("HEADRACE.WINDOWS", 3, *_OF_STATE, group="headrace", summary="Start, end and value of its windows.")
 def headrace_windows(session: RespSession, request: Request) -> bytes:
     table, key = find_table(session, request[1]), checked_key(request[2])
     if not isinstance(table, WindowReader):
@@ -114,7 +116,7 @@ def headrace_windows(session: RespSession, request: Request) -> bytes:
     return with_facts(session, table, replies.array(parts.held))
 
 
-@command("HEADRACE.PAGE", 5, "readonly", "data", group="headrace", summary="PAGE state prefix from count: a page.")
+@command("HEADRACE.PAGE", 5, *_OF_STATE, group="headrace", summary="PAGE state prefix from count: a page.")
 def headrace_page(session: RespSession, request: Request) -> bytes:
     """Where the next page begins (−1: nowhere), then keys and values by turns. A page may be empty."""
     table, prefix = find_table(session, request[1]), request[2].decode("utf-8", "replace")
@@ -134,7 +136,7 @@ def headrace_page(session: RespSession, request: Request) -> bytes:
     return with_facts(session, table, replies.array([at_text, *parts]))
 
 
-@command("HEADRACE.COUNT", 2, "readonly", "data", group="headrace", summary="How many keys a state has, counted.")
+@command("HEADRACE.COUNT", 2, *_OF_STATE, group="headrace", summary="How many keys a state has, counted.")
 async def headrace_count(session: RespSession, request: Request) -> bytes:
     table, snapshot = find_table(session, request[1]), session.snapshot
     return with_facts(session, table, replies.integer(await asyncio.to_thread(table.count)), snapshot)
@@ -226,7 +228,13 @@ def _stream(session: RespSession, word: bytes, wanted: Range, count: int | None)
 
 
 @command(
-    "HEADRACE.RANGE", 7, "readonly", "data", group="headrace", summary="RANGE state key from to count behind: windows."
+    "HEADRACE.RANGE",
+    7,
+    "readonly",
+    ADDRESS,
+    "data",
+    group="headrace",
+    summary="RANGE state key from to count behind: windows.",
 )
 def headrace_range(session: RespSession, request: Request) -> Reply:
     """Where the next page begins (empty: nowhere), then start, end and value of windows by turns."""

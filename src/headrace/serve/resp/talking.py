@@ -9,18 +9,20 @@ transaction.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from headrace.read.forms import JSON, PACKED
 from headrace.serve.resp import replies
 from headrace.serve.resp.commands import Refusal, Reply, Request, command, find_command, number, spoken, wrong_words
+from headrace.serve.resp.moments import Opened, answer_opened, moments_of, open_moments
 from headrace.serve.resp.refusing import ReplyParts, noted
 
 if TYPE_CHECKING:
     from headrace.read.snapshot import Snapshot
     from headrace.serve.resp.session import RespSession
+    from headrace.state.moments import Moment
 
 
 FORMS: Final = (JSON, PACKED)
@@ -246,36 +248,42 @@ def exec_(session: RespSession, request: Request) -> Reply:
     if broken:
         raise Refusal("EXECABORT Transaction discarded because of previous errors.")
     answers, left = ReplyParts(session), iter(queued)
-    if _answer_some(session, left, answers):
+    past = moments_of(session, queued)
+    if past or _answer_some(session, left, answers, {}):
         # Told now: until the rest has its first turn, a newer epoch may have taken its place.
-        return _answer_slowly(session, session.scope.snapshot, left, answers)
+        return _answer_slowly(session, session.scope.snapshot, left, answers, past)
     return replies.array(answers.held)
 
 
-def _answer_some(session: RespSession, left: Iterator[Request], answers: ReplyParts) -> bool:
+def _answer_some(session: RespSession, left: Iterator[Request], answers: ReplyParts, opened: Opened) -> bool:
     """Answers requests until the turn is over; tells whether there may be more."""
     ends = perf_counter() + _TURN_S
     for each in left:
-        answers.add([_answer_one(session, each)])
+        answers.add([_answer_one(session, each, opened)])
         if perf_counter() > ends:
             return True
     return False
 
 
 async def _answer_slowly(
-    session: RespSession, snapshot: Snapshot | None, left: Iterator[Request], answers: ReplyParts
+    session: RespSession,
+    snapshot: Snapshot | None,
+    left: Iterator[Request],
+    answers: ReplyParts,
+    past: Sequence[Moment],
 ) -> bytes:
     with session.pinned(snapshot):
-        while _answer_some(session, left, answers):
+        opened = await open_moments(session, past)
+        while _answer_some(session, left, answers, opened):
             await asyncio.sleep(0)
     return replies.array(answers.held)
 
 
-def _answer_one(session: RespSession, request: Request) -> bytes:
+def _answer_one(session: RespSession, request: Request, opened: Opened) -> bytes:
     found = find_command(request[0])
     assert found is not None
     try:
-        answer = found.answer(session, request)
+        answer = answer_opened(session, found, request, opened)
     except Refusal as refusal:
         return replies.error(str(refusal))
     if isinstance(answer, bytes):
