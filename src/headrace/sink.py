@@ -160,12 +160,16 @@ def postgres(
     mode: Mode | None = None,
     create: bool = True,
     guarantee: GuaranteeChoice = "exactly_once",
+    undo: Span | None = None,
 ) -> Sink:
     """A table of Postgres, written by COPY. **Exactly once**, or at least once by ``guarantee="at_least_once"``.
 
     Without `key` rows are appended. With ``key="id"`` or ``key=(Sale.shop, Sale.day)`` a row replaces the one of the
     same key, so streams that correct themselves can be written too; ``mode="append"`` appends all the same. Rows and
     the number of their epoch (in the table ``headrace_epochs`` of the same schema) are one transaction.
+
+    With ``undo="24h"`` the rows that were replaced are kept for so long (in the table ``headrace_undo``), so that a job
+    that goes back to an earlier epoch takes back what it wrote since.
 
     `table` may name a schema (``"shop.sales"``). It is made from the row type where it is missing, unless
     ``create=False``, and compared with it where it is there. `dsn` is what psycopg connects with: a URL or
@@ -174,7 +178,7 @@ def postgres(
     >>> postgres("shop.sales", dsn="postgresql://db/shop", key=("shop", "day")).describe()
     'postgres shop.sales (upsert by shop, day)'
     """
-    return PostgresSink(table, dsn, key, mode, create, guarantee)
+    return PostgresSink(table, dsn, key, mode, create, guarantee, undo)
 
 
 def spark(

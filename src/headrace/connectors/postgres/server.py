@@ -16,6 +16,7 @@ program is built, explained and tested without it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -139,6 +140,11 @@ def quoted(name: str) -> str:
     '"odd ""name""\"'
     """
     return '"' + name.replace('"', '""') + '"'
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a list, as SQL reads them back."""
+    return ", ".join(map(quoted, names))
 
 
 def text_literal(text: str) -> str:

@@ -13,59 +13,51 @@ A connection is kept from release to release, and given up after any error.
 
 from __future__ import annotations
 
-import csv
-import io
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-import pyarrow as pa
-
-from headrace.connectors.postgres.binary import END, SIGNATURE, show_row
-from headrace.connectors.postgres.rows import BINARY, CSV, header, row_encoder
-from headrace.connectors.postgres.server import (
-    Kind,
-    open_connection,
-    psycopg_module,
-    quoted,
-    split_name,
-    table_columns,
-    why_not,
-)
-from headrace.connectors.postgres.table import EPOCHS_TABLE, PostgresTarget, prepare_table
+from headrace.connectors.postgres.copying import RowCopy
+from headrace.connectors.postgres.errors import Place, telling
+from headrace.connectors.postgres.rows import BINARY, CSV, row_encoder
+from headrace.connectors.postgres.server import open_connection, split_name, table_columns
+from headrace.connectors.postgres.table import EPOCHS_TABLE, PostgresTarget, prepare_beside, prepare_table
+from headrace.connectors.postgres.undo import UndoJournal, undo_statements
 from headrace.connectors.recorded import is_released
-from headrace.connectors.sink_contract import GuaranteeChoice, Release, Sink, StageTask, StageWriter, chosen_guarantee
+from headrace.connectors.sink_contract import (
+    Forget,
+    GuaranteeChoice,
+    Release,
+    Rewind,
+    Sink,
+    StageTask,
+    StageWriter,
+    chosen_guarantee,
+)
 from headrace.connectors.staged import PartWriter
-from headrace.errors import ProgramError, SinkFailed, SinkUnavailable
+from headrace.errors import ProgramError, SinkFailed
 from headrace.model.crash import reach
 from headrace.model.field_names import field_name
 from headrace.model.report import StagedPart
+from headrace.model.time import Span, format_span, span_us
 
 if TYPE_CHECKING:
     from typing import Self
 
     import psycopg
-    import pyarrow as pa
 
-    from headrace.connectors.postgres.table import PostgresTarget
-    from headrace.model.report import StagedPart
+    from headrace.connectors.postgres.undo import OutputEpoch
     from headrace.model.rows import RowCodec
 
 Mode = Literal["append", "upsert"]
 
-
-_ROWS: Final = "headrace_rows"
-_ORDER: Final = "headrace_order"
-_CHUNK_BYTES: Final = 2**18
 _SETTINGS: Final = "SET lock_timeout = '30s'; SET idle_in_transaction_session_timeout = '60s'"
 """A driver that sleeps with the lock must not stop the one that took over for ever."""
 
 
 class PostgresSink(Sink):
     kind: ClassVar[str] = "postgres"
-    driver_only: ClassVar[tuple[str, ...]] = ("dsn", "_connection", "_rows_of")
+    driver_only: ClassVar[tuple[str, ...]] = ("dsn", "_connection", "_rows", "_journal")
 
     def __init__(
         self,
@@ -75,6 +67,7 @@ class PostgresSink(Sink):
         mode: Mode | None,
         create: bool,
         guarantee: GuaranteeChoice,
+        undo: Span | None,
     ) -> None:
         where = f"sink.postgres({table!r})"
         self.target = PostgresTarget(split_name(table, where), where)
@@ -88,8 +81,10 @@ class PostgresSink(Sink):
         self.format = CSV
         """What workers stage: text goes into any table, the binary form into most; `start` finds out."""
         self._connection: psycopg.Connection[Any] | None = None
-        self._rows_of: tuple[str, ...] | None = None
-        """The columns of the temporary table, where this connection has one."""
+        self._rows: RowCopy | None = None
+        """What that connection knows of rows."""
+        self.undo_us = None if undo is None else span_us(undo, what="undo", where=where)
+        self._journal: UndoJournal | None = None
         if self.mode not in ("append", "upsert"):
             raise ProgramError(
                 f"there is no mode {self.mode!r}",
@@ -105,6 +100,17 @@ class PostgresSink(Sink):
                 expected='key="id" or key=(Sale.shop, Sale.day) beside mode="upsert"',
                 found="no key",
             )
+        if self.undo_us is not None:
+            if self.mode != "upsert" or not self._guarded or self.undo_us <= 0:
+                raise ProgramError(
+                    "former rows cannot be kept here",
+                    where=where,
+                    expected='undo="24h" with rows that are replaced by a key, exactly once',
+                    found=f"undo={undo!r}, mode={self.mode!r}, guarantee={guarantee!r}",
+                    next_move="leave undo= out: when the job goes back, the output is held until its old end is passed",
+                )
+            self.rewinds: frozenset[Rewind] = frozenset({"repeat", "hold"})
+            self._journal = UndoJournal(self.target, self.key, self.undo_us / 1_000_000)
 
     def bind(self, codec: RowCodec, output: str) -> Self:
         columns = {column.name: column for column in table_columns(codec)}
@@ -125,7 +131,10 @@ class PostgresSink(Sink):
         with self._connected("prepare the table") as connection:
             columns = table_columns(self.codec)
             binary = prepare_table(connection, self.target, columns, self.key, create=self.create, epochs=self._guarded)
+            if self._journal is not None:
+                prepare_beside(connection, undo_statements(self.target), create=self.create)
         self.format = BINARY if binary else CSV
+        self._rows = None
 
     def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
         key = self.key if self.mode == "upsert" else ()
@@ -135,11 +144,27 @@ class PostgresSink(Sink):
         assert self.codec is not None
         place = Place(ctx.read, {column.name: column.kind for column in table_columns(self.codec) if not column.array})
         with self._connected(f"write epoch {ctx.epoch}", place) as connection, connection.transaction():
-            if self._guarded and not self._claim(connection, ctx):
-                return
-            self._copy(connection, parts, ctx, place)
             if self._guarded:
-                self._note(connection, ctx)
+                recorded = self._claim(connection, ctx)
+                if is_released(recorded, ctx, self.target.where):
+                    return
+                if self._journal is not None:
+                    self._journal.begin(connection, ctx, recorded)
+            self._write(connection, parts, ctx, place)
+            if self._guarded:
+                self._note(connection, ctx, int(ctx.timeline), ctx.epoch)
+
+    def _write(
+        self, connection: psycopg.Connection[Any], parts: Sequence[StagedPart], ctx: Release, place: Place
+    ) -> None:
+        rows = self._rows_of(connection)
+        if self.mode == "append":
+            rows.append(parts, ctx, place)
+            return
+        for columns in rows.by_rows(parts, ctx, place):
+            if self._journal is not None:
+                self._journal.keep_former(connection, rows, columns, ctx)
+            rows.merge(columns)
 
     def takes(self, part: StagedPart) -> bool:
         return part.format in (CSV, BINARY)
@@ -152,6 +177,7 @@ class PostgresSink(Sink):
 
     def describe(self) -> str:
         how = f"upsert by {', '.join(self.key)}" if self.mode == "upsert" else "append"
+        how += "" if self.undo_us is None else f", undo {format_span(self.undo_us)}"
         return f"postgres {self.table} ({how})"
 
     # --- epochs
@@ -164,81 +190,69 @@ class PostgresSink(Sink):
     def _epochs(self) -> str:
         return self.target.beside(EPOCHS_TABLE).sql
 
-    def _claim(self, connection: psycopg.Connection[Any], ctx: Release) -> bool:
-        """Locks what is known of this output; whether the epoch is newer than that."""
+    def _claim(self, connection: psycopg.Connection[Any], ctx: OutputEpoch | Forget) -> tuple[int, int]:
+        """Locks what is known of this output: the timeline and epoch that are the newest in the table; −1: none."""
         ours = (ctx.job, ctx.output)
         connection.execute(f"INSERT INTO {self._epochs} VALUES (%s, %s, -1, -1, now()) ON CONFLICT DO NOTHING", ours)
         row = connection.execute(
             f"SELECT timeline, epoch FROM {self._epochs} WHERE job = %s AND output = %s FOR UPDATE", ours
         ).fetchone()
         assert row is not None
-        timeline, epoch = row
-        return not is_released((timeline, epoch), ctx, self.target.where)
+        return row[0], row[1]
 
-    def _note(self, connection: psycopg.Connection[Any], ctx: Release) -> None:
+    def _note(self, connection: psycopg.Connection[Any], ctx: OutputEpoch | Forget, timeline: int, epoch: int) -> None:
         connection.execute(
             f"UPDATE {self._epochs} SET timeline = %s, epoch = %s, released_at = now() WHERE job = %s AND output = %s",
-            (int(ctx.timeline), ctx.epoch, ctx.job, ctx.output),
+            (timeline, epoch, ctx.job, ctx.output),
         )
 
-    # --- rows
+    # --- going back
 
-    def _copy(
-        self, connection: psycopg.Connection[Any], parts: Iterable[StagedPart], ctx: Release, place: Place
-    ) -> None:
-        """Parts go one behind the other; those of the same columns and form by one COPY."""
-        for (columns, format), group in groupby(_opened(parts, ctx), key=lambda each: (each[0], each[1].format)):
-            # Rows that were staged in binary before the table was altered go by way of a table of their own types.
-            altered = format == BINARY and self.format != BINARY
-            direct = self.mode == "append" and not altered
-            into = self.target.sql if direct else self._rows_table(connection, columns, altered)
-            place.columns, place.parts = columns, []
-            statement = (
-                f"COPY {into} ({_listed(columns)}) FROM STDIN (FORMAT {'binary' if format == BINARY else 'csv'})"
+    def check_forget(self, ctx: Forget) -> None:
+        journal = self._undo_journal()
+        with self._connected("look how far it can go back") as connection, connection.transaction():
+            recorded = self._claim(connection, ctx)
+            if recorded <= (int(ctx.timeline), ctx.epoch) or recorded >= (int(ctx.next_timeline), 0):
+                # Nothing was written behind it; or all was taken back, and the next timeline has begun.
+                return
+            span = journal.span(connection, ctx.job, ctx.output)
+        if span is None or span.last != recorded or span.first > (int(ctx.timeline), ctx.epoch):
+            known = span is not None and span.last == recorded
+            raise SinkFailed(
+                "the table does not know what its rows were then",
+                where=self.target.where,
+                expected=f"former rows since epoch {ctx.epoch} of timeline {ctx.timeline}, because of undo=",
+                found=f"those since epoch {span.first[1]} of timeline {span.first[0]}"
+                if span is not None and known
+                else "none: the newest epochs were written without undo=",
+                next_move=f"go back less far, hold the output (--hold {ctx.output}), or write to another table; keep "
+                "former rows longer from now on with a larger undo=",
             )
-            with connection.cursor() as cursor, cursor.copy(statement) as copy:
-                copy.write(SIGNATURE if format == BINARY else b"")
-                for _, part, start, buffer in group:
-                    place.parts.append((part, start))
-                    view = memoryview(buffer)
-                    for at in range(start, len(view), _CHUNK_BYTES):
-                        copy.write(view[at : at + _CHUNK_BYTES])
-                copy.write(END if format == BINARY else b"")
-            place.parts = []
-            if not direct:
-                self._merge(connection, columns)
 
-    def _rows_table(self, connection: psycopg.Connection[Any], columns: tuple[str, ...], altered: bool) -> str:
-        """A temporary table like these columns of the target; it is emptied by every commit and lives on."""
-        name = f"pg_temp.{_ROWS}"
-        if self._rows_of == columns and not altered:
-            connection.execute(f"TRUNCATE {name}")
-            return name
-        source = f"SELECT {_listed(columns)} FROM {self.target.sql}"
-        if altered:
-            assert self.codec is not None
-            types = {column.name: column.ddl for column in table_columns(self.codec)}
-            nulls = ", ".join(f"NULL::{types.get(name, 'text')} AS {quoted(name)}" for name in columns)
-            source = f"SELECT {nulls}"
-        connection.execute(f"DROP TABLE IF EXISTS {name}")
-        connection.execute(f"CREATE TEMPORARY TABLE {_ROWS} ON COMMIT DELETE ROWS AS {source} WITH NO DATA")
-        connection.execute(f"ALTER TABLE {name} ADD COLUMN {_ORDER} bigint GENERATED ALWAYS AS IDENTITY (CACHE 1000)")
-        self._rows_of = None if altered else columns
-        return name
+    def forget(self, ctx: Forget) -> None:
+        journal, following = self._undo_journal(), (int(ctx.next_timeline), -1)
+        self.check_forget(ctx)
+        with self._connected("take rows back") as connection, connection.transaction():
+            recorded = self._claim(connection, ctx)
+            journal.take_back(connection, ctx.job, ctx.output, int(ctx.timeline), ctx.epoch)
+            reach("forgetting", ctx.epoch)
+            if recorded < following:
+                # From here on the abandoned timeline is an older one, for every driver.
+                self._note(connection, ctx, *following)
+                journal.go_on(connection, ctx.job, ctx.output, following)
+        reach("forgetting", ctx.epoch)
 
-    def _merge(self, connection: psycopg.Connection[Any], columns: tuple[str, ...]) -> None:
-        """The last row of each key replaces what is there. Keys come sorted, so that two jobs do not lock crosswise."""
-        into = f"INSERT INTO {self.target.sql} ({_listed(columns)})"
-        if self.mode == "append":
-            connection.execute(f"{into} SELECT {_listed(columns)} FROM pg_temp.{_ROWS} ORDER BY {_ORDER}")
-            return
-        key = _listed(self.key)
-        rest = [quoted(name) for name in columns if name not in self.key]
-        do = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in rest)}" if rest else "NOTHING"
-        connection.execute(
-            f"{into} SELECT DISTINCT ON ({key}) {_listed(columns)} FROM pg_temp.{_ROWS} ORDER BY {key}, {_ORDER} DESC "
-            f"ON CONFLICT ({key}) DO {do}"
-        )
+    def _undo_journal(self) -> UndoJournal:
+        if self._journal is None:
+            raise SinkFailed(
+                "this table cannot take rows back",
+                where=self.target.where,
+                expected='rows that are replaced by a key, and a program that keeps the former ones: undo="24h"',
+                found=self.describe(),
+                next_move=f"hold the output until the job has passed its old end (--hold {self.output}), or write to "
+                "another table",
+            )
+        return self._journal
 
     # --- the connection
 
@@ -250,30 +264,23 @@ class PostgresSink(Sink):
                 if self._connection is None or self._connection.closed:
                     self._connection = open_connection(self.dsn, f"headrace {self.output}")
                     self._connection.execute(_SETTINGS)
-                    self._rows_of = None
+                    self._rows = None
                 yield self._connection
         except BaseException:
             self._disconnect()
             raise
 
+    def _rows_of(self, connection: psycopg.Connection[Any]) -> RowCopy:
+        if self._rows is None:
+            assert self.codec is not None
+            self._rows = RowCopy(connection, self.target, self.codec, self.key, self.format)
+        return self._rows
+
     def _disconnect(self) -> None:
-        connection, self._connection, self._rows_of = self._connection, None, None
+        connection, self._connection, self._rows = self._connection, None, None
         if connection is not None:
             with suppress(Exception):
                 connection.close()
-
-
-def _opened(parts: Iterable[StagedPart], ctx: Release) -> Iterator[tuple[tuple[str, ...], StagedPart, int, pa.Buffer]]:
-    for number, part in enumerate(parts):
-        if number:
-            reach("between_files", ctx.epoch)
-        buffer = ctx.read(part)
-        columns, start = header(buffer)
-        yield columns, part, start, buffer
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(quoted, names))
 
 
 def _key_names(key: Any, where: str) -> tuple[str, ...]:
@@ -281,119 +288,3 @@ def _key_names(key: Any, where: str) -> tuple[str, ...]:
         return ()
     fields = key if isinstance(key, list | tuple) else (key,)
     return tuple(field_name(field, "key", where) for field in fields)
-
-
-# --- what Postgres says no to, in words: which table, column and row, and what to do
-# Whether trying again may help is decided by the SQLSTATE. An error without one is of the connection itself.
-
-
-_PASSING: Final = re.compile(r"^(08|40001|40003|40P01|53|57P|58|55P03|57014|25006|25P0[34])")
-"""SQLSTATEs of what passes: connections, deadlocks, resources, shutdowns, a server that is read-only for a while."""
-_FOR_GOOD: Final = re.compile(r"password authentication failed|no pg_hba\.conf entry|FATAL: .* does not exist")
-"""A refused login has no SQLSTATE on the client's side. Where the server speaks another language it is tried again."""
-_PLACE: Final = re.compile(r"line (\d+)(?:, column ([^:\n]+))?")
-_STAYS: Final = "the rows stay staged in the store, and are released first when the job is started again"
-
-
-class Place:
-    """What is being copied, for the case that it fails."""
-
-    def __init__(self, read: Callable[[StagedPart], pa.Buffer], kinds: dict[str, Kind]) -> None:
-        self._read = read
-        self._kinds = kinds
-        self.columns: tuple[str, ...] = ()
-        self.parts: list[tuple[StagedPart, int]] = []
-        """What has gone into the COPY so far, and where the rows begin in there."""
-
-    def row(self, line: int) -> str:
-        """The row at this line of the COPY, counted as the server does."""
-        if not self.parts or self.parts[0][0].format != BINARY:
-            return self._text_row(line)
-        for part, start in self.parts:
-            shown, rows = show_row(memoryview(self._read(part))[start:], line, self.columns, self._kinds)
-            if shown:
-                return shown
-            line -= rows
-        return ""
-
-    def _text_row(self, line: int) -> str:
-        # Lines inside of values count too, but in the first row only their carriage returns: the server has yet to
-        # find out how lines end.
-        at, newline = 0, "\r"
-        for part, start in self.parts:
-            text = bytes(memoryview(self._read(part))[start:]).decode(errors="replace")
-            for cells in csv.reader(io.StringIO(text, newline="\n")):
-                at += 1 + sum(cell.count(newline) for cell in cells)
-                newline = "\n"
-                if at >= line:
-                    return ", ".join(f"{name}={cell!r}" for name, cell in zip(self.columns, cells, strict=False))[:500]
-        return ""
-
-
-@contextmanager
-def telling(target: PostgresTarget, dsn: str, doing: str, place: Place | None = None) -> Iterator[None]:
-    """Puts what psycopg raises inside into our words."""
-    psycopg = psycopg_module()
-    try:
-        yield
-    except psycopg.Error as error:
-        raise translate_postgres_error(error, target, dsn, doing, place) from error
-
-
-def translate_postgres_error(
-    error: psycopg.Error, target: PostgresTarget, dsn: str, doing: str, place: Place | None
-) -> SinkFailed:
-    state = error.sqlstate or ""
-    said = why_not(error, dsn)
-    if _PASSING.match(state) or (not state and not _FOR_GOOD.search(said) and _of_connection(error)):
-        lock = f" Who holds it: {_holders(target)}" if state == "55P03" else ""
-        return SinkUnavailable(
-            f"Postgres could not {doing} just now",
-            where=target.where,
-            found=f"{said}{lock}",
-            next_move=f"see that the server runs and can be reached from here; {_STAYS}",
-        )
-    column, row = ("", "") if place is None else _where_in_rows(error, place)
-    return SinkFailed(
-        f"Postgres refused to {doing}" + (f": column {column}" if column else ""),
-        where=target.where,
-        found=said + (f"\n            in the row {row}" if row else ""),
-        next_move=f"{_next_move(state, target, column)}; {_STAYS}",
-    )
-
-
-def _of_connection(error: psycopg.Error) -> bool:
-    psycopg = psycopg_module()
-    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-
-
-def _holders(target: PostgresTarget) -> str:
-    return (
-        f"SELECT pid, application_name FROM pg_stat_activity WHERE application_name LIKE 'headrace %' -- {target.sql}"
-    )
-
-
-def _where_in_rows(error: psycopg.Error, place: Place) -> tuple[str, str]:
-    """The column and the row that the server blames, as far as it says."""
-    column = error.diag.column_name or ""
-    found = _PLACE.search(error.diag.context or "")
-    if found is None:
-        return column, ""
-    return column or (found.group(2) or ""), place.row(int(found.group(1)))
-
-
-def _next_move(state: str, target: PostgresTarget, column: str) -> str:
-    alter = f"ALTER TABLE {target.sql}"
-    name = quoted(column) if column else "…"
-    moves = {
-        "23505": "write with key= to replace the row that is there, or drop the unique index",
-        "23502": f"let it be null ({alter} ALTER COLUMN {name} DROP NOT NULL)",
-        "23503": "insert the row that is referred to, or drop the foreign key",
-        "23514": "change or drop the check that refuses the row",
-        "22003": f"widen the column ({alter} ALTER COLUMN {name} TYPE …)",
-        "22001": f"widen the column ({alter} ALTER COLUMN {name} TYPE text)",
-        "42501": "grant the user of the DSN the rights to insert, update and select there",
-        "3F000": "create the schema first",
-        "42P01": "start again: a table that was dropped is made anew unless create=False",
-    }
-    return moves.get(state) or "alter the table so that it takes the row, or correct the DSN"

@@ -138,6 +138,23 @@ def prepare_table(
     return all(_reads_binary(column, found[column.name]) for column in columns)
 
 
+def prepare_beside(
+    connection: psycopg.Connection[Any], tables: Sequence[tuple[PostgresTarget, str]], *, create: bool
+) -> None:
+    """Makes tables of ours that are missing, each by its statement, where it may. Raises SinkFailed."""
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (zlib.crc32(EPOCHS_TABLE.encode()),))
+        for target, statement in tables:
+            if _id_of(connection, target) is None:
+                _make(connection, target, statement, create=create)
+
+
+def writable_columns(connection: psycopg.Connection[Any], target: PostgresTarget) -> list[str]:
+    """The columns of a table that is there, but for those that it computes itself."""
+    found = _read_columns(connection, _id_of(connection, target))
+    return [each.name for each in found.values() if not each.computed]
+
+
 def _make(connection: psycopg.Connection[Any], target: PostgresTarget, statement: str, *, create: bool) -> None:
     if not create:
         raise SinkFailed(
