@@ -104,10 +104,10 @@ DOORS: dict[str, set[str]] = {
 ONLY_IN_SPARK = {"pyspark", "py4j"}
 
 STORE_PATH = re.compile(
-    r"(^|/)(manifests|runs|staged|fences|savepoints|sweeps)/|(^|/)(store|tick|waiting|unreleased)\.json$"
+    r"(^|/)(manifests|runs|staged|fences|savepoints|sweeps|commands)/|(^|/)(store|tick|waiting|unreleased)\.json$"
 )
 STORE_FILES = {"store.json", "tick.json", "waiting.json", "unreleased.json"}
-STORE_FOLDERS = {"manifests", "runs", "staged", "fences", "savepoints", "sweeps", *STORE_FILES}
+STORE_FOLDERS = {"manifests", "runs", "staged", "fences", "savepoints", "sweeps", "commands", *STORE_FILES}
 STORE_SPELLER = "state.layout"
 
 DURABLE = "durable"

@@ -44,8 +44,13 @@ class Opening:
     """The newest published epoch that will be continued; None: there is none, or it will be thrown away."""
     final: bool = False
     fresh: bool = False
+    owner: str = ""
+    """Another app, whose store it is: the run will be refused."""
 
     def __str__(self) -> str:
+        if self.owner:
+            # No word of --fresh: it would throw away what is not this app's.
+            return f"{self.store} is the store of another app, {self.owner}"
         if self.final:
             return f"the input was drained by epoch {self.newest}, the last in {self.store}; --fresh starts over"
         if self.newest is not None:
@@ -53,11 +58,13 @@ class Opening:
         return f"starting over in {self.store}" if self.fresh else f"starting in {self.store}"
 
 
-def read_opening(settings: Settings) -> Opening:
+def read_opening(settings: Settings, app: str) -> Opening:
     """Looks into the store without touching it; a store that cannot be read is the job's to complain about."""
     try:
         store = Store(settings.store)
-        epochs = store.epochs()
+        epochs, owner = store.epochs(), store.app
+        if owner != app:
+            return Opening(settings.store, None, owner=owner)
         if not epochs or settings.fresh:
             return Opening(settings.store, None, fresh=settings.fresh)
         return Opening(settings.store, epochs[-1], final=manifest_of(store, epochs[-1]).final)
@@ -67,7 +74,7 @@ def read_opening(settings: Settings) -> Opening:
 
 def run_visibly(app: App, settings: Settings, until: Until, session: Any = None) -> None:
     """Runs a program to its end, with everything a person wants to see: what ``app.run`` does."""
-    opening, screen = read_opening(settings), choose_screen(app, plain=settings.plain)
+    opening, screen = read_opening(settings, app.name), choose_screen(app, plain=settings.plain)
     with StopSignals() as signals:
         with screen:
             screen.say(str(opening))
@@ -121,7 +128,10 @@ def play(
         serving_beside(settings, screen.say),
     ):
         run = Run(job)
+        asked_by = ""
         while not run.wait(_POLL_S):
+            if not asked_by and (asked_by := job.asked_by):
+                screen.say(f"{asked_by} asked this run to end; it does after its epoch")
             now = clock()
             if seconds is not None and began and now - began[0] >= seconds:
                 job.stop()
@@ -129,7 +139,7 @@ def play(
                 spoken = now
                 if activity := job.activity():
                     screen.still(activity)
-        return bool(asked)
+        return bool(asked or job.asked_by)
 
 
 @contextlib.contextmanager

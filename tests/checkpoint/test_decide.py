@@ -18,6 +18,7 @@ from headrace.checkpoint.decide import (
     StartFresh,
     decide_broadcast,
     decide_epoch,
+    decide_fresh,
     decide_looped,
     decide_recovery,
     decide_reports,
@@ -75,6 +76,17 @@ def test_the_store_of_another_app_is_refused() -> None:
     decision = decide_recovery(facts(None, None, app="b"), JOB)
     assert isinstance(decision, Refuse)
     assert "another app" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("owner", "savepoints", "words"),
+    [("b", [], "another app"), ("a", ["before-v2"], "savepoints keep"), ("a", [], "")],
+)
+def test_only_a_store_of_ones_own_that_nothing_is_kept_in_is_thrown_away(
+    owner: str, savepoints: list[str], words: str
+) -> None:
+    refused = decide_fresh(owner, "a", savepoints)
+    assert refused is None if not words else refused is not None and words in refused.reason
 
 
 def kept_as(table: str, *, runs: bool = True) -> RecoveryFacts:

@@ -40,8 +40,16 @@ def terminal() -> Console:
 # --- how a run begins
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_the_store_of_another_app_invites_nobody_to_throw_it_away(store_path: Path, fresh: bool) -> None:
+    made = MadeStore(store_path)
+    made.epoch()
+    text = str(read_opening(Settings(store=made.path, fresh=fresh), "fraud"))
+    assert text == f"{made.path} is the store of another app, tweets"
+
+
 def test_a_first_run_says_where_it_keeps_its_state(tmp_path: Path) -> None:
-    opening = read_opening(Settings(store=str(tmp_path / "state")))
+    opening = read_opening(Settings(store=str(tmp_path / "state")), "tweets")
     assert str(opening) == f"starting in {tmp_path / 'state'}"
     assert not (tmp_path / "state").exists()
 
@@ -50,20 +58,20 @@ def test_a_second_run_says_where_it_resumes_and_how_to_start_over(store_path: Pa
     made = MadeStore(store_path)
     for _ in range(41):
         made.epoch()
-    text = str(read_opening(Settings(store=made.path)))
+    text = str(read_opening(Settings(store=made.path), "tweets"))
     assert text == f"resuming at epoch 41 from {made.path}; --fresh starts over"
 
 
 def test_a_fresh_run_says_that_it_starts_over(store_path: Path) -> None:
     made = MadeStore(store_path)
     made.epoch()
-    assert str(read_opening(Settings(store=made.path, fresh=True))) == f"starting over in {made.path}"
+    assert str(read_opening(Settings(store=made.path, fresh=True), "tweets")) == f"starting over in {made.path}"
 
 
 def test_a_drained_store_is_not_said_to_resume(store_path: Path) -> None:
     made = MadeStore(store_path)
     made.epoch(final=True)
-    assert "drained by epoch 0" in str(read_opening(Settings(store=made.path)))
+    assert "drained by epoch 0" in str(read_opening(Settings(store=made.path), "tweets"))
 
 
 # --- how a run is ended

@@ -207,7 +207,7 @@ def test_a_job_that_was_started_over_has_closed_nothing_yet(tmp_path: Path) -> N
     first = Job(tmp_path)
     with first.h:
         first.hours(0, 1, 2)
-    start_over(open_store(tmp_path / "state"))
+    start_over(open_store(tmp_path / "state"), Store(tmp_path / "state").app)
     again = Job(tmp_path)
     with again.h:
         again.push(("a", 0.1, 70), watermark=0.5)

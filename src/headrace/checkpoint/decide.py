@@ -51,10 +51,7 @@ def decide_recovery(facts: RecoveryFacts, job: JobFacts) -> Recovery:
     """How a start continues what it finds."""
     if facts.record is not None:
         if facts.record.app != job.app:
-            return Refuse(
-                "the store belongs to another app", f"app {job.app!r}", f"app {facts.record.app!r}",
-                "give this app a store of its own (store=…)",
-            )  # fmt: skip
+            return _of_another_app(facts.record.app, job.app)
         if facts.record.key_groups != job.key_groups:
             return Refuse(
                 "the number of key groups is fixed for the life of a store", f"{facts.record.key_groups} key groups",
@@ -91,6 +88,28 @@ def decide_recovery(facts: RecoveryFacts, job: JobFacts) -> Recovery:
             "restore the whole store from a copy",
         )
     return ResumeFrom(epoch, facts.released)
+
+
+def decide_fresh(owner: str, app: str, savepoints: Sequence[str]) -> Refuse | None:
+    """Why a store cannot be thrown away to start over. ``owner``: the app that it belongs to."""
+    if owner != app:
+        return _of_another_app(owner, app)
+    if savepoints:
+        return Refuse(
+            "starting over would throw away epochs that savepoints keep",
+            "a store without savepoints",
+            ", ".join(savepoints),
+            "give this run another store; or delete them with headrace savepoints STORE NAME --delete, and copy first "
+            "what is still wanted: headrace savepoint STORE@NAME --copy-to URL",
+        )
+    return None
+
+
+def _of_another_app(owner: str, app: str) -> Refuse:
+    return Refuse(
+        "the store belongs to another app", f"app {app!r}", f"app {owner!r}",
+        "give this app a store of its own (store=…)",
+    )  # fmt: skip
 
 
 def _decide_tables(state: JobState, job: JobFacts) -> Refuse | None:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
 from headrace.checkpoint.coordinator import adopt_runs
-from headrace.checkpoint.decide import AlreadyFinal, Recovery, Refuse, ResumeFrom, decide_recovery
+from headrace.checkpoint.decide import AlreadyFinal, Recovery, Refuse, ResumeFrom, decide_fresh, decide_recovery
 from headrace.checkpoint.facts import read_facts
 from headrace.checkpoint.fence import Fence
 from headrace.checkpoint.release import Releaser
 from headrace.checkpoint.sparklog import derive_retired, drop_spark_logs, write_spark_log
-from headrace.errors import Refused
+from headrace.errors import Refused, StoreError
 from headrace.model.job import JobFacts
 from headrace.model.keys import group_range
 from headrace.model.report import RunRef
 from headrace.state import layout
 from headrace.state.manifest import JobState
 from headrace.state.record import StoreRecord, read_record
-from headrace.state.store import StoreFiles
+from headrace.state.savepoints import list_savepoints
+from headrace.state.store import StoreFiles, open_store
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,19 @@ class RecoveredJob:
     retired: dict[str, str] = field(default_factory=dict)
 
 
+def open_for_driving(url: str) -> StoreFiles:
+    """The store of a run; made where it is not."""
+    try:
+        return open_store(url)
+    except OSError as error:
+        raise StoreError(
+            "the store cannot be opened",
+            where=url,
+            found=f"{type(error).__name__}: {error}",
+            next_move="give a folder that can be written to (store=… or --store)",
+        ) from error
+
+
 def recover(store: StoreFiles, job: JobFacts, fence: Fence, releaser: Releaser, *, attempt: int = 0) -> RecoveredJob:
     """Brings a store into the state from which the next epoch can run.
 
@@ -45,10 +59,7 @@ def recover(store: StoreFiles, job: JobFacts, fence: Fence, releaser: Releaser, 
     facts = read_facts(store)
     decision = decide_recovery(facts, job)
     if isinstance(decision, Refuse):
-        raise Refused(
-            decision.reason, where=store.url, expected=decision.expected, found=decision.found,
-            next_move=decision.next_move,
-        )  # fmt: skip
+        raise _refused(store, decision)
     record = facts.record or _make_record(store, job)
     run = f"{fence.number}x{attempt}"
     manifest = None if facts.state is None else facts.state.manifest
@@ -67,15 +78,22 @@ def recover(store: StoreFiles, job: JobFacts, fence: Fence, releaser: Releaser, 
     )  # fmt: skip
 
 
-def start_over(
-    store: StoreFiles, folders: Sequence[str] = (layout.RUNS, layout.STAGED, layout.SPARK, layout.INPUTS, layout.KEPT)
-) -> None:
-    """Throws away what a store holds. A new timeline begins, so older drivers and sinks cannot mistake its epochs."""
+_OF_A_TIMELINE: Final = (layout.MANIFESTS, layout.RUNS, layout.STAGED, layout.SPARK, layout.INPUTS, layout.KEPT)
+
+
+def start_over(store: StoreFiles, app: str) -> None:
+    """Throws away what a store of this app holds. Raises Refused where that is not the app's to lose.
+
+    A new timeline begins, so older drivers and sinks cannot mistake its epochs.
+    """
     record = read_record(store)
     if record is None:
         return
+    refused = decide_fresh(record.app, app, [savepoint.name for savepoint in list_savepoints(store)])
+    if refused is not None:
+        raise _refused(store, refused)
     store.write(layout.STORE_RECORD, msgspec.json.encode(msgspec.structs.replace(record, timeline=record.timeline + 1)))
-    for folder in (layout.MANIFESTS, *folders):
+    for folder in _OF_A_TIMELINE:
         for path in store.list(folder):
             store.delete(path)
     store.delete(layout.TICK)
@@ -89,3 +107,7 @@ def _make_record(store: StoreFiles, job: JobFacts) -> StoreRecord:
     record = StoreRecord(app=job.app, key_groups=job.key_groups, query=f'{{"id":"{uuid.uuid4()}"}}')
     store.create(layout.STORE_RECORD, msgspec.json.encode(record))
     return record
+
+
+def _refused(store: StoreFiles, no: Refuse) -> Refused:
+    return Refused(no.reason, where=store.url, expected=no.expected, found=no.found, next_move=no.next_move)

@@ -24,6 +24,7 @@ from headrace.cli import (
     savepoints,
     serve,
     state,
+    stop,
 )
 
 __all__ = ["main"]
@@ -64,6 +65,7 @@ app.command("demo")(demo.demo)
 app.command("explain", no_args_is_help=True)(explain.explain)
 app.command("epochs", no_args_is_help=True)(epochs.epochs)
 app.command("state", no_args_is_help=True)(state.state)
+app.command("stop", no_args_is_help=True)(stop.stop)
 app.command("savepoint", no_args_is_help=True)(savepoint.savepoint)
 app.command("savepoints", no_args_is_help=True)(savepoints.savepoints)
 app.command("serve", no_args_is_help=True)(serve.serve)

@@ -68,7 +68,7 @@ def demo(
         settings = app.settings(
             store=store, parallelism=parallelism, fresh=fresh or None, plain=plain or None, serve=False, spark=_AT_ONCE
         )
-        opening = read_opening(settings)
+        opening = read_opening(settings, app.name)
         screen = _screen(board, opening, plain=settings.plain, as_json=as_json)
 
         def serving(tweet: str) -> None:
@@ -88,6 +88,8 @@ def demo(
 
 
 def _hello(opening: Opening, seconds: float) -> str:
+    if opening.owner:
+        return str(opening)
     how = "starting" if opening.newest is None else f"resuming at epoch {opening.newest + 1}"
     return f"the demo plays for {seconds:g} s, {how} in {opening.store}; Ctrl-C ends it sooner, as cleanly"
 

@@ -94,7 +94,7 @@ def _play(app: App, settings: Settings, until: options.Until, as_json: bool) -> 
     from headrace.screens import choose_screen
     from headrace.stop_signals import StopSignals
 
-    opening = read_opening(settings)
+    opening = read_opening(settings, app.name)
     screen = JsonLines(opening) if as_json else choose_screen(app, plain=settings.plain)
     with StopSignals() as signals:
         with aborting(screen):

@@ -35,6 +35,7 @@ POINTS: Final = {
     "sweeping": "in the middle of a sweep",
     "final_published": "the last epoch of drained input is published",
     "savepoint_pinned": "a savepoint is written, its files are not verified yet",
+    "stop_pinned": "the savepoint of a stopped run is taken, who asked for it is not told yet",
     "copying": "some files of a copy are there, others are not",
     "offline_written": "the runs of an epoch without Spark are durable, nothing is published",
     "forgetting": "some of what an abandoned timeline made visible is taken back, the rest is not",
@@ -44,7 +45,9 @@ POINTS: Final = {
 BESIDE: Final = frozenset({"base_written", "sweeping"})
 """Points of the work that goes on beside the epochs: folding and sweeping."""
 
-ASKED: Final = frozenset({"savepoint_pinned", "copying", "copy_written", "offline_written", "forgetting"})
+ASKED: Final = frozenset(
+    {"savepoint_pinned", "stop_pinned", "copying", "copy_written", "offline_written", "forgetting"}
+)
 """Points of what people ask for: they lie in no epoch, and come only when somebody asks."""
 
 

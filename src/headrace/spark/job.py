@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from py4j.protocol import Py4JNetworkError
 
+from headrace.checkpoint.commands import Stop
 from headrace.checkpoint.coordinator import Coordinator
 from headrace.checkpoint.decide import AlreadyFinal
 from headrace.checkpoint.facts import read_facts
 from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.maintenance import Maintainer
 from headrace.checkpoint.patience import Patience
-from headrace.checkpoint.recover import RecoveredJob, recover, start_over
+from headrace.checkpoint.recover import RecoveredJob, open_for_driving, recover, start_over
 from headrace.checkpoint.release import Releaser
 from headrace.connectors.source_contract import LeftToSpark
-from headrace.errors import EpochFailed, HeadraceError, JvmDied, StoreError
-from headrace.model.amounts import span_text
+from headrace.errors import EpochFailed, HeadraceError, JvmDied
 from headrace.model.behind import counting_text
 from headrace.model.order import EpochLimits
 from headrace.model.sink_waits import SinkWait
@@ -32,18 +32,17 @@ from headrace.plan.rules.decoding import plan_decoding
 from headrace.plan.ship import dump_program
 from headrace.plan.sides import Side, has_seam, histories, one_side
 from headrace.spark import executor
+from headrace.spark.activity import Activity
 from headrace.spark.backlog import Backlog
-from headrace.spark.connectors import check_connectors, needed_connectors
 from headrace.spark.driver import EpochDriver, StopRequested
+from headrace.spark.ending import Ending
 from headrace.spark.failures import kafka_error, spark_error
 from headrace.spark.jvm import jvm_death
+from headrace.spark.own_session import OwnSession
 from headrace.spark.query import build_plan, decodes_alike
 from headrace.spark.seam import NEVER_READ, decide_side
-from headrace.spark.session import check_session, leave_session, make_session, owns_context
 from headrace.state import layout
 from headrace.state.manifest import Manifest
-from headrace.state.store import StoreFiles as FileStore
-from headrace.state.store import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,47 +76,84 @@ class Job:
         """Sources with files that the workers do not decode."""
         self._current = self.program
         """The program as it is run at this moment: with one side of each backfill in its place."""
-        self.store = _open(settings)
+        self.store = open_for_driving(settings.store)
         sinks = {output.name: output.sink for output in self.program.outputs}
-        self._stop = threading.Event()
+        self._ending = Ending(self.store)
+        self._stop = self._ending.event
         self._patience = Patience(span_us(settings.sink_patience), stop=self._stop, store=self.store)
-        self._releaser = Releaser(self.store, sinks, self._open_session, self._patience)
-        self._given = session
-        self._session: SparkSession | None = session
+        self._session = OwnSession(self.program, settings, session)
+        self._releaser = Releaser(self.store, sinks, self._session.open, self._patience)
         self._fence: Fence | None = None
         self._driver: EpochDriver | None = None
         self._backlog: Backlog | None = None
-        self._beginning: list[str] = []
         self._maintainer: Maintainer | None = None
         self._ship: executor.Ship | None = None
         self._coordinator: Coordinator | None = None
         self._attempts = 0
-        self._phase, self._phase_began = "opening the store", time.monotonic()
+        self._activity = Activity()
+        self._endless = False
+        """Whether the query at hand has no end of its own."""
         self.started = threading.Event()
 
     def run(self) -> None:
         """From start to end, on the calling thread. Returns when the run has ended cleanly, raises otherwise."""
         try:
-            recovered = self._begin()
-            if isinstance(recovered.decision, AlreadyFinal):
-                return
-            if self._side == "history":
-                self._drive(recovered.run, final=False)
-                if self._stop.is_set() or self._is_final:
-                    return
-                recovered = self._cross_seam()
-            self._drive(recovered.run, final=False)
-            if self.until == "drained" and not self._stop.is_set() and not self._is_final:
-                self._drive(self._recover().run, final=True)
-                self._check_drained()
+            self._run()
+            self._ending.settle(self.place, final=self._is_final)
+        except BaseException as error:
+            self._ending.give_up(self.published, error)
+            raise
         finally:
             self._end()
 
-    def stop(self) -> None:
-        """Asks the run to end after the current epoch. Safe from any thread and from a signal handler."""
-        self._stop.set()
-        if self._driver is not None:
+    def _run(self) -> None:
+        recovered = self._begin()
+        if isinstance(recovered.decision, AlreadyFinal):
+            return
+        if self._side == "history":
+            self._drive(recovered.run, final=False)
+            if self._stop.is_set() or self._is_final:
+                return
+            recovered = self._cross_seam()
+        self._drive(recovered.run, final=False)
+        if self._is_cut and not self._stop.is_set():
+            # A drain was asked for in the middle: what is left of the input of now is read to its end.
+            self._drop_backlog()
+            self._drive(self._recover().run, final=False)
+        if self.until == "drained" and not self._stop.is_set() and not self._is_final:
+            self._drive(self._recover().run, final=True)
+            self._check_drained()
+
+    def stop(self, order: Stop = Stop()) -> None:  # noqa: B008
+        """Asks the run to end after the current epoch. Without a savepoint safe from any thread and a signal handler.
+
+        Raises StoreError where the savepoint could not be taken: then the run goes on.
+        """
+        self._ending.ask(order, self.published)
+        self._obey()
+
+    def _obey(self) -> None:
+        """Has the query end that goes on although it should not."""
+        if self._ending.drains:
+            self.until = "drained"
+        if self._driver is not None and (self._stop.is_set() or self._is_cut):
             self._driver.request_stop()
+
+    @property
+    def _is_cut(self) -> bool:
+        """Whether the query at hand would go on for ever, and the run is to be drained."""
+        return self._endless and self.until == "drained"
+
+    @property
+    def asked_by(self) -> str:
+        """Who asked from another process that the run ends; empty: nobody."""
+        return self._ending.asked_by
+
+    @property
+    def place(self) -> layout.ManifestName | None:
+        """Timeline and epoch of the newest published epoch; None before the first."""
+        state = None if self._coordinator is None else self._coordinator.state
+        return None if state is None else layout.ManifestName(state.manifest.timeline, state.epoch)
 
     @property
     def published(self) -> int:
@@ -134,26 +170,19 @@ class Job:
     def beginning(self) -> list[str]:
         """What takes long before a first epoch, a line each: a table is copied, a folder is listed."""
         counting = {} if self._backlog is None else self._backlog.counting()
-        return [*self._beginning, *(f"{name}: {counting_text(found)}" for name, found in counting.items())]
+        return [*self._activity.beginning, *(f"{name}: {counting_text(found)}" for name, found in counting.items())]
 
     def activity(self) -> str:
         """What the run is doing at this moment, for a person who waits; empty where it waits for input itself."""
-        driver = self._driver
-        if self._phase:
-            return f"{self._phase}, {span_text(time.monotonic() - self._phase_began)}"
-        if driver is None or driver.idle.is_set():
-            return "waiting for input" if self.published < 0 else ""
-        return driver.activity()
-
-    def _enter(self, phase: str) -> None:
-        self._phase, self._phase_began = phase, time.monotonic()
+        return self._activity.tell(self._driver, self.published)
 
     # -- the way in ---------------------------------------------------------------------------------------------
 
     def _begin(self) -> RecoveredJob:
         self._fence = take_fence(self.store, takeover=self.settings.takeover)
         if self.settings.fresh:
-            start_over(self.store)
+            start_over(self.store, self.program.app)
+        self._ending.listen(self._fence.number)
         self._patience.check = self._fence.glance
         self._releaser.start()
         if has_seam(self.program):
@@ -182,9 +211,7 @@ class Job:
         self._current = plan_decoding(one_side(self.program, side), self._left_to_spark)
         # What the workers have, and what was counted, is the other side.
         self._ship = None
-        if self._backlog is not None:
-            self._backlog.close()
-            self._backlog = None
+        self._drop_backlog()
 
     def _leave_to_spark(self, sources: set[str]) -> None:
         """Has Spark decode these sources."""
@@ -222,15 +249,6 @@ class Job:
                 next_move="start again: everything up to the last published epoch is kept",
             )
 
-    def _open_session(self) -> SparkSession:
-        if self._session is None:
-            needed = needed_connectors(self.program)
-            self._session = make_session(self.program.app, self.settings.master, self.settings.spark, needed)
-        else:
-            check_session(self._session)
-            check_connectors(self._session, needed_connectors(self.program))
-        return self._session
-
     def _load(self, session: SparkSession) -> executor.Ship:
         """The compiled program on its way to the workers, once per run."""
         return executor.Ship(
@@ -250,19 +268,19 @@ class Job:
         coordinator = self._coordinator
         assert coordinator is not None
         while True:
-            self._enter("starting Spark")
-            session = self._open_session()
-            self._enter("building the query")
+            self._endless = not self._bounded
+            self._activity.enter("starting Spark")
+            session = self._session.open()
+            self._activity.enter("building the query")
             if not decodes_alike(session):
                 self._leave_to_spark({source.name for source in self._current.sources})
             backlog = self._open_backlog(session, coordinator)
             driver = EpochDriver(
                 session, self.store, self._current, coordinator, run, self.watch,
-                backlog=backlog, bounded=self._bounded,
+                backlog=backlog, bounded=not self._endless,
             )  # fmt: skip
             self._driver = driver
-            if self._stop.is_set():
-                driver.request_stop()
+            self._obey()
             state = coordinator.state
             driver.write_tick(None if state is None else state.manifest, final=final)
             driver.write_waiting(None if state is None else state.manifest)
@@ -280,7 +298,7 @@ class Job:
                 if left < 0 or self._stop.is_set():
                     raise
                 if isinstance(failed, JvmDied):
-                    self._drop_session(session, failed)
+                    self._drop_session(failed)
                 log.warning("starting again from the last published epoch: %s", failed)
                 time.sleep(_RETRY_WAIT_S)
                 run = self._recover().run
@@ -291,11 +309,13 @@ class Job:
             self._backlog = Backlog(session, self._current, self.store, published, bounded=self._bounded)
         return self._backlog
 
-    def _drop_session(self, session: SparkSession, died: JvmDied) -> None:
-        """Lets go of a JVM that died, and of what lived in it. Raises where it is not ours to start another."""
-        if self._given is not None or not owns_context(session):
-            raise died
-        self._session = self._ship = None
+    def _drop_session(self, died: JvmDied) -> None:
+        """Lets go of a JVM that died, and of what lived in it."""
+        self._session.drop(died)
+        self._ship = None
+        self._drop_backlog()
+
+    def _drop_backlog(self) -> None:
         if self._backlog is not None:
             self._backlog.close()
             self._backlog = None
@@ -306,12 +326,12 @@ class Job:
         try:
             readers: dict[str, SplitReader] = {}
             tables = [source.log_name for source in self._current.sources if source.source.kind == "table"]
-            self._beginning = [f"{name}: copying the table" for name in tables]
+            self._activity.beginning = [f"{name}: copying the table" for name in tables]
             frame = build_plan(session, self._current, ship, readers)
-            self._beginning = []
+            self._activity.beginning = []
             backlog.watch_readers(readers)
             query = self._start_query(frame, driver, run)
-            self._enter("")
+            self._activity.enter("")
         except HeadraceError:
             raise
         except Exception as error:
@@ -326,7 +346,7 @@ class Job:
                 raise driver.failure
             raise self._translate(session, driver.failure) from driver.failure
         reason = query.exception()
-        if reason is not None and driver.failure is None and not self._stop.is_set():
+        if reason is not None and driver.failure is None and not (self._stop.is_set() or self._is_cut):
             raise self._translate(session, reason) from reason
 
     def _translate(self, session: SparkSession, error: BaseException) -> HeadraceError:
@@ -338,7 +358,7 @@ class Job:
             # The folder is the driver's alone; without a scheme a cluster would look for it in its own file system.
             folder = f"file://{folder}"
         writer = frame.writeStream.foreachBatch(driver.on_batch).option("checkpointLocation", folder)
-        if not self._bounded:
+        if self._endless:
             every_ms = span_us(self.settings.epoch) // 1000
             return writer.trigger(processingTime=f"{every_ms} milliseconds").start()
         return writer.trigger(availableNow=True).start()
@@ -348,6 +368,9 @@ class Job:
         fence = self._fence
         assert fence is not None
         while not self._has_ended(session, query):
+            # Commands are met in the middle of an epoch, too.
+            self._ending.glance(self.published)
+            self._obey()
             if not driver.idle.is_set():
                 continue
             try:
@@ -355,7 +378,7 @@ class Job:
                 driver.nudge()
             except HeadraceError as fenced:
                 driver.failure = fenced
-            if self._stop.is_set() or driver.failure is not None:
+            if self._stop.is_set() or self._is_cut or driver.failure is not None:
                 # Between two epochs nothing is in flight, so Spark may be stopped the hard way.
                 query.stop()
 
@@ -374,8 +397,7 @@ class Job:
         with ExitStack() as last:
             # In the reverse order of this list, and each of them whatever the others do.
             last.callback(self.started.set)
-            if self._given is None and self._session is not None:
-                last.callback(_leave_session, self._session)
+            last.callback(self._session.leave)
             if self._fence is not None:
                 last.callback(self._fence.drop)
             last.callback(self._releaser.close)
@@ -385,20 +407,3 @@ class Job:
                 last.callback(self._maintainer.close)
             if self._backlog is not None:
                 last.callback(self._backlog.close)
-
-
-def _leave_session(session: SparkSession) -> None:
-    with suppress(ConnectionError, Py4JNetworkError):
-        leave_session(session)
-
-
-def _open(settings: Settings) -> FileStore:
-    try:
-        return open_store(settings.store)
-    except OSError as error:
-        raise StoreError(
-            "the store cannot be opened",
-            where=str(settings.store),
-            found=f"{type(error).__name__}: {error}",
-            next_move="give a folder that can be written to (store=… or --store)",
-        ) from error

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.checkpoint.commands import Stop
 from headrace.read.store import Store as StoreView
 from headrace.read.store import manifest_of
 from headrace.read.view import StateView
 from headrace.spark.job import Job, Until, Watch
 from headrace.state.moments import plain_address
+from headrace.state.savepoints import Savepoint, create_savepoint
 
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
@@ -42,10 +44,26 @@ class Run:
             raise self._error
         return not self._thread.is_alive()
 
-    def stop(self) -> None:
-        """Ends the run after the current epoch, and waits for that."""
-        self._job.stop()
+    def stop(self, *, savepoint: str = "", note: str = "", drain: bool = False) -> Savepoint | None:
+        """Ends the run after the current epoch, and waits for that.
+
+        ``savepoint``: pins the last epoch under this name, and gives the savepoint back; one that cannot be taken is
+        refused while the run still goes on. ``drain``: first reads the input of now to its end and fires everything, as
+        ``until="drained"`` does; nothing can be resumed after that.
+        """
+        self._job.stop(Stop(savepoint, note, drain))
         self.wait()
+        # Taken by the run itself, before it let the next driver in; here it is read back.
+        return (
+            create_savepoint(self._job.store, name=savepoint, note=note, place=self._job.place) if savepoint else None
+        )
+
+    def savepoint(self, name: str = "", *, note: str = "") -> Savepoint:
+        """Pins the newest published epoch until somebody deletes the savepoint; the run goes on.
+
+        At once, whatever the size of the state. Without a name it is called after its epoch.
+        """
+        return create_savepoint(self._job.store, name=name, note=note)
 
     @property
     def epoch(self) -> int:

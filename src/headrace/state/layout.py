@@ -65,6 +65,9 @@ SAVEPOINTS: Final = "savepoints"
 SWEEPS: Final = "sweeps"
 """What each driver may delete, written down before it does."""
 
+COMMANDS: Final = "commands"
+"""What other processes ask of a driver, and its answers, in a folder per fence."""
+
 TEMPORARY: Final = "tmp"
 """Half-written files of a local store; nothing in here is ever named by anything."""
 
@@ -231,6 +234,32 @@ def sweep(fence: int) -> str:
 
 def parse_sweep(path: str) -> int | None:
     found = re.match(rf"^{SWEEPS}/(\d+)\.json$", path)
+    return int(found.group(1)) if found else None
+
+
+def commands(fence: int) -> str:
+    """The folder of what the driver with this fence is asked."""
+    return f"{COMMANDS}/{fence}"
+
+
+def command(fence: int, number: int) -> str:
+    return f"{commands(fence)}/{number}.json"
+
+
+def answer(fence: int, number: int) -> str:
+    """What became of a command."""
+    return f"{commands(fence)}/{number}-answer.json"
+
+
+def parse_command(path: str) -> int | None:
+    """The number of a command among those of its driver."""
+    found = re.match(rf"^{COMMANDS}/\d+/(\d+)\.json$", path)
+    return int(found.group(1)) if found else None
+
+
+def parse_command_fence(path: str) -> int | None:
+    """The driver that a command is for, also by the path of its answer."""
+    found = re.match(rf"^{COMMANDS}/(\d+)/\d+(-answer)?\.json$", path)
     return int(found.group(1)) if found else None
 
 

@@ -205,6 +205,15 @@ def check_name(name: str) -> str:
     return name
 
 
+def check_free(store: StoreFiles, name: str) -> None:
+    """Raises StoreError where a savepoint that is yet to be taken could not have this name."""
+    try:
+        old = _read(store, layout.savepoint(check_name(name)))
+    except MissingFile:
+        return
+    raise _name_taken(store, old)
+
+
 def default_name(place: layout.ManifestName) -> str:
     """What a savepoint is called that nobody named.
 
@@ -242,13 +251,17 @@ def _same(store: StoreFiles, new: Savepoint) -> Savepoint:
     old = read_savepoint(store, new.name)
     if (old.nonce, old.epoch) == (new.nonce, new.epoch) and new.note in ("", old.note):
         return old
-    raise AlreadyExists(
-        f"there is a savepoint {new.name!r} already",
+    raise _name_taken(store, old)
+
+
+def _name_taken(store: StoreFiles, old: Savepoint) -> AlreadyExists:
+    return AlreadyExists(
+        f"there is a savepoint {old.name!r} already",
         where=store.url,
         expected="a free name",
         found=f"a savepoint of epoch {old.epoch}, taken {format_time(old.taken_us)}"
         + (f": {old.note}" * bool(old.note)),
-        next_move=f"choose another name, or delete it: headrace savepoints STORE {new.name} --delete",
+        next_move=f"choose another name, or delete it: headrace savepoints STORE {old.name} --delete",
     )
 
 
