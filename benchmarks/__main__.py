@@ -34,6 +34,7 @@ BENCHMARKS = (
     "joins",
     "epoch_floor",
     "state_growth",
+    "savepoints",
     "serving",
     "impressions",
     "end_to_end",

@@ -47,6 +47,11 @@ _SECTIONS = {
         "The same job over more and more keys: speed, memory and the time to start again. Below it, the state part "
         "alone beside two embedded stores.",
     ),
+    "savepoints": (
+        "Savepoints",
+        "A job that counts per key is saved while it runs, and started from what was saved with another number of "
+        "shards.",
+    ),
     "serving": (
         "Serving state",
         "The state of a job over Redis' protocol, by one Python process, beside Redis itself with the same keys and "

@@ -20,8 +20,9 @@ import uuid
 from pathlib import Path
 
 LAUNCHED_AT = time.time()
-# The interpreter that thread mode embeds into the JVM knows nothing of virtual environments: it is told where one lies.
-os.environ["PYTHONPATH"] = sysconfig.get_path("purelib")
+# The interpreter that thread mode embeds into the JVM knows nothing of virtual environments: it is told where one lies,
+# and where this file does, whose function other programs run as well.
+os.environ["PYTHONPATH"] = os.pathsep.join((sysconfig.get_path("purelib"), str(Path(__file__).parent)))
 # Left alone, a local process mode runs all its workers as threads of this very process, under one interpreter lock.
 os.environ["_python_worker_execution_mode"] = "process"  # noqa: SIM112
 
@@ -70,7 +71,10 @@ class CountSum(KeyedProcessFunction):
         Path(f"{self.name}.end").write_text(f"{self.seen} {self.checksum}")
 
 
-def build(options: argparse.Namespace, samples: Path) -> StreamExecutionEnvironment:
+def build(
+    options: argparse.Namespace, samples: Path, source: dict[str, str] | None = None
+) -> StreamExecutionEnvironment:
+    """``source``: further options of the file source."""
     config = Configuration()
     settings = {
         "python.execution-mode": options.mode,
@@ -89,15 +93,15 @@ def build(options: argparse.Namespace, samples: Path) -> StreamExecutionEnvironm
         config.set_string(name, value)
     env = StreamExecutionEnvironment.get_execution_environment(config)
     tables = StreamTableEnvironment.create(env)
-    tables.execute_sql(
-        "CREATE TABLE events (`key` STRING, `value` BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', "
-        f"'path' = '{(options.input / 'csv').as_uri()}')"
-    )
+    files = {"connector": "filesystem", "format": "csv", "path": (options.input / "csv").as_uri(), **(source or {})}
+    described = ", ".join(f"'{name}' = '{value}'" for name, value in files.items())
+    tables.execute_sql(f"CREATE TABLE events (`key` STRING, `value` BIGINT) WITH ({described})")
     row = Types.TUPLE([Types.STRING(), Types.LONG(), Types.LONG()])
     counted = (
         tables.to_data_stream(tables.from_path("events"))
         .key_by(lambda event: event[0], key_type=Types.STRING())
         .process(CountSum(str(samples)), output_type=row)
+        .uid("count_sum")
     )
     jvm = get_gateway().jvm
     counted.sink_to(Sink(jvm.org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink()))
