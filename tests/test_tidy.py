@@ -83,6 +83,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "checkpoint": {"model", "state", "connectors.sink_contract"},
     "read": {"model", "state", "aggregates"},
+    "edit": {"model", "state", "aggregates.accumulate", "read", "checkpoint"},
     "net": {"model"},
     "serve": {"model", "state", "read", "net"},
     "client": {"model", "read", "state.moments"},

@@ -82,6 +82,7 @@ from headrace.windows.triggers import Trigger, TriggerContext, TriggerResult
 if TYPE_CHECKING:
     from headrace import testing
     from headrace.client import AsyncClient, Client
+    from headrace.edit.editor import Editor
     from headrace.read.store import Store
     from headrace.read.view import StateView
     from headrace.spark.runner import Run
@@ -101,6 +102,7 @@ __all__ = [
     "Context",
     "Counter",
     "Duration",
+    "Editor",
     "Evictor",
     "Failed",
     "HeadraceError",
@@ -182,6 +184,7 @@ __all__ = [
 _WHEN_ASKED: Final = {
     "AsyncClient": "headrace.client",
     "Client": "headrace.client",
+    "Editor": "headrace.edit.editor",
     "Run": "headrace.spark.runner",
     "StateView": "headrace.read.view",
     "Store": "headrace.read.store",

@@ -15,6 +15,7 @@ from headrace.cli import (
     connectors,
     demo,
     doctor,
+    edit,
     epochs,
     explain,
     ingest,
@@ -66,6 +67,7 @@ app.command("explain", no_args_is_help=True)(explain.explain)
 app.command("epochs", no_args_is_help=True)(epochs.epochs)
 app.command("state", no_args_is_help=True)(state.state)
 app.command("stop", no_args_is_help=True)(stop.stop)
+app.command("edit", no_args_is_help=True)(edit.edit)
 app.command("savepoint", no_args_is_help=True)(savepoint.savepoint)
 app.command("savepoints", no_args_is_help=True)(savepoints.savepoints)
 app.command("serve", no_args_is_help=True)(serve.serve)

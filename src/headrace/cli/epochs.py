@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from headrace.cli import options
+from headrace.cli.epoch_reasons import notes_data, print_notes, print_reasons, print_waits, reason_data
 from headrace.cli.exits import Json, Trace, report_errors
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from headrace.model.report import StagedPart
     from headrace.model.sink_waits import SinkWait
-    from headrace.model.watermark_reasons import Reason
     from headrace.progress import Figures
     from headrace.read.store import Store
     from headrace.state.manifest import JobState, Manifest, TaskStats
@@ -95,7 +95,7 @@ def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> No
     for manifest, after in _with_next(manifests):
         table.add_row(
             f"{manifest.epoch}{' final' if manifest.final else ''}",
-            time_text(manifest.clock_us),
+            time_text(manifest.published_us),
             f"{rows_in(manifest):,}",
             f"{rows_out(manifest):,}",
             f"{late_rows(manifest):,}",
@@ -106,7 +106,8 @@ def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> No
             *([behind_text(manifest.behind)] if behind else []),
         )
     print_table(console, f"{store.app}: epochs", table)
-    _print_reasons(console, manifests[-1], wall_clock_us())
+    print_notes(console, manifests)
+    print_reasons(console, manifests[-1], wall_clock_us())
 
 
 def _figures(manifests: list[Manifest]) -> list[Mapping[str, Figures]]:
@@ -141,58 +142,6 @@ def _slowest(released: dict[str, int] | None) -> tuple[str, str]:
     return ms_text(released[output]), output
 
 
-def print_waits(console: Console, waits: tuple[SinkWait, ...]) -> None:
-    """Why the newest epoch is not out: what the job waits for, or has waited for in vain."""
-    from rich.text import Text
-
-    from headrace.model.sink_waits import AT_START, tell_patience, tell_wait
-    from headrace.progress import wall_clock_us
-
-    clock_us = wall_clock_us()
-    for wait in waits:
-        what = "the job cannot start" if wait.epoch == AT_START else f"epoch {wait.epoch} is not out"
-        told = tell_wait(wait, clock_us)
-        if clock_us > wait.until_us:
-            told = f"{wait.sink} could not be reached for {tell_patience(wait)}: {wait.reason}; start again when it can"
-        console.print(Text(f"{what}: {told}", "yellow"))
-
-
-def _print_reasons(console: Console, manifest: Manifest, clock_us: int) -> None:
-    """Why is there no output: what holds each step's watermark back."""
-    from rich.text import Text
-
-    from headrace.model.watermark_reasons import next_move, tell_reason
-    from headrace.progress import reasons_of
-
-    reasons = reasons_of(manifest)
-    if reasons:
-        console.print(Text("event time", "bold"))
-    for reason in reasons:
-        console.print(Text(f"  {tell_reason(reason, clock_us)}"))
-        if move := next_move(reason, clock_us):
-            console.print(Text(f"    {move}", "dim"))
-
-
-def reason_data(reason: Reason, clock_us: int) -> dict[str, Any]:
-    """What holds a watermark back, for machines."""
-    from headrace.cli.show import json_time
-    from headrace.model.watermark_reasons import next_move
-
-    return {
-        "steps": list(reason.steps),
-        "kind": reason.kind,
-        "watermark": json_time(reason.watermark),
-        "source": reason.source or None,
-        "split": reason.split or None,
-        "at": json_time(reason.at_us),
-        "since": json_time(reason.since_us),
-        "silent": reason.silent,
-        "waits_for": json_time(reason.waits_for_us),
-        "aligned_waiting": list(reason.held),
-        "next_move": next_move(reason, clock_us) or None,
-    }
-
-
 def summary(
     manifest: Manifest,
     after: Manifest | None = None,
@@ -219,7 +168,7 @@ def summary(
     released = released_us(manifest, after)
     return {
         "epoch": manifest.epoch,
-        "time": json_time(manifest.clock_us),
+        "time": json_time(manifest.published_us),
         "rows_in": rows_in(manifest),
         "rows_out": rows_out(manifest),
         "late": late_rows(manifest),
@@ -237,6 +186,7 @@ def summary(
             for wait in waits if wait.epoch == manifest.epoch
         ],
         "final": manifest.final,
+        **notes_data(manifest),
     }  # fmt: skip
 
 
@@ -257,10 +207,12 @@ def _detail(store: Store, as_json: bool) -> None:
     console = make_console()
     _print_head(console, state.manifest)
     print_waits(console, waits)
+    print_notes(console, [state.manifest])
     console.print()
-    _print_reasons(console, state.manifest, state.manifest.clock_us)
+    print_reasons(console, state.manifest, state.manifest.clock_us)
     _print_splits(console, state.manifest)
-    _print_tasks(console, state.manifest)
+    if state.manifest.tasks:
+        _print_tasks(console, state.manifest)
     _print_steps(console, state)
     _print_parts(console, "output", state.manifest.outputs, released_us(state.manifest, after))
     _print_parts(console, "loop", state.manifest.loops)
@@ -328,7 +280,7 @@ def _print_head(console: Console, manifest: Manifest) -> None:
     waited = manifest.took_us.get("between")
     parts = ", ".join(f"{name} {ms_text(each)}" for name, each in manifest.took_us.items() if name != "between")
     lines = [
-        ("time", time_text(manifest.clock_us)),
+        ("time", time_text(manifest.published_us)),
         ("took", f"{ms_text(took_us(manifest))} ms ({parts})" if parts else "–"),
         ("since the last", f"{ms_text(waited)} ms" if waited is not None else ""),
         ("shards", str(manifest.parallelism)),

@@ -62,6 +62,10 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The version of the step in which the type became this one. Runs say in which version they were written."""
     formers: tuple[FormerType, ...] = ()
     """The types it had before, the newest first."""
+    ttl_us: int = 0
+    """How long entries live, where a function declares it …"""
+    refresh: str = ""
+    """… and what begins the span anew: ``create``, ``write`` or ``read``."""
 
     def type_in(self, version: int) -> TypeShape | None:
         """The type of values in runs of a version of the step."""

@@ -263,6 +263,7 @@ class _Compiler:
                 **{decl.name: decl.ttl.clock for decl in node.decls if decl.ttl is not None},
                 **({} if node.spec is None else node.spec.expiring()),
             },
+            lifetimes={decl.name: (decl.ttl.span_us, decl.ttl.refresh) for decl in node.decls if decl.ttl is not None},
             key=node.key.type,
             declared=declared_states(node, self.infos[node]),
             times=step_times(node),

@@ -248,6 +248,8 @@ class StepPlan:
     """State name → its former name."""
     ttl: dict[str, str]
     """State that expires → its clock, ``wall`` or ``event``."""
+    lifetimes: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """State that a function declares to expire → how long entries live, and what begins the span anew."""
     key: Any = None
     """Python type of the key, for reading it back."""
     declared: dict[str, DeclaredState] = field(default_factory=dict)
@@ -271,6 +273,8 @@ class StepPlan:
             told[name] = structs.replace(told[name], times=times, key_times=key_times)
         for name, (_, value, key) in self.types.items():
             told[name] = structs.replace(told[name], type=value, key_type=key)
+        for name, (ttl_us, refresh) in self.lifetimes.items():
+            told[name] = structs.replace(told[name], ttl_us=ttl_us, refresh=refresh)
         return told
 
     choice: OperatorChoice | None = None

@@ -16,11 +16,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,21 +31,18 @@ from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.maintenance import Upkeep
 from headrace.checkpoint.recover import recover
 from headrace.checkpoint.release import Releaser
-from headrace.connectors.program.sinks import CollectSink, DiscardSink
 from headrace.connectors.source_contract import BadRows
-from headrace.dataflow.graph import ExprNode, FeedNode, ReadNode, WriteNode
+from headrace.dataflow.graph import ReadNode
+from headrace.edit.editor import Editor
+from headrace.edit.offline import EditedEpoch, edit_stopped
 from headrace.errors import HeadraceError, ProgramError
 from headrace.model import crash
 from headrace.model.ids import KEY_GROUPS
 from headrace.model.order import ENDLESS_EPOCHS, EpochLimits, waiting
-from headrace.model.report import TAP
 from headrace.model.retention import RETAIN_AT_LEAST
 from headrace.model.time import Timestamp, parse_time
 from headrace.model.values import type_name
 from headrace.model.watermarks import derive_waiting
-from headrace.plan.compile import compile_app
-from headrace.plan.rules import RULES
-from headrace.plan.rules.decoding import decode_in_workers
 from headrace.plan.ship import check_shippable, copy_program
 from headrace.runtime.failures import failure_error
 from headrace.runtime.task import TaskEnv
@@ -57,12 +52,14 @@ from headrace.state.store import open_store
 from headrace.testing.clock import read_time
 from headrace.testing.playing import PlayedSpark, offsets_text, read_counts
 from headrace.testing.states import held_state
+from headrace.testing.taps import compile_with_taps
 
 if TYPE_CHECKING:
     from typing import Self
 
     from headrace.dataflow.app import App
     from headrace.dataflow.stream import Stream
+    from headrace.edit.edits import Edit
     from headrace.state.handles import StateDecl
 
 T = TypeVar("T")
@@ -90,9 +87,8 @@ class Harness:
         self.clock_us: int = parse_time(start)
         self._start = start
         self._limits = limits or EpochLimits()
-        self._taken: dict[int, CollectSink] = {}
         self._spark = spark
-        self._program = self._compile(app, parallelism, sinks)
+        self._program, self._taken = compile_with_taps(app, parallelism, spark, feed_sinks=sinks)
         # Nothing has to be shipped here, but what cannot be would fail in production only.
         check_shippable(self._program, app)
         self._temporary = None if store is not None else tempfile.mkdtemp(prefix="headrace-harness-")
@@ -268,13 +264,31 @@ class Harness:
         """Pins the newest published epoch, as `Run.savepoint` does."""
         return create_savepoint(self._store, name=name, note=note, clock=lambda: self.clock_us / 1e6)
 
+    def edit(self, why: str = "a test") -> Editor:
+        """Changes the state by hand, as `hr.Editor` does: the job is stopped, edited and started again.
+
+        ``with h.edit() as edit: edit.set("fraud.total", "c1", 5)``
+        """
+
+        def apply(edits: Sequence[Edit], reason: str) -> EditedEpoch:
+            self._end()
+            try:
+                return edit_stopped(self._store, edits, why=reason, clock=lambda: self.clock_us / 1e6)
+            finally:
+                self._begin()
+
+        return Editor(apply, why=why)
+
     def restart(self) -> None:
         """Starts again from the store, as a new process would: only what was pushed is kept."""
+        self._end()
+        self._begin()
+
+    def _end(self) -> None:
         self._played.close()
         self._coordinator.releaser.close()
         if self._fence is not None:
             self._fence.drop()
-        self._begin()
 
     @property
     def published(self) -> int:
@@ -288,31 +302,6 @@ class Harness:
         return self._store.url
 
     # -- how it works -------------------------------------------------------------------------------------------
-
-    def _compile(self, app: App, parallelism: int, feed_sinks: bool) -> Any:
-        nodes = [node for node in app.nodes if not isinstance(node, (WriteNode, FeedNode))]
-        if self._spark is not None:
-            # Taking from the middle of a chain of expressions would cut it, and Spark could not evaluate the rest.
-            inner = {before for node in nodes if isinstance(node, ExprNode) for before in node.inputs}
-            nodes = [node for node in nodes if not (isinstance(node, (ReadNode, ExprNode)) and node in inner)]
-        number = max((node.id for node in app.nodes), default=0) + 1
-        taps: list[WriteNode] = []
-        # Names of their own for each harness: what another one on the same store left to be released is not for us.
-        mark = os.urandom(4).hex()
-        for offset, node in enumerate(nodes):
-            sink = CollectSink().bind(node.codec, f"{TAP}{mark}.{node.id}")
-            self._taken[node.id] = sink
-            taps.append(WriteNode(id=number + offset, inputs=(node,), codec=node.codec, at=node.at, name=sink.output,
-                                  sink=sink))  # fmt: skip
-        # Rows are pushed as objects here, so there are no files for a worker to decode.
-        rules = tuple(rule for rule in RULES if rule is not decode_in_workers)
-        program = compile_app(app, parallelism=parallelism, key_groups=KEY_GROUPS, taps=taps, rules=rules)
-        if feed_sinks:
-            return program
-        quiet = tuple(
-            output if output.name.startswith(TAP) else replace(output, sink=DiscardSink()) for output in program.outputs
-        )
-        return replace(program, outputs=quiet)
 
     def _begin(self) -> None:
         self._reached = None

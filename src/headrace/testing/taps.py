@@ -1,0 +1,49 @@
+"""A program as a harness compiles it: every stream has a tap, and the sinks of the program are quiet."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.program.sinks import CollectSink, DiscardSink
+from headrace.dataflow.graph import ExprNode, FeedNode, ReadNode, WriteNode
+from headrace.model.ids import KEY_GROUPS
+from headrace.model.report import TAP
+from headrace.plan.compile import compile_app
+from headrace.plan.rules import RULES
+from headrace.plan.rules.decoding import decode_in_workers
+
+if TYPE_CHECKING:
+    from headrace.dataflow.app import App
+    from headrace.plan.physical import Program
+
+
+def compile_with_taps(
+    app: App, parallelism: int, session: Any, *, feed_sinks: bool
+) -> tuple[Program, dict[int, CollectSink]]:
+    """The program, and what each stream gives, by its node. ``session``: evaluates expressions, where one is given."""
+    nodes = [node for node in app.nodes if not isinstance(node, (WriteNode, FeedNode))]
+    if session is not None:
+        # Taking from the middle of a chain of expressions would cut it, and Spark could not evaluate the rest.
+        inner = {before for node in nodes if isinstance(node, ExprNode) for before in node.inputs}
+        nodes = [node for node in nodes if not (isinstance(node, (ReadNode, ExprNode)) and node in inner)]
+    number = max((node.id for node in app.nodes), default=0) + 1
+    taken: dict[int, CollectSink] = {}
+    taps: list[WriteNode] = []
+    # Names of their own for each harness: what another one on the same store left to be released is not for us.
+    mark = os.urandom(4).hex()
+    for offset, node in enumerate(nodes):
+        sink = taken[node.id] = CollectSink().bind(node.codec, f"{TAP}{mark}.{node.id}")
+        taps.append(
+            WriteNode(id=number + offset, inputs=(node,), codec=node.codec, at=node.at, name=sink.output, sink=sink)
+        )
+    # Rows are pushed as objects here, so there are no files for a worker to decode.
+    rules = tuple(rule for rule in RULES if rule is not decode_in_workers)
+    program = compile_app(app, parallelism=parallelism, key_groups=KEY_GROUPS, taps=taps, rules=rules)
+    if feed_sinks:
+        return program, taken
+    quiet = tuple(
+        output if output.name.startswith(TAP) else replace(output, sink=DiscardSink()) for output in program.outputs
+    )
+    return replace(program, outputs=quiet), taken
