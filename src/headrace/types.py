@@ -17,6 +17,7 @@ from headrace.dataflow.keyed import StepStream
 from headrace.dataflow.watermarking import Watermark
 from headrace.dataflow.windowed import Windowed, WindowStream
 from headrace.model.requests import Retry
+from headrace.read.history import KeyVersion
 from headrace.sql.expr import Expr
 from headrace.state.handles import TTL
 from headrace.state.savepoints import Savepoint
@@ -35,6 +36,7 @@ __all__ = [
     "DiscardSink",
     "Expr",
     "Joined",
+    "KeyVersion",
     "Loop",
     "Retry",
     "Savepoint",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.state import find_key
+from headrace.cli.finding_keys import find_key
 from headrace.read import Store
 from tests.cli.calling import call, call_json
 from tests.serve.made_store import START_US, MadeStore, lists, maps, timers, values
@@ -117,3 +117,37 @@ def test_markup_in_keys_and_values_is_shown_as_it_is(store_path: Path) -> None:
     out = call("state", made.path, "count.note").stdout
     assert "[red]" in out
     assert "[bold]x[/bold]" in out
+
+
+def test_a_history_shows_what_changed_in_each_epoch(made: MadeStore) -> None:
+    out = call("state", made.path, "count.views", "tweet-1", "--history").stdout
+    assert "count.views, key tweet-1" in out
+    assert "+ 1" in out and "~ 1 → 10" in out
+    told = call_json("state", made.path, "fraud.shops", "c1", "--history")
+    [version] = told["versions"]
+    assert (version["epoch"], version["after"], version["value"], told["more"]) == (1, 0, {"baker": 2}, False)
+
+
+def test_a_history_is_cut_to_its_newest_versions(made: MadeStore) -> None:
+    assert "1 earlier change;" in call("state", made.path, "count.views", "tweet-1", "--history", "-n", "1").stdout
+    told = call_json("state", made.path, "count.views", "tweet-1", "--history", "-n", "1")
+    assert [each["value"] for each in told["versions"]] == [10] and told["more"]
+
+
+def test_a_key_without_a_history_is_said_so(made: MadeStore) -> None:
+    done = call("state", made.path, "count.views", "nobody", "--history")
+    assert done.exit_code == 1
+    assert "nothing for the key nobody in any epoch that is kept" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--history"], ["tweet-1", "--since", "0"]])
+def test_a_history_is_of_one_key(made: MadeStore, words: list[str]) -> None:
+    done = call("state", made.path, "count.views", *words)
+    assert done.exit_code == 2 and "about one KEY" in done.stderr
+
+
+@pytest.mark.parametrize("how", [["@0"], ["", "--at", "0"], ["@2024-01-01T12:00:00"]])
+def test_a_state_is_shown_as_it_was(made: MadeStore, how: list[str]) -> None:
+    behind, *options = how
+    value = "10" if behind.startswith("@2") else "1"
+    assert call("state", f"{made.path}{behind}", "count.views", "tweet-1", *options).stdout.strip() == value

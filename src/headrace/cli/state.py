@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,6 +12,7 @@ from rich.text import Text
 from headrace.cli import options
 from headrace.cli.completing import complete_addresses
 from headrace.cli.exits import Exit, Json, Trace, report_errors
+from headrace.cli.state_history import print_history
 
 if TYPE_CHECKING:
     from headrace.read.store import Store
@@ -32,19 +32,29 @@ def state(
         str | None, typer.Argument(metavar="KEY", help="One key; text as it is, everything else as JSON.")
     ] = None,
     at: options.At = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="How the value of KEY changed over the epochs that are kept.")
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="MOMENT", help="Of a history: only from this moment on.")
+    ] = None,
     prefix: Annotated[str, typer.Option("--prefix", help="Only keys that start so.")] = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many keys; 0 for all.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many keys, or versions; 0: all.")] = 20,
     as_json: Json = False,
     trace: Trace = False,
 ) -> None:
-    """State of a job, stopped or running: a list of states, the keys of one, or the value of a key.
+    """State of a job, stopped or running: a list of states, the keys of one, the value of a key, or its history.
 
     Example: headrace state ./.headrace/demo
 
     Example: headrace state ./.headrace/demo count_views.views
 
     Example: headrace state ./.headrace/demo@41 count_views.views tweet-42
+
+    Example: headrace state ./.headrace/demo count_views.views tweet-42 --history
     """
+    if (history or since is not None) and (key is None or not history):
+        raise typer.BadParameter("--history and --since are about one KEY: headrace state STORE STEP KEY --history")
     with report_errors(trace=trace, as_json=as_json):
         from headrace.read.store import Store
 
@@ -55,6 +65,8 @@ def state(
             _list(opened, as_json)
         elif key is None:
             _scan(opened.state(address), prefix, limit, as_json)
+        elif history:
+            print_history(opened, opened.state(address), key, since, limit, as_json)
         else:
             _one(opened.state(address), key, as_json)
 
@@ -109,6 +121,7 @@ def _scan(view: StateView[Any], prefix: str, limit: int, as_json: bool) -> None:
 def _one(view: StateView[Any], text: str, as_json: bool) -> None:
     from rich.console import Console
 
+    from headrace.cli.finding_keys import find_key
     from headrace.cli.show import print_json, value_text
 
     key, value = find_key(view, text)
@@ -123,47 +136,6 @@ def _one(view: StateView[Any], text: str, as_json: bool) -> None:
         )
     if value is None:
         raise typer.Exit(Exit.WRONG)
-
-
-def find_key(view: StateView[Any], text: str) -> tuple[Any, Any]:
-    """The key that a person meant, and its value: read as the type that the state's own keys have, else as JSON."""
-    tried: list[Any] = []
-    for key in _readings(view, text):
-        if key in tried:
-            continue
-        tried.append(key)
-        value = view.get(key)
-        if value is not None:
-            return key, value
-    return tried[0], None
-
-
-def _readings(view: StateView[Any], text: str) -> Iterator[Any]:
-    from headrace.errors import ProgramError
-    from headrace.model.keys import parse_key_text
-
-    # Going over the keys would make the results of some, of which another one may be refused.
-    with contextlib.suppress(ProgramError):
-        yield parse_key_text(text, view._reader.key_type)
-    yield text
-    value = _from_json(text)
-    if value is not _NOTHING:
-        yield value
-
-
-_NOTHING = object()
-
-
-def _from_json(text: str) -> Any:
-    import json
-
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return _NOTHING
-    if isinstance(value, list):
-        return tuple(value)
-    return _NOTHING if isinstance(value, dict) else value
 
 
 def _shown(view: StateView[Any], value: Any) -> Any:

@@ -242,6 +242,10 @@ class HeldWindowsReader(WindowReader):
     def windows(self, key: bytes) -> dict[Window, Any]:
         return dict(self._results(key, self._entries.value(key) or {}))
 
+    def wholes(self, keys: Sequence[bytes]) -> list[dict[Window, Any] | None]:
+        stored = zip(keys, self._entries.values(keys))
+        return [dict(self._results(key, windows or {})) or None for key, windows in stored]
+
     def changes_us(self, key: bytes) -> int | None:
         """They end when somebody writes it."""
         return None

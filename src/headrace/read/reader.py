@@ -242,6 +242,14 @@ class Reader:
         """The values of several keys, in the order asked; where they are many, far cheaper than one by one."""
         return [self.value(key) for key in keys]
 
+    def whole(self, key: bytes) -> Any:
+        """All that is kept under a key: of windows every one, and not only the newest. None: nothing is."""
+        return self.value(key)
+
+    def wholes(self, keys: Sequence[bytes]) -> list[Any]:
+        """The same of several keys, in the order asked."""
+        return self.values(keys)
+
     def expires_us(self, key: bytes) -> int | None:
         """When the value of a key ends; None where it does not, or is not there."""
         return None

@@ -58,13 +58,27 @@ def identity_of(ref: RunRef) -> object:
     return ref.file or (ref.epoch, ref.crc, ref.size_bytes)
 
 
-def layers_of(files: Files, state: JobState, step: str, renamed: Mapping[str, tuple[str, ...]] | None = None) -> Layers:
-    """What a step has written, over all key groups. ``renamed``: as the manifest says, where it is not given."""
+def layers_of(
+    files: Files,
+    state: JobState,
+    step: str,
+    renamed: Mapping[str, tuple[str, ...]] | None = None,
+    *,
+    only: range | None = None,
+) -> Layers:
+    """What a step has written. ``renamed``: as the manifest says, where it is not given; ``only``: some key groups."""
     if renamed is None:
         declared = state.manifest.states.get(step, {})
         renamed = {name: known.was for name, known in declared.items() if known.was}
     groups = state.manifest.key_groups
-    return open_layers(files, runs_of(state, step), lo=0, hi=groups, groups=groups, renamed=renamed)
+    part = range(groups) if only is None else only
+    return open_layers(files, runs_of(state, step), lo=part.start, hi=part.stop, groups=groups, renamed=renamed)
+
+
+def former_steps(state: JobState, step: str) -> list[str]:
+    """The names that a step has or had, the present one first: its runs lie under the name that it had then."""
+    written = (layout.parse_run(ref.file) for ref in runs_of(state, step) if ref.file)
+    return list(dict.fromkeys([step, *(layout.step_of(name.step) for name in written if name is not None)]))
 
 
 def list_states(files: Files, state: JobState, step: str) -> Iterator[StateInfo]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, overload
@@ -23,7 +23,9 @@ from typing_extensions import TypeVar
 
 from headrace.errors import CorruptFile, MissingFile, StoreError
 from headrace.model.job import DeclaredState
+from headrace.model.keys import encode_key
 from headrace.model.sink_waits import SinkWait, SinkWaits
+from headrace.read.history import KeyVersion, StateOverTime, Tell, read_versions
 from headrace.read.opening import Clock, is_nameless, named_tables, open_reader, readable_tables
 from headrace.read.reader import Reader
 from headrace.read.steps import StateInfo, layers_of, list_states, readable_steps, runs_of
@@ -231,6 +233,19 @@ class Store:
 
         return self._retrying(read)
 
+    def history(
+        self, name: str, key: Any, value: type[V] | None = None, *, since: int | str | datetime | Moment | None = None
+    ) -> list[KeyVersion[V]]:
+        """How the value of a key changed over the epochs that are kept, oldest first: one version per change.
+
+        ``value``: the type the program declares, as of `state`. ``since``: only epochs from this moment on. Of a
+        windowed state a version holds all windows of the key; None says that the key is not there.
+
+        >>> [(each.epoch, each.value) for each in store.history("watch.spent", "card-7", int)]     # doctest: +SKIP
+        [(41, 400), (57, 1200)]
+        """
+        return list(walk_history(self, self._reader(name, value), encode_key(key), since))
+
     # --- reading what the newest manifest says
 
     def _record(self) -> StoreFacts:
@@ -306,6 +321,22 @@ def store_over(files: Files, kind: type[S]) -> S:
     store._files = files
     store._place = None
     return store
+
+
+def walk_history(
+    store: Store,
+    reader: Reader,
+    key: bytes,
+    since: int | str | datetime | Moment | None = None,
+    tell: Tell | None = None,
+) -> Iterator[KeyVersion[Any]]:
+    """The versions of a key up to the store's epoch. ``reader``: of the state, there."""
+    files, place = store._files, store._find_place()
+    first = None if since is None else find_moment(files, moment_of(since))
+    kept = (layout.ManifestName(place.timeline, epoch) for epoch in list_epochs(files, place.timeline))
+    places = [each for each in kept if each <= place and (first is None or each >= first)]
+    over_time = StateOverTime(files, read_state(files, *place), reader, reader.address.partition(".")[0])
+    return read_versions(over_time, places, key, tell)
 
 
 def is_pinned(store: Store) -> bool:

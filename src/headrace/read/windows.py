@@ -64,6 +64,12 @@ class WindowReader(Reader):
         """Every window of a key that is kept, in the order of their ends."""
         raise NotImplementedError
 
+    def whole(self, key: bytes) -> dict[Window, Any] | None:
+        return self.windows(key) or None
+
+    def wholes(self, keys: Sequence[bytes]) -> list[dict[Window, Any] | None]:
+        return [self.whole(key) for key in keys]
+
     def range(self, key: bytes, wanted: Range, count: int) -> RangePage:
         """Windows of a key by their ends, from state and archive together. May read files: not for the loop."""
         return read_range(
@@ -168,10 +174,18 @@ class SlicedReader(WindowReader):
         return error
 
     def values(self, keys: Sequence[bytes]) -> list[Any]:
-        hashes = np.unique(np.array([hash_key(key) for key in keys], np.uint64))
-        pieces = find_pieces(self.views, self.live)
-        newest = self._newest(self._merged([piece.only(hashes) for piece in pieces]))
+        newest = self._newest(self._merged_of(keys))
         return [newest.get(key) for key in keys]
+
+    def wholes(self, keys: Sequence[bytes]) -> list[dict[Window, Any] | None]:
+        windows: dict[bytes, dict[Window, Any]] = {}
+        for key, row in self._rows(self._merged_of(keys)):
+            windows.setdefault(key, {})[Window(row[WINDOW_START], row[WINDOW_END])] = self.typed(key, row)
+        return [windows.get(key) for key in keys]
+
+    def _merged_of(self, keys: Sequence[bytes]) -> pa.RecordBatch:
+        hashes = np.unique(np.array([hash_key(key) for key in keys], np.uint64))
+        return self._merged([piece.only(hashes) for piece in find_pieces(self.views, self.live)])
 
     def windows(self, key: bytes) -> dict[Window, Any]:
         try:
@@ -292,10 +306,14 @@ class SlicedReader(WindowReader):
 
     def _newest(self, merged: pa.RecordBatch) -> dict[bytes, Any]:
         """Of each key the window that ends last: windows that end earlier come first."""
+        rows = dict(self._rows(merged))
+        return {key: self.typed(key, row) for key, row in rows.items()}
+
+    def _rows(self, merged: pa.RecordBatch) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """Keys, and what each of their windows comes to as plain Python; those that end earlier come first."""
         columns = self._columns(merged)
         names, plain = columns.schema.names, [plain_values(column) for column in columns.columns]
-        rows = dict(zip(merged.column("key").to_pylist(), zip(*plain)))
-        return {key: self.typed(key, dict(zip(names, row))) for key, row in rows.items()}
+        return zip(merged.column("key").to_pylist(), (dict(zip(names, row)) for row in zip(*plain)))
 
 
 def _has_times(annotation: Any) -> bool:
