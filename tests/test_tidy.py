@@ -79,6 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "plan",
         "connectors.source_contract",
         "connectors.sink_contract",
+        "connectors.keyed_target",
         "connectors.staged",
     },
     "checkpoint": {"model", "state", "connectors.sink_contract"},

@@ -155,7 +155,7 @@ class Releaser:
     def _job(self) -> str:
         """Id of the job's store: the one that Spark's query has in it, for the life of the store."""
         record = read_record(self._store)
-        return "" if record is None else str(msgspec.json.decode(record.query)["id"])
+        return "" if record is None else record.store_id
 
     def _due(self, manifest: Manifest) -> list[_DueOutput]:
         """What goes to which sink. Refuses rows that no sink of this program can let out as they were meant.

@@ -20,6 +20,7 @@ from headrace.cli import (
     explain,
     ingest,
     new,
+    refill,
     run,
     savepoint,
     savepoints,
@@ -70,6 +71,7 @@ app.command("stop", no_args_is_help=True)(stop.stop)
 app.command("edit", no_args_is_help=True)(edit.edit)
 app.command("savepoint", no_args_is_help=True)(savepoint.savepoint)
 app.command("savepoints", no_args_is_help=True)(savepoints.savepoints)
+app.command("refill", no_args_is_help=True)(refill.refill)
 app.command("serve", no_args_is_help=True)(serve.serve)
 app.command("token", no_args_is_help=True)(serve.token)
 app.command("ingest", no_args_is_help=True)(ingest.ingest)

@@ -38,6 +38,7 @@ POINTS: Final = {
     "stop_pinned": "the savepoint of a stopped run is taken, who asked for it is not told yet",
     "copying": "some files of a copy are there, others are not",
     "offline_written": "the runs of an epoch without Spark are durable, nothing is published",
+    "refilling": "some key groups of a refill are written, others are not",
     "forgetting": "some of what an abandoned timeline made visible is taken back, the rest is not",
     "copy_written": "all files of a copy are there, the record that makes it a store is not",
 }
@@ -45,9 +46,15 @@ POINTS: Final = {
 BESIDE: Final = frozenset({"base_written", "sweeping"})
 """Points of the work that goes on beside the epochs: folding and sweeping."""
 
-ASKED: Final = frozenset(
-    {"savepoint_pinned", "stop_pinned", "copying", "copy_written", "offline_written", "forgetting"}
-)
+ASKED: Final = frozenset({
+    "savepoint_pinned",
+    "stop_pinned",
+    "copying",
+    "offline_written",
+    "refilling",
+    "forgetting",
+    "copy_written",
+})  # fmt: skip
 """Points of what people ask for: they lie in no epoch, and come only when somebody asks."""
 
 

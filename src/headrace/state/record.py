@@ -39,6 +39,11 @@ class StoreRecord(msgspec.Struct, frozen=True):
     copied_from: CopiedFrom | None = None
     """Of a copy (`headrace.state.copying`): it has the id of the original in ``query``, so only one may go on."""
 
+    @property
+    def store_id(self) -> str:
+        """The id that Spark's query has in it, for the life of the store: what sinks know the job by."""
+        return str(msgspec.json.decode(self.query)["id"])
+
 
 def read_record(store: StoreFiles) -> StoreRecord | None:
     """The record of a store, or None where nothing was ever started."""
