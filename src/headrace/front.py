@@ -52,7 +52,9 @@ from headrace.dataflow.windows import (
     unbounded,
 )
 from headrace.errors import HeadraceError, ProgramError
+from headrace.model.fields import field
 from headrace.model.generators import WatermarkGenerator
+from headrace.model.migrations import migrate
 from headrace.model.record import Failed, Record, Row
 from headrace.model.requests import AsyncFunction
 from headrace.model.time import Duration, Span, Timestamp, days, hours, milliseconds, minutes, seconds, timestamp
@@ -145,6 +147,7 @@ __all__ = [
     "days",
     "early",
     "every",
+    "field",
     "first",
     "hours",
     "keep_delta",
@@ -152,6 +155,7 @@ __all__ = [
     "keep_span",
     "last",
     "max",
+    "migrate",
     "milliseconds",
     "min",
     "minutes",

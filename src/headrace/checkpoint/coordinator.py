@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from headrace.checkpoint.decide import (
     Refuse,
     SkipEpoch,
@@ -41,7 +43,7 @@ from headrace.checkpoint.release import Releaser
 from headrace.errors import EpochFailed, FunctionFailed, Refused
 from headrace.model import crash
 from headrace.model.behind import Behind
-from headrace.model.job import JobFacts, derive_states
+from headrace.model.job import JobFacts, derive_states, derive_version, without_former_types
 from headrace.model.order import EpochOrder, Loops, waiting
 from headrace.model.report import RunRef, TaskReport
 from headrace.model.watermarks import Kept, TimeState, choose_kept, derive_next_idle_us, derive_time, merge_marks
@@ -243,8 +245,18 @@ class Coordinator:
             behind=dict(behind),
             released_us=dict(self.releaser.took_us),
         )
-        state = (before or JobState(manifest, {})).followed_by(manifest)
-        return manifest, state
+        return derive_state(before, manifest)
+
+
+def derive_state(before: JobState | None, manifest: Manifest) -> tuple[Manifest, JobState]:
+    """The state that a manifest leads to, and the manifest without types that nothing of it is stored in."""
+    state = (before or JobState(manifest, {})).followed_by(manifest)
+    states = {}
+    for step, known in manifest.states.items():
+        oldest = min((ref.version for ref in state.runs_of(step)), default=derive_version(known))
+        states[step] = without_former_types(known, oldest)
+    manifest = replace(manifest, states=states)
+    return manifest, JobState(manifest, state.runs)
 
 
 def _marks(reports: Iterable[TaskReport], level: int | None = None) -> dict[str, dict[str, int]]:
@@ -260,8 +272,6 @@ def adopt_runs(state: JobState, *, renamed: Mapping[str, str], cuts: Sequence[in
 
     ``renamed`` maps a step to its former name; ``cuts`` are the first key groups of the shards. Returns what changes.
     """
-    from msgspec.structs import replace
-
     changed: dict[str, tuple[RunRef, ...]] = {}
     runs: dict[str, Any] = dict(state.runs)
     both = {**renamed, **{layout.broadcast(step): layout.broadcast(was) for step, was in renamed.items()}}

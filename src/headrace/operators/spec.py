@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from headrace.model.job import DeclaredState
@@ -48,6 +48,15 @@ class StepInfo:
     """What the step's function declares."""
     choice: OperatorChoice | None = None
     """The answer of `StepSpec.choose`."""
+
+
+class StoredType(NamedTuple):
+    """What lies in one table of a step."""
+
+    kind: str
+    shape: TypeShape | None
+    annotation: Any = None
+    """Python type of one stored value, or row; None: of accumulators, which have none of their own."""
 
 
 COMBINED_PORT: Final = 1
@@ -94,7 +103,7 @@ class StepSpec(ABC):
         """States that a reader without the program must know more of than their kind."""
         return {}
 
-    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+    def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         """Table → its kind and the type of what is stored there, beyond what the function declares.
 
         Tables whose columns say their types themselves are left out.

@@ -50,7 +50,7 @@ def readable_steps(state: JobState) -> list[str]:
 
 def runs_of(state: JobState, step: str) -> tuple[RunRef, ...]:
     """Everything a step has written: states by key and broadcast states, which have runs of their own."""
-    return (*state.runs.get(step, ()), *state.runs.get(layout.broadcast(step), ()))
+    return state.runs_of(step)
 
 
 def identity_of(ref: RunRef) -> object:

@@ -149,6 +149,10 @@ class JobState(msgspec.Struct, frozen=True):
     def epoch(self) -> int:
         return self.manifest.epoch
 
+    def runs_of(self, step: str) -> tuple[RunRef, ...]:
+        """Everything a step has written: states by key and broadcast states, which have runs of their own."""
+        return (*self.runs.get(step, ()), *self.runs.get(layout.broadcast(step), ()))
+
     def followed_by(self, manifest: Manifest) -> JobState:
         """The state after the next manifest of the same line."""
         if manifest.full:
