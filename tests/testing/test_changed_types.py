@@ -312,3 +312,30 @@ def test_a_version_that_was_used_never_means_another_type(tmp_path: Path) -> Non
             h.push(job.asks, *(Ask(f"k{i}") for i in range(3)))
             h.epoch()
             assert [ask.key for ask in h.take(job.told)] == ["5.0"] * 3
+
+
+# --- readers
+
+
+def test_readers_answer_in_the_stored_version_and_by_rules_in_the_type_they_ask_for(tmp_path: Path) -> None:
+    write(keeping(Place, lambda n: Place("x", n)), tmp_path)
+    job = keeping(Renamed, lambda n: Renamed(n, "y"))
+    with job.harness(tmp_path) as h:
+        h.push(job.asks, Ask("k0", 5))
+        h.epoch()
+        store = hr.Store(str(tmp_path))
+        assert store.state("kept.value").get_many(["k0", "k1"]) == [
+            {"people": 5, "city": "y", "country": "?"},
+            {"town": "x", "people": 2},
+        ]
+        for name, kind, of in (
+            ("value", Renamed, lambda value: value),
+            ("newest", Renamed, lambda value: value),
+            ("few", list[Renamed], lambda value: [value]),
+            ("named", dict[str, Renamed], lambda value: {"it": value}),
+        ):
+            view = store.state(f"kept.{name}", kind)
+            assert view["k1"] == of(Renamed(2.0, "x"))
+            assert view.get_many(["k0"])[0] != of(Renamed(1.0, "x"))
+            assert dict(view.scan())["k7"] == of(Renamed(8.0, "x"))
+        assert h.state(job.told, job.told.node.fn.value, "k2") == Renamed(3.0, "x")

@@ -31,11 +31,13 @@ from typing import Final
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.publish import derive_steps, new_nonce, publish_manifest
 from headrace.errors import StoreError
 from headrace.model import crash
+from headrace.model.job import derive_version
 from headrace.model.keys import group_range
 from headrace.model.report import RunRef
 from headrace.state import layout
@@ -85,8 +87,13 @@ class StoppedJob:
                 refs.append(self.write_run(step, mine, lo=groups.start, hi=groups.stop))
         return refs
 
-    def write_run(self, step: str, tables: Sequence[TableData], *, lo: int, hi: int) -> RunRef:
-        """Makes rows of the key groups [lo, hi) durable, in one run; a small one is inside of its reference."""
+    def write_run(
+        self, step: str, tables: Sequence[TableData], *, lo: int, hi: int, version: int | None = None
+    ) -> RunRef:
+        """Makes rows of the key groups [lo, hi) durable, in one run; a small one is inside of its reference.
+
+        ``version``: that of the types of their values, where it is not the newest of the step.
+        """
         data = encode_run(tables, lo=lo, hi=hi, groups=self.state.manifest.key_groups)
         path = ""
         if len(data) <= min(INLINE_BYTES, self._inline_left):
@@ -94,7 +101,9 @@ class StoppedJob:
         else:
             path = self.run_path(step, lo)
             self.store.write(path, data)
-        return describe_run(data, epoch=self.epoch, file=path)
+        if version is None:
+            version = derive_version(self.state.manifest.states.get(layout.step_of(step), {}))
+        return replace(describe_run(data, epoch=self.epoch, file=path), version=version)
 
     def publish(
         self, note: EpochNote, *, added: Runs | None = None, rewritten: Runs | None = None, due_us: int | None = None

@@ -20,18 +20,23 @@ from headrace.model.type_change import SAME, TypeChange, compare_keys, compare_t
 from headrace.model.type_shape import TypeShape, nameless
 
 
-def derive_reading(state: DeclaredState, version: int, migrations: Sequence[Migration] = ()) -> TypeChange:
+def derive_reading(
+    state: DeclaredState, version: int, migrations: Sequence[Migration] = (), *, fill: bool = False
+) -> TypeChange:
     """What becomes of the values of a state that lie in runs of a version of its step.
 
-    Of a list the values are its elements, of a map those of its entries, whose names may not change.
+    Of a list the values are its elements, of a map those of its entries, whose names may not change. ``fill``: as of
+    `compare_types`, for those who write what they read.
     """
     types = state.types_since(version)
     if len(types) == 1:
         return SAME
-    return derive_change(state.kind, types, migrations)
+    return derive_change(state.kind, types, migrations, fill=fill)
 
 
-def derive_change(kind: str, types: Sequence[TypeShape | None], migrations: Sequence[Migration] = ()) -> TypeChange:
+def derive_change(
+    kind: str, types: Sequence[TypeShape | None], migrations: Sequence[Migration] = (), *, fill: bool = False
+) -> TypeChange:
     """What becomes of values of a kind of state that had these types, the oldest first."""
     names = _compare_names(kind, types[0], types[-1])
     if names.kind == "refused":
@@ -40,11 +45,10 @@ def derive_change(kind: str, types: Sequence[TypeShape | None], migrations: Sequ
     if any(part is None for part in parts):
         return SAME
     known = [part for part in parts if part is not None]
-    links = [
-        compare_types(old, new, migrations, fill=i < len(known) - 2) for i, (old, new) in enumerate(pairwise(known))
-    ]
+    last = len(known) - 2
+    links = [compare_types(old, new, migrations, fill=fill or i < last) for i, (old, new) in enumerate(pairwise(known))]
     if len(links) > 1 and any(link.kind == "refused" for link in links):
-        return compare_types(known[0], known[-1], migrations)
+        return compare_types(known[0], known[-1], migrations, fill=fill)
     return links[0] if len(links) == 1 else _together(links)
 
 

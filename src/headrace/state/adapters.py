@@ -94,10 +94,12 @@ class Adapters:
         annotations: Mapping[str, Any] | None = None,
         *,
         rewrites: bool = False,
+        lenient: bool = False,
     ) -> None:
-        """``annotations``: state → Python type of a stored value.
+        """``annotations``: state → Python type of a stored value, where it is known.
 
-        ``rewrites``: for a fold, which leaves nothing old behind.
+        ``rewrites``: for those who write what they read, as a fold, which leaves nothing old behind.
+        ``lenient``: what cannot be read is left to whoever decodes it.
         """
         self.version = derive_version(states)
         self._step = step
@@ -105,6 +107,7 @@ class Adapters:
         self._migrations = migrations
         self._annotations = annotations or {}
         self._rewrites = rewrites
+        self._lenient = lenient
         self._known: dict[tuple[str, int], ValueAdapter | RowAdapter | None] = {}
 
     @property
@@ -123,8 +126,11 @@ class Adapters:
 
     def _derive(self, table: str, version: int) -> ValueAdapter | RowAdapter | None:
         state = self._states[table]
-        change = derive_reading(state, version, self._migrations)
-        if change.kind == "refused":
+        annotation, where = self._annotations.get(table), f"step {self._step}, state {table!r}"
+        # Without the type itself, what is written must have the defaults of its new fields from here.
+        fill = self._rewrites and annotation is None
+        change = derive_reading(state, version, self._migrations, fill=fill)
+        if change.kind == "refused" and not self._lenient:
             old, new = state.type_in(version), state.type
             assert old is not None and new is not None, "types that are not known are never refused"
             raise StoreError(
@@ -134,9 +140,8 @@ class Adapters:
                 found=f"{type_text(new)}: {change.text}",
                 next_move="say with hr.migrate how the old type becomes the new one; or take the old type back",
             )
-        if change.kind == "same":
+        if change.kind in ("same", "refused") or (state.kind == COLUMNS and annotation is None):
             return None
-        annotation, where = self._annotations.get(table), f"step {self._step}, state {table!r}"
         if state.kind == COLUMNS:
             return RowAdapter(where, state.types_since(version), change, annotation, prefix=FIELD)
         if self._rewrites:

@@ -196,6 +196,10 @@ class Layers:
         for ref, run in reversed(runs):
             self.prepend(ref, run)
 
+    def adapted_by(self, adapters: Adapters) -> Layers:
+        """The same runs, their values adapted in another way."""
+        return Layers(self._runs, lo=self.lo, hi=self.hi, groups=self.groups, renamed=self._renamed, adapters=adapters)
+
     def prepend(self, ref: RunRef, run: StateRun) -> None:
         """Adds a run that is newer than all others: an overlay that was spilled."""
         if run.groups != self.groups or not run.lo <= ref.lo < ref.hi <= run.hi:
