@@ -62,6 +62,20 @@ class Maintenance(Protocol):
         """A new state is published: look for work."""
 
 
+class StateEdits(Protocol):
+    """Changes by hand, which wait for an epoch to become true with."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are any."""
+
+    def apply(self, state: JobState, fence: int) -> JobState:
+        """The state of an epoch that is about to be published, with the changes in it and noted. Never raises."""
+
+    def published(self, manifest: Manifest) -> None:
+        """The epoch is true: tell those who asked."""
+
+
 @dataclass
 class Coordinator:
     store: StoreFiles
@@ -76,6 +90,7 @@ class Coordinator:
     """Sources the program no longer has → their last offset."""
     adopted: dict[str, tuple[RunRef, ...]] = field(default_factory=dict)
     """Lists of runs that this start changed (renamed steps, other shards); written with the next manifest."""
+    edits: StateEdits | None = None
 
     def begin(
         self,
@@ -125,7 +140,10 @@ class Coordinator:
         """Makes an epoch true. After a death before publishing it never happened; after it, it is released again."""
         crash.reach("reports_collected", order.epoch)
         self._check(order, reports)
-        manifest, state = self._derive(order, reports, offsets, took_us, behind or {})
+        state = self._derive(order, reports, offsets, took_us, behind or {})
+        if self.edits is not None and self.edits.waiting:
+            state = self.edits.apply(state, self.fence.number)
+        manifest = state.manifest
         for name, entry in inputs.items():
             self.store.write(layout.input_entry(name), entry)
         self.fence.check()
@@ -134,6 +152,8 @@ class Coordinator:
         self.fence.check()
         self.state = state
         self.adopted = {}
+        if self.edits is not None and manifest.notes:
+            self.edits.published(manifest)
         self.releaser.release(manifest)
         crash.reach("released", order.epoch)
         self.maintenance.published(state)
@@ -199,7 +219,7 @@ class Coordinator:
         offsets: str,
         took_us: Mapping[str, int],
         behind: Mapping[str, Behind],
-    ) -> tuple[Manifest, JobState]:
+    ) -> JobState:
         before = self.state
         rewritten = dict(self.adopted)
         if before is not None:
@@ -248,15 +268,14 @@ class Coordinator:
         return derive_state(before, manifest)
 
 
-def derive_state(before: JobState | None, manifest: Manifest) -> tuple[Manifest, JobState]:
-    """The state that a manifest leads to, and the manifest without types that nothing of it is stored in."""
+def derive_state(before: JobState | None, manifest: Manifest) -> JobState:
+    """The state that a manifest leads to; its manifest is without types that nothing of it is stored in."""
     state = (before or JobState(manifest, {})).followed_by(manifest)
     states = {}
     for step, known in manifest.states.items():
         oldest = min((ref.version for ref in state.runs_of(step)), default=derive_version(known))
         states[step] = without_former_types(known, oldest)
-    manifest = replace(manifest, states=states)
-    return manifest, JobState(manifest, state.runs)
+    return JobState(replace(manifest, states=states), state.runs)
 
 
 def _marks(reports: Iterable[TaskReport], level: int | None = None) -> dict[str, dict[str, int]]:

@@ -25,7 +25,7 @@ from headrace.model.report import LEFT_TO_SPARK, TaskReport
 from headrace.model.watermarks import SourceTime, WaitingOrder, derive_waiting, leave_out_heard, merge_marks
 from headrace.runtime.failures import failure_error
 from headrace.state import layout
-from headrace.state.manifest import Manifest
+from headrace.state.manifest import JobState, Manifest
 from headrace.state.spark_offsets import source_offsets
 from headrace.state.store import StoreFiles
 
@@ -197,25 +197,32 @@ class EpochDriver:
             self._watch = None
 
     def nudge(self) -> None:
-        """Between two epochs: wakes the job when only filtered rows have moved time since the last one.
+        """Between two epochs: wakes the job when only filtered rows have moved time since the last one, or for edits.
 
-        At the end of a query this is what tells the next one of them.
+        At the end of a query this is what tells the next one of such rows.
         """
-        state = self._coordinator.state
-        if state is None or not self._filtered:
+        state, edits = self._coordinator.state, self._coordinator.edits
+        if state is None:
             return
-        hints = self._hints()
+        hints = self._hints() if self._filtered else {}
+        if edits is not None and edits.waiting:
+            self._wake(state, hints)
+            return
         for source, splits in hints.items():
             known = state.manifest.time.sources.get(source, SourceTime()).splits
             if any(split not in known or known[split].max_us < max_us for split, max_us in splits.items()):
-                # The last epoch may be called for already: then it is the one that learns of them.
-                last = self._tick is not None and self._tick.final
-                loops = self._loop_tasks(state.manifest)
-                tick = Tick(seq=state.epoch + 1, due_us=0, final=last, loops=loops, hidden=hints)
-                if tick != self._tick:
-                    self._store.write(layout.TICK, msgspec.json.encode(tick))
-                    self._tick = tick
+                self._wake(state, hints)
                 return
+
+    def _wake(self, state: JobState, hints: dict[str, dict[str, int]]) -> None:
+        """Has the ticker call for an epoch now."""
+        # The last epoch may be called for already: then it is the one that learns of what was filtered.
+        last = self._tick is not None and self._tick.final
+        loops = self._loop_tasks(state.manifest)
+        tick = Tick(seq=state.epoch + 1, due_us=0, final=last, loops=loops, hidden=hints)
+        if tick != self._tick:
+            self._store.write(layout.TICK, msgspec.json.encode(tick))
+            self._tick = tick
 
     def _read_kept_hints(self) -> dict[str, dict[str, int]]:
         """What the run before left, if the next epoch is the one that it was left for: not in a store begun anew."""

@@ -22,6 +22,7 @@ from headrace.checkpoint.patience import Patience
 from headrace.checkpoint.recover import RecoveredJob, open_for_driving, recover, start_over
 from headrace.checkpoint.release import Releaser
 from headrace.connectors.source_contract import LeftToSpark
+from headrace.edit.running import LiveEdits
 from headrace.errors import EpochFailed, HeadraceError, JvmDied
 from headrace.model.behind import counting_text
 from headrace.model.order import EpochLimits
@@ -78,7 +79,8 @@ class Job:
         """The program as it is run at this moment: with one side of each backfill in its place."""
         self.store = open_for_driving(settings.store)
         sinks = {output.name: output.sink for output in self.program.outputs}
-        self._ending = Ending(self.store)
+        self._edits = LiveEdits(self.store)
+        self._ending = Ending(self.store, self._edits)
         self._stop = self._ending.event
         self._patience = Patience(span_us(settings.sink_patience), stop=self._stop, store=self.store)
         self._session = OwnSession(self.program, settings, session)
@@ -193,7 +195,7 @@ class Job:
         recovered = recover(self.store, job, self._fence, self._releaser)
         self._coordinator = Coordinator(
             self.store, job, self._fence, self._releaser, self._maintainer, recovered.state,
-            timeline=recovered.timeline, retired=recovered.retired, adopted=recovered.adopted,
+            timeline=recovered.timeline, retired=recovered.retired, adopted=recovered.adopted, edits=self._edits,
         )  # fmt: skip
         return recovered
 

@@ -71,6 +71,8 @@ class EpochNote(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     why: str = ""
     changed: dict[str, int] = {}
     """``step`` or ``step.state`` → how many of its keys."""
+    request: str = ""
+    """Of a running job: what was asked, by the mark of its command."""
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
