@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from headrace import testing
     from headrace.client import AsyncClient, Client
     from headrace.edit.editor import Editor
+    from headrace.read.diff import diff
     from headrace.read.store import Store
     from headrace.read.view import StateView
     from headrace.spark.runner import Run
@@ -145,6 +146,7 @@ __all__ = [
     "count_distinct",
     "cumulating",
     "days",
+    "diff",
     "early",
     "every",
     "field",
@@ -192,6 +194,7 @@ _WHEN_ASKED: Final = {
     "Run": "headrace.spark.runner",
     "StateView": "headrace.read.view",
     "Store": "headrace.read.store",
+    "diff": "headrace.read.diff",
     "testing": "headrace",
 }
 """Names whose modules are loaded when somebody asks for them: most programs never do."""

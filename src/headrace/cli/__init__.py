@@ -14,6 +14,7 @@ import typer
 from headrace.cli import (
     connectors,
     demo,
+    diff,
     doctor,
     edit,
     epochs,
@@ -69,6 +70,7 @@ app.command("epochs", no_args_is_help=True)(epochs.epochs)
 app.command("state", no_args_is_help=True)(state.state)
 app.command("stop", no_args_is_help=True)(stop.stop)
 app.command("edit", no_args_is_help=True)(edit.edit)
+app.command("diff", no_args_is_help=True)(diff.diff)
 app.command("savepoint", no_args_is_help=True)(savepoint.savepoint)
 app.command("savepoints", no_args_is_help=True)(savepoints.savepoints)
 app.command("refill", no_args_is_help=True)(refill.refill)

@@ -354,6 +354,11 @@ def open_state(store: Store, name: str, value: Any = None, **how: Any) -> Reader
     return store._reader(name, value, **how)
 
 
+def reading(store: Store, read: Callable[[JobState], T]) -> T:
+    """What a function makes of the store's epoch; called again with a newer one where a sweep was faster."""
+    return store._retrying(read)
+
+
 def job_state_of(store: Store) -> JobState:
     """Everything that the manifest of the store's epoch says, with the files of every step."""
     return store._retrying(lambda state: state)

@@ -154,7 +154,11 @@ class AggregateReader(ValueReader):
     def __init__(self, layers: Layers, table: str, options: ReaderOptions, declared: DeclaredState) -> None:
         super().__init__(layers, table, options._replace(value_type=None))
         self.value_type = options.value_type
-        self._finisher = Finisher(declared.results, declared.key)
+        self._results = declared.results, declared.key
+        self._finisher = Finisher(*self._results)
+
+    def reads_like(self, other: Reader) -> bool:
+        return isinstance(other, AggregateReader) and self._results == other._results
 
     @property
     def no_rows(self) -> Piece:
