@@ -254,6 +254,7 @@ class Coordinator:
             steps=steps,
             states=derive_states(self.job.states, {} if before is None else before.manifest.states, self.job.was),
             tables={**({} if before is None else before.manifest.tables), **self.job.tables},
+            loop_types={**({} if before is None else before.manifest.loop_types), **self.job.loop_types},
             outputs=derive_outputs(reports),
             loops=loops,
             next_due_us=min([*dues, *([] if idle is None else [idle])], default=None),

@@ -108,6 +108,8 @@ class JobFacts:
     """All loops, by name."""
     was: Mapping[str, str] = field(default_factory=dict)
     """Step → its former name."""
+    loop_types: Mapping[str, TypeShape] = field(default_factory=dict)
+    """Loop → the type of its rows."""
     annotations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Step → state → the Python type of one stored value, where values are stored by themselves."""
     migrations: tuple[Migration, ...] = ()

@@ -19,6 +19,7 @@ from msgspec import structs
 from headrace.model.job import ROW, DeclaredState, JobFacts
 from headrace.model.keyspec import ANYWHERE
 from headrace.model.time_shape import TimeShape
+from headrace.model.type_shape import describe_type
 from headrace.model.watermarks import TimedSource
 from headrace.model.wire import HASH, KEY, ROW_TIME, edge_schema
 
@@ -333,6 +334,7 @@ class Program:
             tables={step.step: step.choice.table for step in steps if step.choice is not None},
             sources=tuple(source.log_name for source in self.sources),
             loops=tuple(loop.name for loop in self.loops),
+            loop_types={loop.name: describe_type(loop.codec.type) for loop in self.loops},
             annotations={step.step: step.annotations for step in steps},
             migrations=self.migrations,
         )

@@ -22,6 +22,7 @@ from headrace.errors import CorruptFile, MissingFile, StoreError
 from headrace.model.behind import Behind
 from headrace.model.job import DeclaredState
 from headrace.model.report import RunRef, StagedPart
+from headrace.model.type_shape import TypeShape
 from headrace.model.watermarks import TimedSource, TimeState
 from headrace.state import layout
 from headrace.state.checked import checked_text, encode_checked
@@ -107,6 +108,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Step → state → what the program declared."""
     tables: dict[str, str] = {}
     """Step → what it stores, in words, where the program chose among several operators; it may not change."""
+    loop_types: dict[str, TypeShape] = {}
+    """Loop → the type of its rows."""
     outputs: dict[str, list[StagedPart]] = {}
     loops: dict[str, list[StagedPart]] = {}
     """Loop → rows that the next epoch reads; also those of loops that the program no longer has, as they were left."""
