@@ -120,7 +120,8 @@ def play(
 
     def waits() -> list[str]:
         # From the first epoch on, the screen knows from it how far the job is.
-        return [*(tell_wait(wait, wall_clock_us()) for wait in job.waits), *([] if began else job.beginning)]
+        pace = [job.pace_note] if job.pace_note else []
+        return [*(tell_wait(wait, wall_clock_us()) for wait in job.waits), *pace, *([] if began else job.beginning)]
 
     screen.follow(waits, job.activity)
     with (

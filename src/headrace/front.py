@@ -55,6 +55,7 @@ from headrace.errors import HeadraceError, ProgramError
 from headrace.model.fields import field
 from headrace.model.generators import WatermarkGenerator
 from headrace.model.migrations import migrate
+from headrace.model.pace import adaptive
 from headrace.model.record import Failed, Record, Row
 from headrace.model.requests import AsyncFunction
 from headrace.model.time import Duration, Span, Timestamp, days, hours, milliseconds, minutes, seconds, timestamp
@@ -139,6 +140,7 @@ __all__ = [
     "Window",
     "WindowContext",
     "WindowProcess",
+    "adaptive",
     "avg",
     "col",
     "collect",

@@ -45,6 +45,7 @@ from headrace.model import crash
 from headrace.model.behind import Behind
 from headrace.model.job import JobFacts, derive_states, derive_version, without_former_types
 from headrace.model.order import EpochOrder, Loops, waiting
+from headrace.model.pace import EpochCost
 from headrace.model.report import RunRef, TaskReport
 from headrace.model.watermarks import Kept, TimeState, choose_kept, derive_next_idle_us, derive_time, merge_marks
 from headrace.state import layout
@@ -136,11 +137,12 @@ class Coordinator:
         inputs: Mapping[str, bytes],
         took_us: Mapping[str, int],
         behind: Mapping[str, Behind] | None = None,
+        paced: EpochCost | None = None,
     ) -> Manifest:
         """Makes an epoch true. After a death before publishing it never happened; after it, it is released again."""
         crash.reach("reports_collected", order.epoch)
         self._check(order, reports)
-        state = self._derive(order, reports, offsets, took_us, behind or {})
+        state = self._derive(order, reports, offsets, took_us, behind or {}, paced)
         if self.edits is not None and self.edits.waiting:
             state = self.edits.apply(state, self.fence.number)
         manifest = state.manifest
@@ -219,6 +221,7 @@ class Coordinator:
         offsets: str,
         took_us: Mapping[str, int],
         behind: Mapping[str, Behind],
+        paced: EpochCost | None,
     ) -> JobState:
         before = self.state
         rewritten = dict(self.adopted)
@@ -263,6 +266,7 @@ class Coordinator:
             counters=derive_counters({} if before is None else before.manifest.counters, reports, self.job.was),
             tasks=derive_stats(reports),
             took_us=dict(took_us),
+            paced=paced,
             behind=dict(behind),
             released_us=dict(self.releaser.took_us),
         )

@@ -46,7 +46,10 @@ StorePath = Annotated[
     str | None, typer.Option("--store", help="Folder or URL of the checkpoint store.", autocompletion=complete_stores)
 ]
 Parallelism = Annotated[int | None, typer.Option("--parallelism", "-p", help="Number of shards.")]
-EpochEvery = Annotated[str | None, typer.Option("--epoch", help="How often an epoch begins: 500ms, 1s.")]
+EpochEvery = Annotated[
+    str | None,
+    typer.Option("--epoch", help="How often an epoch begins: 500ms, or adaptive(latency=1s, spend=20%)."),
+]
 Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs: local[2], spark://host:7077.")]
 Until = Annotated[
     Literal["stopped", "caught_up", "drained"],

@@ -30,6 +30,7 @@ from headrace.dataflow.serve_settings import Serving, serve_words
 from headrace.errors import ProgramError, SettingsError
 from headrace.model.ids import KEY_GROUPS
 from headrace.model.nearest import did_you_mean, nearest
+from headrace.model.pace import Adaptive, parse_pace
 from headrace.model.retention import parse_retention
 from headrace.model.time import span_us
 from headrace.model.user_line import user_line
@@ -61,7 +62,7 @@ class Settings(msgspec.Struct, metaclass=_SettingsMeta, frozen=True, forbid_unkn
     store: str = "./.headrace/{app}"
     """Folder or URL of the checkpoint store; ``{app}`` stands for the name of the app."""
     epoch: str = "500ms"
-    """How often an epoch begins, where input flows."""
+    """How often an epoch begins, where input flows: a span, or ``adaptive(latency=1s, spend=20%)``."""
     parallelism: int = msgspec.field(default_factory=lambda: min(_cores(), _MAX_DEFAULT_PARALLELISM))
     """Number of shards. May change at any restart."""
     key_groups: int = KEY_GROUPS
@@ -198,6 +199,8 @@ def _cleaned(name: str, value: Any, origin: str) -> Any:
     """Tables in their final form; everything else as it came."""
     if name == "serve":
         return serve_words(value, origin)
+    if isinstance(value, Adaptive):
+        return str(value)
     if name not in ("spark", "vars"):
         return os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(value, str):
@@ -256,18 +259,12 @@ def _convert(values: dict[str, Any], layers: list[Layer]) -> Settings:
 def _checked(settings: Settings, app: str) -> Settings:
     """Settings whose values make sense, with the app's name in the store's."""
     try:
-        if span_us(settings.epoch, what="the setting 'epoch'") <= 0:
-            raise SettingsError(
-                "the setting 'epoch' must be greater than zero",
-                expected='a span such as "500ms"',
-                found=repr(settings.epoch),
-                next_move='write epoch="500ms"',
-            )
         span_us(settings.sink_patience, what="the setting 'sink_patience'")
     except ProgramError as error:
         raise SettingsError(
             error.what, expected=error.expected, found=error.found, next_move=error.next_move
         ) from error
+    parse_pace(settings.epoch)
     groups = settings.key_groups
     if groups < 1 or groups & (groups - 1):
         raise SettingsError("the setting 'key_groups' has to be a power of two", found=str(groups), next_move="use 128")

@@ -40,6 +40,7 @@ from headrace.spark.ending import Ending
 from headrace.spark.failures import kafka_error, spark_error
 from headrace.spark.jvm import jvm_death
 from headrace.spark.own_session import OwnSession
+from headrace.spark.pacing import QueryPace
 from headrace.spark.query import build_plan, decodes_alike
 from headrace.spark.seam import NEVER_READ, decide_side
 from headrace.state import layout
@@ -79,6 +80,7 @@ class Job:
         """The program as it is run at this moment: with one side of each backfill in its place."""
         self.store = open_for_driving(settings.store)
         sinks = {output.name: output.sink for output in self.program.outputs}
+        self._pace = QueryPace(settings.epoch, self.store)
         self._edits = LiveEdits(self.store)
         self._ending = Ending(self.store, self._edits)
         self._stop = self._ending.event
@@ -167,6 +169,11 @@ class Job:
     def waits(self) -> tuple[SinkWait, ...]:
         """The sinks that the run waits for at this moment."""
         return self._patience.waits
+
+    @property
+    def pace_note(self) -> str:
+        """Why rows wait longer than adaptive epochs promise; empty where they do not."""
+        return self._pace.note
 
     @property
     def beginning(self) -> list[str]:
@@ -279,7 +286,7 @@ class Job:
             backlog = self._open_backlog(session, coordinator)
             driver = EpochDriver(
                 session, self.store, self._current, coordinator, run, self.watch,
-                backlog=backlog, bounded=not self._endless,
+                backlog=backlog, pacer=self._pace.pacer(endless=self._endless), bounded=not self._endless,
             )  # fmt: skip
             self._driver = driver
             self._obey()
@@ -332,7 +339,7 @@ class Job:
             frame = build_plan(session, self._current, ship, readers)
             self._activity.beginning = []
             backlog.watch_readers(readers)
-            query = self._start_query(frame, driver, run)
+            query = self._start_query(session, frame, driver, run)
             self._activity.enter("")
         except HeadraceError:
             raise
@@ -354,16 +361,13 @@ class Job:
     def _translate(self, session: SparkSession, error: BaseException) -> HeadraceError:
         return jvm_death(session, error) or kafka_error(error, self._current) or spark_error(error, self._nodes)
 
-    def _start_query(self, frame: DataFrame, driver: EpochDriver, run: str) -> Any:
+    def _start_query(self, session: SparkSession, frame: DataFrame, driver: EpochDriver, run: str) -> Any:
         folder = str(self.store.scratch().local_path(layout.spark(run)))
         if self.store.local_path(layout.SPARK) is None:
             # The folder is the driver's alone; without a scheme a cluster would look for it in its own file system.
             folder = f"file://{folder}"
         writer = frame.writeStream.foreachBatch(driver.on_batch).option("checkpointLocation", folder)
-        if self._endless:
-            every_ms = span_us(self.settings.epoch) // 1000
-            return writer.trigger(processingTime=f"{every_ms} milliseconds").start()
-        return writer.trigger(availableNow=True).start()
+        return self._pace.start(session, writer, endless=self._endless)
 
     def _watch_query(self, session: SparkSession, query: Any, driver: EpochDriver) -> None:
         """Waits for the query to end; ends it when a stop was asked for or a newer driver took over."""
@@ -382,6 +386,7 @@ class Job:
                 driver.failure = fenced
             if self._stop.is_set() or self._is_cut or driver.failure is not None:
                 # Between two epochs nothing is in flight, so Spark may be stopped the hard way.
+                driver.request_stop()
                 query.stop()
 
     def _has_ended(self, session: SparkSession, query: Any) -> bool:

@@ -21,6 +21,7 @@ import msgspec
 from headrace.errors import CorruptFile, MissingFile, StoreError
 from headrace.model.behind import Behind
 from headrace.model.job import DeclaredState
+from headrace.model.pace import EpochCost
 from headrace.model.report import RunRef, StagedPart
 from headrace.model.type_shape import TypeShape
 from headrace.model.watermarks import TimedSource, TimeState
@@ -123,6 +124,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Step → counter → total since the beginning."""
     tasks: list[TaskStats] = []
     took_us: dict[str, int] = {}
+    paced: EpochCost | None = None
+    """Where the time of the parent epoch went, as far as the same run knows."""
     """Where the epoch's time went until publishing, as the driver saw it."""
     behind: dict[str, Behind] = {}
     """Source → what was there and not read yet, for those that can tell; a hint."""
