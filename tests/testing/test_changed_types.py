@@ -324,6 +324,8 @@ def test_readers_answer_in_the_stored_version_and_by_rules_in_the_type_they_ask_
         h.push(job.asks, Ask("k0", 5))
         h.epoch()
         store = hr.Store(str(tmp_path))
+        old_rows = {info.state: (info.rows, info.old_rows) for info in store.states()}
+        assert old_rows["value"] == (9, 8) and old_rows["named"] == (9, 8)
         assert store.state("kept.value").get_many(["k0", "k1"]) == [
             {"people": 5, "city": "y", "country": "?"},
             {"town": "x", "people": 2},

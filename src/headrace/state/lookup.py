@@ -247,7 +247,7 @@ class Layers:
             for name in (table, *self._renamed.get(table, ())):
                 if name in run.tables:
                     adapter = None if self._adapters is None else self._adapters.of(table, ref.version)
-                    yield TableView(run.tables[name], *hash_bounds(lo, hi, self.groups), adapter)
+                    yield TableView(run.tables[name], *hash_bounds(lo, hi, self.groups), adapter, ref.version)
 
     def get_many(self, table: str, hashes: Hashes, keys: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
         """Values of distinct keys, in the order asked: null where there is none. Expiry is ``None`` if none has one."""

@@ -37,10 +37,19 @@ def share_of_range(amount: int, low: int, high: int, width: int) -> int:
 class TableView:
     """One table of one run, limited to hashes ``low`` … ``high``, both included."""
 
-    def __init__(self, table: RunTable, low: int, high: int, adapter: ValueAdapter | RowAdapter | None = None) -> None:
+    def __init__(
+        self,
+        table: RunTable,
+        low: int,
+        high: int,
+        adapter: ValueAdapter | RowAdapter | None = None,
+        version: int = 0,
+    ) -> None:
         self.table = table
         self.low = low
         self.high = high
+        self.version = version
+        """The version of its step in which its run was written."""
         self.adapter = adapter
         """What has to be done with values and rows that leave it, as they are of an older type; None: nothing."""
 
