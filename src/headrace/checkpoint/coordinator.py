@@ -39,6 +39,7 @@ from headrace.checkpoint.publish import (
     new_nonce,
     publish_manifest,
 )
+from headrace.checkpoint.recovered import Hold, RecoveredJob
 from headrace.checkpoint.release import Releaser
 from headrace.errors import EpochFailed, FunctionFailed, Refused
 from headrace.model import crash
@@ -50,6 +51,7 @@ from headrace.model.report import RunRef, TaskReport
 from headrace.model.watermarks import Kept, TimeState, choose_kept, derive_next_idle_us, derive_time, merge_marks
 from headrace.state import layout
 from headrace.state.manifest import JobState, Manifest
+from headrace.state.spark_offsets import source_offsets
 from headrace.state.store import StoreFiles
 
 
@@ -91,7 +93,16 @@ class Coordinator:
     """Sources the program no longer has → their last offset."""
     adopted: dict[str, tuple[RunRef, ...]] = field(default_factory=dict)
     """Lists of runs that this start changed (renamed steps, other shards); written with the next manifest."""
+    hold: Hold | None = None
+    """What the next epoch repeats without giving it out; None: nothing."""
     edits: StateEdits | None = None
+
+    def resume(self, recovered: RecoveredJob) -> None:
+        """Goes on from what is published, after a start or when Spark could not carry on."""
+        self.state = recovered.state
+        self.timeline = recovered.timeline
+        self.adopted = recovered.adopted
+        self.hold = recovered.hold
 
     def begin(
         self,
@@ -116,15 +127,21 @@ class Coordinator:
                 self.releaser.release(self.state.manifest)
                 return None
         state = self.state
+        marks: dict[str, dict[str, int]] = {}
+        merge_marks(marks, hints)
+        if self.hold is not None:
+            self._check_hold(epoch, offsets, self.hold)
+            merge_marks(marks, self.hold.marks)
         return EpochOrder(
             epoch=epoch,
             timeline=self.timeline,
             fence=self.fence.number,
             clock_us=clock_us,
             parent_epoch=-1 if state is None else state.epoch,
+            parent_timeline=None if state is None or self._continues(state) else state.manifest.timeline,
             parent="" if state is None else state.manifest.nonce,
             final=final or (state is not None and state.manifest.ending),
-            hints={source: dict(splits) for source, splits in hints.items()},
+            hints=marks,
             reached_us=reached_us,
         )
 
@@ -154,12 +171,28 @@ class Coordinator:
         self.fence.check()
         self.state = state
         self.adopted = {}
+        self.hold = None
         if self.edits is not None and manifest.notes:
             self.edits.published(manifest)
         self.releaser.release(manifest)
         crash.reach("released", order.epoch)
         self.maintenance.published(state)
         return manifest
+
+    def _continues(self, state: JobState) -> bool:
+        """Whether the next epoch is of the same timeline as the newest; not right behind a rewind."""
+        return state.manifest.timeline == self.timeline
+
+    def _check_hold(self, epoch: int, offsets: str, hold: Hold) -> None:
+        if source_offsets(offsets) == source_offsets(hold.offsets):
+            return
+        raise EpochFailed(
+            "the epoch does not read what it is to repeat",
+            where=f"{self.store.url}, epoch {epoch}",
+            expected=f"offsets of the abandoned end: {source_offsets(hold.offsets)}",
+            found=str(source_offsets(offsets)),
+            next_move="start again: Spark's log is made anew with the offsets of the abandoned end",
+        )
 
     def _check(self, order: EpochOrder, reports: Sequence[TaskReport]) -> None:
         job = self.job
@@ -228,7 +261,9 @@ class Coordinator:
         if before is not None:
             folded = self.maintenance.take_folds(before)
             rewritten.update({step: runs for step, runs in folded.items() if step not in rewritten})
-        full, steps = derive_steps(before, derive_added(reports), rewritten, order.epoch)
+        begins = before is None or not self._continues(before)
+        full, steps = derive_steps(before, derive_added(reports), rewritten, order.epoch, begins=begins)
+        held = frozenset[str]() if self.hold is None else self.hold.outputs
         kept = choose_kept((report.marks, report.kept) for report in reports if report.kept)
         time = self._time(order, _marks(reports), final=order.final, kept=kept)
         dues = [step.next_due_us for report in reports for step in report.steps if step.next_due_us is not None]
@@ -247,6 +282,7 @@ class Coordinator:
             clock_us=order.clock_us,
             parent_epoch=order.parent_epoch,
             parent=order.parent,
+            parent_timeline=order.parent_timeline,
             offsets=offsets,
             retired=self.retired,
             time=time,
@@ -258,7 +294,8 @@ class Coordinator:
             states=derive_states(self.job.states, {} if before is None else before.manifest.states, self.job.was),
             tables={**({} if before is None else before.manifest.tables), **self.job.tables},
             loop_types={**({} if before is None else before.manifest.loop_types), **self.job.loop_types},
-            outputs=derive_outputs(reports),
+            outputs={output: parts for output, parts in derive_outputs(reports).items() if output not in held},
+            held=sorted(held),
             loops=loops,
             next_due_us=min([*dues, *([] if idle is None else [idle])], default=None),
             final=order.final and not circling,

@@ -35,6 +35,7 @@ from headrace.checkpoint.publish import derive_steps, new_nonce, publish_manifes
 from headrace.errors import StoreError
 from headrace.model import crash
 from headrace.model.report import RunRef
+from headrace.state.lineage import is_going_back
 from headrace.state.manifest import EpochNote, JobState, Manifest, list_epochs, read_state
 from headrace.state.record import read_timeline
 from headrace.state.run_writer import RunWriter
@@ -92,6 +93,14 @@ def hold_stopped(store: StoreFiles, *, clock: Callable[[], float] = time.time) -
     fence = take_fence(store, clock=clock)
     try:
         epochs = list_epochs(store, timeline)
+        if is_going_back(store):
+            raise StoreError(
+                "the job is going back to an earlier epoch, and that has to be finished first",
+                where=store.url,
+                expected="a job that has published an epoch since",
+                found="none",
+                next_move="start the job and stop it after its first epoch; then ask again",
+            )
         if not epochs:
             raise StoreError(
                 "no epoch has been published yet, so there is no state to change",
@@ -125,9 +134,11 @@ def derive_offline(
         fence=fence,
         parent_epoch=parent.epoch,
         parent=parent.nonce,
+        parent_timeline=None,
         full=full,
         steps=steps,
         outputs={},
+        held=[],
         next_due_us=min(dues, default=None),
         tasks=[],
         took_us={},

@@ -65,11 +65,10 @@ def _wait(files: StoreFiles, command: JobCommand, store: str, *, drain: bool, as
 
 
 def _waiting_text(files: StoreFiles, driver: Beat) -> str:
-    from headrace.state.manifest import list_epochs
-    from headrace.state.record import read_timeline
+    from headrace.state.lineage import read_places
 
-    epochs = list_epochs(files, read_timeline(files))
-    newest = f"; epoch {epochs[-1]} is the newest" if epochs else ""
+    places = read_places(files)
+    newest = f"; epoch {places[-1].epoch} is the newest" if places else ""
     return f"waiting for process {driver.pid} on {driver.host} to end its epoch{newest}"
 
 

@@ -83,6 +83,14 @@ class Settings(msgspec.Struct, metaclass=_SettingsMeta, frozen=True, forbid_unkn
     """Whether to end another driver that runs on the same store, instead of refusing to start."""
     fresh: bool = False
     """Whether to throw away what is in the store and start from nothing."""
+    start_from: str = ""
+    """A savepoint, epoch or time to go back to: ``before-v2``, ``41``, ``2024-05-01T12:00``."""
+    repeat: list[str] = []
+    """With ``start_from``: outputs that take back what went out behind it and give it out anew; ``all`` that can."""
+    hold: list[str] = []
+    """With ``start_from``: outputs of which nothing goes out until the old end is passed; ``all`` that can."""
+    again: bool = False
+    """With ``start_from``: whether to go back once more, where the job went back to that very epoch before."""
     plain: bool = False
     """Whether to write log lines instead of a live table."""
     serve: Serving = Serving(on=False)
@@ -196,7 +204,9 @@ def _check_known(name: str, origin: str) -> None:
 
 
 def _cleaned(name: str, value: Any, origin: str) -> Any:
-    """Tables in their final form; everything else as it came."""
+    """Tables and lists of names in their final form; everything else as it came."""
+    if name in ("repeat", "hold"):
+        return [each.strip() for each in value.split(",")] if isinstance(value, str) else list(value)
     if name == "serve":
         return serve_words(value, origin)
     if isinstance(value, Adaptive):
@@ -280,6 +290,20 @@ def _checked(settings: Settings, app: str) -> Settings:
     parse_retention(settings.retain)
     if settings.restarts < 0:
         raise SettingsError("the setting 'restarts' cannot be below zero", found=str(settings.restarts))
+    if settings.start_from and settings.fresh:
+        raise SettingsError(
+            "a run begins from nothing or from an earlier epoch, not both",
+            expected="fresh (--fresh) or start_from (--from)",
+            found=f"fresh, and start_from={settings.start_from!r}",
+            next_move="leave one of them out",
+        )
+    if not settings.start_from and (settings.repeat or settings.hold or settings.again):
+        raise SettingsError(
+            "nothing says which epoch to go back to",
+            expected="start_from (--from) beside repeat, hold and again",
+            found=", ".join(name for name in ("repeat", "hold", "again") if getattr(settings, name)),
+            next_move="add --from with a savepoint, an epoch or a time; `headrace savepoints STORE` lists them",
+        )
     if not settings.store.strip():
         raise SettingsError("the setting 'store' is empty", next_move="name a folder or a URL")
     return msgspec.structs.replace(settings, store=settings.store.replace("{app}", app))

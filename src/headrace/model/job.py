@@ -114,6 +114,8 @@ class JobFacts:
     """Step → state → the Python type of one stored value, where values are stored by themselves."""
     migrations: tuple[Migration, ...] = ()
     """Functions of the program's that lead from old types to new ones."""
+    bound_to_epochs: tuple[str, ...] = ()
+    """What would come to something else if rows of several epochs came in one, or at another time; in words."""
 
 
 States = Mapping[str, Mapping[str, DeclaredState]]

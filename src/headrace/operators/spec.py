@@ -59,6 +59,8 @@ class StoredType(NamedTuple):
     """Python type of one stored value, or row; None: of accumulators, which have none of their own."""
 
 
+WALL: Final = "wall"
+"""The clock of the machine, as states, windows and triggers name it."""
 COMBINED_PORT: Final = 1
 """Where a step of one input takes rows that were combined before the exchange."""
 
@@ -79,6 +81,11 @@ class StepSpec(ABC):
     def uses_watermark(self) -> bool:
         """Whether the step must know the watermark of its own epoch: whatever fires on event time does."""
         return False
+
+    @property
+    def uses_wall_clock(self) -> bool:
+        """Whether what the step does depends on the wall clock: the same rows may come to something else later."""
+        return WALL in self.expiring().values()
 
     def choose(self, info: StepInfo) -> OperatorChoice | None:
         """Which operator will run the step, where there are several. A pure function, asked once, by the planner."""

@@ -34,6 +34,7 @@ from headrace.dataflow.graph import (
 from headrace.errors import ProgramError
 from headrace.model.keyspec import KeySpec
 from headrace.model.migrations import Migration, registered_migrations
+from headrace.model.report import TAP
 from headrace.model.type_shape import type_text
 from headrace.model.watermarks import TimedSource
 from headrace.operators.spec import StepInfo
@@ -49,6 +50,7 @@ from headrace.plan.physical import (
     StepPlan,
     Target,
 )
+from headrace.plan.replaying import find_bound_to_epochs
 from headrace.plan.rules import RULES
 from headrace.plan.state_times import step_times
 from headrace.plan.state_types import step_types
@@ -152,6 +154,7 @@ class _Compiler:
             fingerprint=_fingerprint(self.nodes, steps, migrations),
             loops=tuple(self._loop_plan(loop) for loop in self.loops),
             migrations=migrations,
+            bound_to_epochs=find_bound_to_epochs(self.nodes),
         )
 
     # -- levels -------------------------------------------------------------------------------------------------
@@ -321,7 +324,8 @@ def _check_expressions(program: Program, nodes: Nodes) -> None:
 
 def _fingerprint(nodes: tuple[Node, ...], steps: Mapping[str, StepPlan], migrations: Sequence[Migration]) -> str:
     """What the program looks like from the store's side: names, verbs, types and what steps store, not code."""
-    lines = [f"{node.verb} {node.label if node.name else ''} {node.codec.schema}" for node in nodes]
+    own = (node for node in nodes if not (isinstance(node, WriteNode) and (node.name or "").startswith(TAP)))
+    lines = [f"{node.verb} {node.label if node.name else ''} {node.codec.schema}" for node in own]
     lines += [f"{step.step} keeps {step.choice.table}" for step in steps.values() if step.choice is not None]
     lines += [f"{each.name} makes {type_text(each.new)} of {type_text(each.old)}" for each in migrations]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

@@ -305,6 +305,8 @@ class Program:
     loops: tuple[LoopPlan, ...] = ()
     migrations: tuple[Migration, ...] = ()
     """Functions that lead from old types of state to new ones."""
+    bound_to_epochs: tuple[str, ...] = ()
+    """See `headrace.plan.replaying`."""
 
     @property
     def fragments(self) -> tuple[Fragment, ...]:
@@ -337,4 +339,5 @@ class Program:
             loop_types={loop.name: describe_type(loop.codec.type) for loop in self.loops},
             annotations={step.step: step.annotations for step in steps},
             migrations=self.migrations,
+            bound_to_epochs=self.bound_to_epochs,
         )

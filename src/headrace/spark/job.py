@@ -19,7 +19,8 @@ from headrace.checkpoint.facts import read_facts
 from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.maintenance import Maintainer
 from headrace.checkpoint.patience import Patience
-from headrace.checkpoint.recover import RecoveredJob, open_for_driving, recover, start_over
+from headrace.checkpoint.recover import open_for_driving, recover
+from headrace.checkpoint.recovered import RecoveredJob
 from headrace.checkpoint.release import Releaser
 from headrace.connectors.source_contract import LeftToSpark
 from headrace.edit.running import LiveEdits
@@ -35,6 +36,7 @@ from headrace.plan.sides import Side, has_seam, histories, one_side
 from headrace.spark import executor
 from headrace.spark.activity import Activity
 from headrace.spark.backlog import Backlog
+from headrace.spark.beginnings import choose_beginning
 from headrace.spark.driver import EpochDriver, StopRequested
 from headrace.spark.ending import Ending
 from headrace.spark.failures import kafka_error, spark_error
@@ -66,8 +68,11 @@ _RETRY_WAIT_S = 1.0
 class Job:
     """A run of a program: everything that lives from start to end."""
 
-    def __init__(self, app: App, settings: Settings, until: Until, session: SparkSession | None, watch: Watch | None):
-        self.settings = settings
+    def __init__(
+        self, app: App, settings: Settings, until: Until, session: SparkSession | None, watch: Watch | None,
+        say: Callable[[str], None] = log.warning,
+    ) -> None:  # fmt: skip
+        self._say, self.settings = say, settings
         self.until = until
         self.watch = watch
         self._nodes = app.nodes
@@ -189,11 +194,10 @@ class Job:
 
     def _begin(self) -> RecoveredJob:
         self._fence = take_fence(self.store, takeover=self.settings.takeover)
-        if self.settings.fresh:
-            start_over(self.store, self.program.app)
         self._ending.listen(self._fence.number)
         self._patience.check = self._fence.glance
         self._releaser.start()
+        choose_beginning(self.store, self.settings, self.program, self._fence, self._releaser, self._say)
         if has_seam(self.program):
             state = read_facts(self.store).state
             self._choose_side(decide_side(self.program, None if state is None else state.manifest))
@@ -201,9 +205,10 @@ class Job:
         self._maintainer = Maintainer(self.store, job, self._fence.number, retain=self.settings.retain)
         recovered = recover(self.store, job, self._fence, self._releaser)
         self._coordinator = Coordinator(
-            self.store, job, self._fence, self._releaser, self._maintainer, recovered.state,
-            timeline=recovered.timeline, retired=recovered.retired, adopted=recovered.adopted, edits=self._edits,
+            self.store, job, self._fence, self._releaser, self._maintainer, None, retired=recovered.retired,
+            edits=self._edits,
         )  # fmt: skip
+        self._coordinator.resume(recovered)
         return recovered
 
     def _recover(self) -> RecoveredJob:
@@ -211,8 +216,7 @@ class Job:
         assert self._fence is not None and self._coordinator is not None
         self._attempts += 1
         recovered = recover(self.store, self._coordinator.job, self._fence, self._releaser, attempt=self._attempts)
-        self._coordinator.state = recovered.state
-        self._coordinator.adopted = recovered.adopted
+        self._coordinator.resume(recovered)
         return recovered
 
     def _choose_side(self, side: Side) -> None:

@@ -11,7 +11,7 @@ from headrace.model.amounts import count_of
 from headrace.model.job import INNER, VALUE_TABLE, DeclaredState
 from headrace.model.time import format_span
 from headrace.model.type_shape import accumulators_shape, describe_type
-from headrace.operators.spec import Combined, OperatorChoice, StepInfo, StepSpec, StoredType
+from headrace.operators.spec import WALL, Combined, OperatorChoice, StepInfo, StepSpec, StoredType
 from headrace.windows.evictors import Evictor, KeepDelta, KeepRows, KeepSpan
 from headrace.windows.kinds import RowCount
 from headrace.windows.settings import WindowSettings
@@ -29,6 +29,10 @@ class WindowSpec(WindowSettings, StepSpec):
     def uses_watermark(self) -> bool:
         by_event = self.assigner.timed and self.assigner.clock == "event"
         return by_event or _fires_on_event_time(self.fire, self.timed)
+
+    @property
+    def uses_wall_clock(self) -> bool:
+        return (self.assigner.timed and self.assigner.clock == WALL) or _may_fire_on_wall_time(self.fire)
 
     def choose(self, info: StepInfo) -> OperatorChoice:
         from headrace.windows.choose import choose_windows
@@ -138,6 +142,16 @@ def _fires_on_event_time(fire: Trigger | None, timed: bool) -> bool:
             return _fires_on_event_time(fire.of, timed)
         case _:
             return timed
+
+
+def _may_fire_on_wall_time(fire: Trigger | None) -> bool:
+    match fire:
+        case None | PerRow() | PerEpoch() | EveryRows() | OnDelta():
+            return False
+        case Periodic():
+            return fire.clock == WALL
+    # A timeout waits by the wall clock; triggers of users may set timers on it.
+    return True
 
 
 def _tell_fire(fire: Trigger | None) -> list[str]:
