@@ -33,7 +33,6 @@ BENCHMARKS = (
     "sessions",
     "joins",
     "epoch_floor",
-    "epoch_policy",
     "state_growth",
     "savepoints",
     "serving",

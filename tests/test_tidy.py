@@ -79,12 +79,22 @@ MAY_IMPORT: dict[str, set[str]] = {
         "plan",
         "connectors.source_contract",
         "connectors.sink_contract",
-        "connectors.keyed_target",
         "connectors.staged",
     },
-    "checkpoint": {"model", "state", "connectors.sink_contract", "connectors.source_contract"},
+    "checkpoint": {"model", "state", "connectors.sink_contract"},
     "read": {"model", "state", "aggregates"},
     "edit": {"model", "state", "aggregates.accumulate", "read", "checkpoint"},
+    "transfer": {
+        "model",
+        "state",
+        "read",
+        "aggregates",
+        "checkpoint",
+        "operators",
+        "plan",
+        "runtime.fragment",
+        "dataflow.app",
+    },
     "net": {"model"},
     "serve": {"model", "state", "read", "net"},
     "client": {"model", "read", "state.moments"},
@@ -99,6 +109,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 # The places where calling a function leads into a room that importing the module must not load.
 DOORS: dict[str, set[str]] = {
+    "read.store": {"transfer"},
+    "transfer.bootstrap": {"spark", "plan"},
     "dataflow.app": {"spark", "plan", "foreground"},
     "dataflow.app_graph": {"connectors.console.sink", "connectors.files.archive"},
 }

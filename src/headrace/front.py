@@ -52,10 +52,7 @@ from headrace.dataflow.windows import (
     unbounded,
 )
 from headrace.errors import HeadraceError, ProgramError
-from headrace.model.fields import field
 from headrace.model.generators import WatermarkGenerator
-from headrace.model.migrations import migrate
-from headrace.model.pace import adaptive
 from headrace.model.record import Failed, Record, Row
 from headrace.model.requests import AsyncFunction
 from headrace.model.time import Duration, Span, Timestamp, days, hours, milliseconds, minutes, seconds, timestamp
@@ -86,10 +83,10 @@ if TYPE_CHECKING:
     from headrace import testing
     from headrace.client import AsyncClient, Client
     from headrace.edit.editor import Editor
-    from headrace.read.diff import diff
     from headrace.read.store import Store
     from headrace.read.view import StateView
     from headrace.spark.runner import Run
+    from headrace.transfer.bootstrap import bootstrap
 
 __all__ = [
     "AggregatingState",
@@ -140,18 +137,16 @@ __all__ = [
     "Window",
     "WindowContext",
     "WindowProcess",
-    "adaptive",
     "avg",
+    "bootstrap",
     "col",
     "collect",
     "count",
     "count_distinct",
     "cumulating",
     "days",
-    "diff",
     "early",
     "every",
-    "field",
     "first",
     "hours",
     "keep_delta",
@@ -159,7 +154,6 @@ __all__ = [
     "keep_span",
     "last",
     "max",
-    "migrate",
     "milliseconds",
     "min",
     "minutes",
@@ -196,7 +190,7 @@ _WHEN_ASKED: Final = {
     "Run": "headrace.spark.runner",
     "StateView": "headrace.read.view",
     "Store": "headrace.read.store",
-    "diff": "headrace.read.diff",
+    "bootstrap": "headrace.transfer.bootstrap",
     "testing": "headrace",
 }
 """Names whose modules are loaded when somebody asks for them: most programs never do."""

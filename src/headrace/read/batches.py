@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.model.time_shape import TIME, time_writer
-from headrace.read.columns import EXPIRES_AT, Piece, derive_schema, spread, times_of, to_batch
+from headrace.read.columns import Piece, derive_schema, spread, to_batch, with_times
 from headrace.read.forms import WRITE_TIME, encode
 from headrace.read.reader import Reader
 
@@ -37,7 +37,7 @@ def batches_of(
                 tell(_rows_in(piece))
 
     pieces = walk_pieces()
-    first = list(islice(pieces, 2)) or [table.no_rows | ({EXPIRES_AT: times_of([])} if expires else {})]
+    first = list(islice(pieces, 2)) or [table.no_rows]
     if len(first) < 2:
         schema, walk = derive_schema(first), iter(first)
     else:
@@ -50,19 +50,28 @@ def _rows_in(piece: Piece) -> int:
 
 
 def typed_batches(
-    table: Reader, prefix: str = "", *, expires: bool = False, tell: Tell | None = None
+    table: Reader, prefix: str = "", *, times: bool = False, expires: bool = False, tell: Tell | None = None
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """A state as columns with types, values that are Records spread over several.
 
-    ``tell`` is called for every row, of a state that is walked twice two times.
+    ``times``: numbers that are times become times. ``expires``: with when rows expire. ``tell`` is called for every
+    row, of a state that is walked twice two times.
     """
     schema, batches = batches_of(table, prefix, expires=expires, tell=tell)
-    return spread(pa.RecordBatch.from_pylist([], schema)).schema, map(spread, batches)
+
+    def typed(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return spread(with_times(batch, table.column_times) if times else batch)
+
+    return typed(pa.RecordBatch.from_pylist([], schema)).schema, map(typed, batches)
 
 
-def json_rows(table: Reader, prefix: str, form: str) -> Iterator[list[bytes]]:
+def json_rows(
+    table: Reader, prefix: str, form: str, *, expires: bool = False, tell: Tell | None = None
+) -> Iterator[list[bytes]]:
     """Rows as JSON, some at a time."""
-    for piece in table.pieces(prefix):
+    for piece in table.pieces(prefix, expires=expires):
+        if tell is not None:
+            tell(_rows_in(piece))
         rows = _rows_of(_shown(piece, table, form))
         while held := [encode(row, form) for row in islice(rows, JSON_ROWS)]:
             yield held

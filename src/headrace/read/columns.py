@@ -15,7 +15,7 @@ What this module deliberately does not do: walk over a state (`headrace.read.bat
 from __future__ import annotations
 
 import typing
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +27,7 @@ from headrace.model.columns import DECIMAL
 from headrace.model.record import Record
 from headrace.model.rows import codec_of
 from headrace.model.time import Timestamp
+from headrace.model.time_shape import TIMESTAMP, TimeShape
 from headrace.model.window import WINDOW_END, WINDOW_START
 from headrace.read.forms import JSON, encode
 from headrace.read.shape import Kind
@@ -242,6 +243,29 @@ def spread(batch: pa.RecordBatch) -> pa.RecordBatch:
     fields[place : place + 1] = [field.with_name(name) for name, field in zip(names, value)]
     columns[place : place + 1] = columns[place].flatten()
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def with_times(batch: pa.RecordBatch, shapes: Mapping[str, TimeShape | None]) -> pa.RecordBatch:
+    """Numbers that are times as times; ``shapes``: column → where the times of its values are."""
+    columns = [_timed(column, shapes.get(name)) for name, column in zip(batch.schema.names, batch.columns)]
+    fields = [field.with_type(column.type) for field, column in zip(batch.schema, columns)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _timed(column: pa.Array, shape: TimeShape | None) -> pa.Array:
+    if shape is None:
+        return column
+    kind = column.type
+    if shape.time == TIMESTAMP and pa.types.is_int64(kind):
+        return column.cast(_TIME)
+    if shape.fields and pa.types.is_struct(kind):
+        parts = [_timed(column.field(i), shape.fields.get(field.name)) for i, field in enumerate(kind)]
+        fields = [field.with_type(part.type) for field, part in zip(kind, parts)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=column.is_null() if column.null_count else None)
+    if shape.items is not None and pa.types.is_list(kind) and not column.offset:
+        mask = column.is_null() if column.null_count else None
+        return pa.ListArray.from_arrays(column.offsets, _timed(column.values, shape.items), mask=mask)
+    return column
 
 
 def inner_names(name: str, kind: pa.StructType, beside: Collection[str]) -> list[str]:

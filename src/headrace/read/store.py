@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 from urllib.parse import unquote, urlparse
 
 import msgspec
@@ -31,14 +31,16 @@ from headrace.read.reader import Reader
 from headrace.read.steps import StateInfo, layers_of, list_states, readable_steps, runs_of
 from headrace.read.view import StateView
 from headrace.state import layout
-from headrace.state.lineage import places_until, read_places
 from headrace.state.lookup import Layers
-from headrace.state.manifest import JobState, Manifest, read_manifest, read_state
+from headrace.state.manifest import JobState, Manifest, list_epochs, read_manifest, read_state
 from headrace.state.moments import Moment, find_moment, moment_of, parse_address
 from headrace.state.record import no_store
 from headrace.state.savepoints import Savepoint, list_savepoints
 from headrace.state.store import StoreFiles as Files
 from headrace.state.store import open_store
+
+if TYPE_CHECKING:
+    from headrace.transfer.record import ExportRecord
 
 V = TypeVar("V")
 T = TypeVar("T")
@@ -100,7 +102,7 @@ class Store:
 
     @property
     def timeline(self) -> int:
-        """Which line of epochs is the present one: a rewind begins a new one, and ``--fresh`` does."""
+        """Which line of epochs is the present one: ``--fresh`` begins a new one."""
         return self._record().timeline
 
     @property
@@ -127,8 +129,8 @@ class Store:
         return pinned
 
     def epochs(self) -> list[int]:
-        """The epochs that can be read, oldest first. What a rewind abandoned is not among them."""
-        return [place.epoch for place in read_places(self._files)]
+        """The epochs that can be read, oldest first."""
+        return list_epochs(self._files, self._record().timeline)
 
     def savepoints(self) -> list[Savepoint]:
         """The savepoints of the store, those of the oldest epoch first: epochs that are kept until they are deleted.
@@ -265,6 +267,28 @@ class Store:
     def _find_place(self) -> layout.ManifestName:
         return find_moment(self._files, None) if self._place is None else self._place
 
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        *states: str,
+        format: Literal["parquet", "jsonl"] = "parquet",
+        exact: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> ExportRecord:
+        """Writes states as files into an empty folder, on a disk or behind a URL; without names all of them.
+
+        Typed columns, or with ``jsonl`` a row per line; memory stays bounded. ``exact``: every table of the steps as it
+        is stored, which `hr.bootstrap` makes the same state of. ``progress`` is called with rows done and of how many.
+
+        >>> store.export("history/", "totals").tables[0].rows                       # doctest: +SKIP
+        1000000
+        """
+        from headrace.transfer.export import ExportRequest, export_state
+
+        form = "exact" if exact else "results"
+        request = ExportRequest(os.fspath(folder), states, format, form)
+        return export_state(self._files, self.app, job_state_of(self), request, progress)
+
     def _retrying(self, read: Callable[[JobState], T]) -> T:
         """Reads with the state of the epoch; begins again from the newest one where a sweep was faster."""
         tried = None
@@ -334,7 +358,8 @@ def walk_history(
     """The versions of a key up to the store's epoch. ``reader``: of the state, there."""
     files, place = store._files, store._find_place()
     first = None if since is None else find_moment(files, moment_of(since))
-    places = [each for each in places_until(files, place) if first is None or each >= first]
+    kept = (layout.ManifestName(place.timeline, epoch) for epoch in list_epochs(files, place.timeline))
+    places = [each for each in kept if each <= place and (first is None or each >= first)]
     over_time = StateOverTime(files, read_state(files, *place), reader, reader.address.partition(".")[0])
     return read_versions(over_time, places, key, tell)
 
@@ -354,11 +379,6 @@ def open_state(store: Store, name: str, value: Any = None, **how: Any) -> Reader
     return store._reader(name, value, **how)
 
 
-def reading(store: Store, read: Callable[[JobState], T]) -> T:
-    """What a function makes of the store's epoch; called again with a newer one where a sweep was faster."""
-    return store._retrying(read)
-
-
 def job_state_of(store: Store) -> JobState:
     """Everything that the manifest of the store's epoch says, with the files of every step."""
     return store._retrying(lambda state: state)
@@ -372,10 +392,10 @@ def manifest_of(store: Store, epoch: int | None = None) -> Manifest:
 
 def newest_manifests(store: Store, limit: int = 0) -> list[Manifest]:
     """The manifests of the newest epochs, oldest first; one that a sweep takes away meanwhile is left out."""
-    manifests = []
-    for place in read_places(store._files)[-limit:]:
+    timeline, manifests = store.timeline, []
+    for epoch in store.epochs()[-limit:]:
         with contextlib.suppress(MissingFile):
-            manifests.append(read_manifest(store._files, *place))
+            manifests.append(read_manifest(store._files, timeline, epoch))
     return manifests
 
 

@@ -51,6 +51,9 @@ RELEASED: Final = "released.json"
 COPYING: Final = "copying.json"
 """Of which savepoint a copy is being made here; gone when it is whole."""
 
+MAKING: Final = "making.json"
+"""What a store is being made of here, out of files or of another store; gone when it is whole."""
+
 UNRELEASED: Final = "unreleased.json"
 """Which sinks the driver waits for, while it does; where it died waiting, until the next one has released all."""
 

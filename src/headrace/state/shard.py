@@ -191,6 +191,24 @@ class ShardState:
                 "where it is",
             )
 
+    def expiry_of(self, table: str) -> Expiry | None:
+        """The time to live of a state; None where its entries stay."""
+        column = self._columns.get(table)
+        return None if column is None else column.expiry
+
+    def pane_schema_of(self, table: str) -> pa.Schema | None:
+        """The columns of a table of partial aggregates; None where the step keeps no such table."""
+        column = self._panes.get(table)
+        return None if column is None else column.schema
+
+    def index_of(self, table: str) -> tuple[str, int] | None:
+        """The index that the timers in a table have, and their number there; None where it holds no timers."""
+        for due_table, columns in self._timers.items():
+            for number, column in enumerate(columns):
+                if column.table == table:
+                    return due_table, number
+        return None
+
     def index_timer(self, due_table: str, column: ValueColumn | EntriesColumn) -> None:
         """Keeps an index by time of this column, whose values (or names of entries) are times."""
         self._timers.setdefault(due_table, []).append(column)

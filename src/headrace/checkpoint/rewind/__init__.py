@@ -1,1 +1,0 @@
-"""Going back to an earlier epoch: asked for, decided, proved possible, and carried out."""

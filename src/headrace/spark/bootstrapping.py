@@ -1,0 +1,102 @@
+"""State out of a Spark DataFrame: executors hash, sort and write, and the driver gets references to what they wrote.
+
+Rows are sent to the shard that owns their key, as an exchange does it; each task writes the runs of one shard into the
+store. So a store that executors cannot reach (a folder of the driver's machine, in a cluster) is no place for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.keys import group_range, hash_encoded, key_groups, shards_of
+from headrace.model.report import RunRef
+from headrace.plan.ship import dump_program, load_program
+from headrace.state.store import open_store
+from headrace.transfer.runs import RunPlace, RunWriter
+from headrace.transfer.targets import listed_as, open_target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.plan.physical import Program
+
+_SHARD: Final = "headrace_shard"
+
+
+class ClusterFill(NamedTuple):
+    """What the tasks of one state came to."""
+
+    listed: str
+    rows: int
+    next_due_us: int | None
+    runs: list[RunRef]
+
+
+class _ShardReport(msgspec.Struct, frozen=True):
+    rows: int
+    next_due_us: int | None
+    runs: list[RunRef]
+
+
+def fill_on_cluster(frame: DataFrame, program: Program, address: str, store: str, *, clock_us: int) -> ClusterFill:
+    """Writes the rows of a state into a store, a task per shard."""
+    from pyspark.sql.functions import col
+
+    payload = dump_program(program)
+    target = open_target(program, address, clock_us=clock_us)
+    # Names are checked here, before a job runs for it.
+    target.target.keys.names_in(pa.schema([(name, pa.null()) for name in frame.columns]))
+    shards = 1 if target.target.declared.kind == "broadcast" else program.parallelism
+    addressed = frame.mapInArrow(
+        _address(payload, address, clock_us, shards), f"{_SHARD} INT, {_ddl(frame)}"
+    ).repartitionById(shards, col(_SHARD))
+    reports = addressed.mapInArrow(_write(payload, address, store, clock_us, shards), "report BINARY").collect()
+    found = [msgspec.msgpack.decode(row.report, type=_ShardReport) for row in reports]
+    dues = [report.next_due_us for report in found if report.next_due_us is not None]
+    runs = [ref for report in found for ref in report.runs]
+    return ClusterFill(listed_as(target.target), sum(each.rows for each in found), min(dues, default=None), runs)
+
+
+def _ddl(frame: DataFrame) -> str:
+    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in frame.schema.fields)
+
+
+Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _address(payload: bytes, address: str, clock_us: int, shards: int) -> Work:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        program: Any = load_program(payload)
+        target, rows = open_target(program, address, clock_us=clock_us), 0
+        for batch in batches:
+            hashes = hash_encoded(target.target.keys.encode(batch, rows))
+            owners = shards_of(key_groups(hashes, program.key_groups), shards, program.key_groups).astype(np.int32)
+            rows += batch.num_rows
+            yield pa.RecordBatch.from_arrays([pa.array(owners), *batch.columns], [_SHARD, *batch.schema.names])
+
+    return work
+
+
+def _write(payload: bytes, address: str, store: str, clock_us: int, shards: int) -> Work:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        program: Any = load_program(payload)
+        target = open_target(program, address, clock_us=clock_us)
+        writer: RunWriter | None = None
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if writer is None:
+                groups = group_range(batch.column(0)[0].as_py(), shards, program.key_groups)
+                place = RunPlace(listed_as(target.target), 0, groups.start, groups.stop, program.key_groups)
+                writer = RunWriter(open_store(store), place, unique=True)
+            writer.add(target.tables(batch.select(batch.schema.names[1:])))
+        refs = [] if writer is None else writer.finish()
+        report = _ShardReport(target.rows, target.next_due_us, refs)
+        yield pa.RecordBatch.from_pydict({"report": [msgspec.msgpack.encode(report)]})
+
+    return work
