@@ -33,6 +33,7 @@ BENCHMARKS = (
     "sessions",
     "joins",
     "epoch_floor",
+    "epoch_policy",
     "state_growth",
     "savepoints",
     "serving",

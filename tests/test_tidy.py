@@ -79,9 +79,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "plan",
         "connectors.source_contract",
         "connectors.sink_contract",
+        "connectors.keyed_target",
         "connectors.staged",
     },
-    "checkpoint": {"model", "state", "connectors.sink_contract"},
+    "checkpoint": {"model", "state", "connectors.sink_contract", "connectors.source_contract"},
     "read": {"model", "state", "aggregates"},
     "edit": {"model", "state", "aggregates.accumulate", "read", "checkpoint"},
     "transfer": {

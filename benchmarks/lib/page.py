@@ -42,6 +42,10 @@ _SECTIONS = {
         "The floor of an epoch",
         "How long a whole epoch takes, from one published manifest to the next, when there is hardly anything to do.",
     ),
+    "epoch_policy": (
+        "How often: adaptive epochs",
+        "A load that changes a hundredfold, under a policy for epochs and under fixed intervals.",
+    ),
     "state_growth": (
         "As state grows",
         "The same job over more and more keys: speed, memory and the time to start again. Below it, the state part "

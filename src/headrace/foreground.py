@@ -46,11 +46,15 @@ class Opening:
     fresh: bool = False
     owner: str = ""
     """Another app, whose store it is: the run will be refused."""
+    start_from: str = ""
+    """What it was asked to go back to."""
 
     def __str__(self) -> str:
         if self.owner:
             # No word of --fresh: it would throw away what is not this app's.
             return f"{self.store} is the store of another app, {self.owner}"
+        if self.start_from:
+            return f"{self.store} has come to epoch {self.newest}; asked to go back to {self.start_from}"
         if self.final:
             return f"the input was drained by epoch {self.newest}, the last in {self.store}; --fresh starts over"
         if self.newest is not None:
@@ -67,6 +71,8 @@ def read_opening(settings: Settings, app: str) -> Opening:
             return Opening(settings.store, None, owner=owner)
         if not epochs or settings.fresh:
             return Opening(settings.store, None, fresh=settings.fresh)
+        if settings.start_from:
+            return Opening(settings.store, epochs[-1], start_from=settings.start_from)
         return Opening(settings.store, epochs[-1], final=manifest_of(store, epochs[-1]).final)
     except StoreError:
         return Opening(settings.store, None)
@@ -116,11 +122,12 @@ def play(
             began.append(spoken)
         screen(manifest)
 
-    job = Job(app, settings, until, session, watch)
+    job = Job(app, settings, until, session, watch, screen.say)
 
     def waits() -> list[str]:
         # From the first epoch on, the screen knows from it how far the job is.
-        return [*(tell_wait(wait, wall_clock_us()) for wait in job.waits), *([] if began else job.beginning)]
+        pace = [job.pace_note] if job.pace_note else []
+        return [*(tell_wait(wait, wall_clock_us()) for wait in job.waits), *pace, *([] if began else job.beginning)]
 
     screen.follow(waits, job.activity)
     with (

@@ -52,7 +52,10 @@ from headrace.dataflow.windows import (
     unbounded,
 )
 from headrace.errors import HeadraceError, ProgramError
+from headrace.model.fields import field
 from headrace.model.generators import WatermarkGenerator
+from headrace.model.migrations import migrate
+from headrace.model.pace import adaptive
 from headrace.model.record import Failed, Record, Row
 from headrace.model.requests import AsyncFunction
 from headrace.model.time import Duration, Span, Timestamp, days, hours, milliseconds, minutes, seconds, timestamp
@@ -83,6 +86,7 @@ if TYPE_CHECKING:
     from headrace import testing
     from headrace.client import AsyncClient, Client
     from headrace.edit.editor import Editor
+    from headrace.read.diff import diff
     from headrace.read.store import Store
     from headrace.read.view import StateView
     from headrace.spark.runner import Run
@@ -137,6 +141,7 @@ __all__ = [
     "Window",
     "WindowContext",
     "WindowProcess",
+    "adaptive",
     "avg",
     "bootstrap",
     "col",
@@ -145,8 +150,10 @@ __all__ = [
     "count_distinct",
     "cumulating",
     "days",
+    "diff",
     "early",
     "every",
+    "field",
     "first",
     "hours",
     "keep_delta",
@@ -154,6 +161,7 @@ __all__ = [
     "keep_span",
     "last",
     "max",
+    "migrate",
     "milliseconds",
     "min",
     "minutes",
@@ -190,6 +198,7 @@ _WHEN_ASKED: Final = {
     "Run": "headrace.spark.runner",
     "StateView": "headrace.read.view",
     "Store": "headrace.read.store",
+    "diff": "headrace.read.diff",
     "bootstrap": "headrace.transfer.bootstrap",
     "testing": "headrace",
 }

@@ -83,7 +83,7 @@ def totals_table(**totals: int | None) -> TableData:
 
 
 def set_totals(stopped: StoppedJob, **totals: int | None) -> None:
-    stopped.publish(NOTE, added={"totals": stopped.write_runs("totals", [totals_table(**totals)])})
+    stopped.publish(NOTE, added={"totals": stopped.writer.write_runs("totals", [totals_table(**totals)])})
 
 
 def written(folder: Path) -> list[str]:
@@ -222,8 +222,8 @@ def test_large_runs_are_files_by_shard_and_small_ones_travel_in_the_manifest(tmp
     run_two_epochs(tmp_path)
     many = {f"key_{i}": i for i in range(5_000)}
     with hold_stopped(store) as stopped:
-        large = stopped.write_runs("totals", [totals_table(**many)])
-        small = stopped.write_runs("totals", [totals_table(shop_1=1)])
+        large = stopped.writer.write_runs("totals", [totals_table(**many)])
+        small = stopped.writer.write_runs("totals", [totals_table(shop_1=1)])
         assert [(ref.lo, ref.hi, bool(ref.file)) for ref in large] == [(0, 64, True), (64, 128, True)]
         assert [bool(ref.file) for ref in small] == [False]
         stopped.publish(NOTE, added={"totals": [*small, *large]})

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from headrace.cli import app
 
 
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments])
+def call(*arguments: object, catch_exceptions: bool = True) -> Result:
+    return CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=catch_exceptions)
 
 
 def call_json(*arguments: object) -> Any:

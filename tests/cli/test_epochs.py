@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.model.pace import EpochCost
 from tests.cli.calling import call, call_json
 from tests.serve.made_store import MadeStore, busy_epoch, values
 
@@ -35,6 +36,7 @@ def test_the_list_for_machines_has_numbers_and_iso_times(made: MadeStore) -> Non
         "rows_out": 14,
         "late": 2,
         "took_ms": 112.0,
+        "cost": None,
         "delta_bytes": 4096,
         "watermark": "2024-01-01T11:59:55Z",
         "held_back": [],
@@ -88,3 +90,15 @@ def test_the_last_epoch_of_drained_input_is_marked(made: MadeStore) -> None:
     assert "3 final" in out
     assert "end of time" in out
     assert call_json("epochs", made.path)[-1]["watermark"] == "end"
+
+
+def test_the_share_of_the_time_that_an_epoch_costs_by_itself_stands_beside_it(store_path: Path) -> None:
+    made = MadeStore(store_path)
+    busy_epoch(made)
+    assert "own cost" not in call("epochs", made.path).stdout
+    made.epoch(paced=EpochCost(100_000, 25_000, 500_000))
+    first, second = call_json("epochs", made.path)
+    assert first["cost"] == {"own_ms": 100.0, "work_ms": 25.0, "period_ms": 500.0, "share": 0.2}
+    assert second["cost"] is None
+    assert "20%" in call("epochs", made.path).stdout
+    assert "20%: 100.0 of 500.0 ms until the next one; its rows cost 25.0 ms" in call("epochs", made.path, 0).stdout

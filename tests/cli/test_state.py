@@ -68,7 +68,14 @@ def test_a_step_with_one_state_needs_no_state_name(made: MadeStore) -> None:
 def test_a_past_epoch_is_shown_as_it_was(made: MadeStore) -> None:
     assert call("state", made.path, "count.views", "tweet-1", "--at", 0).stdout == "1\n"
     assert call_json("state", made.path, "--at", 0)["states"] == [
-        {"state": "count.views", "kind": "value", "rows": 3, "bytes": pytest.approx(1000, abs=3000), "about": False}
+        {
+            "state": "count.views",
+            "kind": "value",
+            "rows": 3,
+            "old_rows": 0,
+            "bytes": pytest.approx(1000, abs=3000),
+            "about": False,
+        }
     ]
 
 

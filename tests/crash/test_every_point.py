@@ -32,6 +32,7 @@ UPKEEP = "tests/crash/test_upkeep.py"
 LOST = "tests/crash/test_lost_log.py"
 SAVEPOINTS = "tests/state/test_savepoints.py"
 COPYING = "tests/state/test_copying.py"
+REWIND = "tests/checkpoint/test_rewind.py"
 OFFLINE = "tests/checkpoint/test_offline.py"
 
 
@@ -146,6 +147,23 @@ GAPS = (
         "in the middle of taking back what went out",
         ("forgetting",),
         ("tests/sinks/test_files_forget.py::test_a_death_at_every_point_of_a_rewind_is_made_good_by_the_start_alone",),
+    ),
+    Gap(
+        "in the middle of a refill",
+        ("refilling",),
+        ("tests/cli/test_refill.py::test_a_refill_that_died_is_completed_by_the_next",),
+    ),
+    Gap(
+        "between any two steps of a rewind",
+        (
+            "rewind_proved",
+            "rewind_sealed",
+            "rewind_pinned",
+            "rewind_forgetting",
+            "rewind_forgotten",
+            "rewind_recorded",
+        ),
+        (f"{REWIND}::test_a_death_at_any_step_of_a_rewind_is_made_good_by_the_next_start",),
     ),
     Gap(
         "last epoch of drained input published",

@@ -112,10 +112,16 @@ def test_it_keeps_them_in_an_object_store_that_goes_away(
 
     def new_target() -> SinkTarget:
         path = f"s3://{bucket}/table{next(numbers)}"
+
+        def make() -> Any:
+            options = {"max_retries": "0", "aws_secret_access_key": hr.secret("AWS_SECRET_ACCESS_KEY")}
+            made = hr.sink.delta(path, storage_options=options)
+            # Going back keeps all threads of Python waiting, the proxy too: test_delta_rewind has no proxy.
+            made.rewinds = frozenset({"hold"})
+            return made
+
         return SinkTarget(
-            lambda: hr.sink.delta(
-                path, storage_options={"max_retries": "0", "aws_secret_access_key": hr.secret("AWS_SECRET_ACCESS_KEY")}
-            ),
+            make,
             lambda: objects(rows_at(path, storage_options=reading), Sale),
             stop=lambda: away.enter_context(proxy.failing(0)),
             start=away.close,

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 import headrace as hr
-from headrace.spark import job
+from headrace.spark import own_session
 
 
 class Line(hr.Record):
@@ -20,7 +20,7 @@ def no_spark(*arguments: Any) -> NoReturn:
 
 
 def test_a_missing_folder_is_told_before_spark_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "make_session", no_spark)
+    monkeypatch.setattr(own_session, "make_session", no_spark)
     app = hr.App("lines")
     lines = app.read("lines", hr.source.files(str(tmp_path / "nowhere")), Line)
     lines.write(hr.sink.collect())

@@ -16,6 +16,7 @@ from headrace.model.report import RunRef
 from headrace.model.retention import Retention, parse_retention
 from headrace.state import layout
 from headrace.state.condemned import read_condemned, write_condemned
+from headrace.state.lineage import TimelinePart
 from headrace.state.manifest import JobState, Manifest, StepRuns, encode_manifest, list_epochs, read_state
 from headrace.state.record import StoreRecord
 from headrace.state.savepoints import create_savepoint, delete_savepoint
@@ -43,6 +44,7 @@ def facts(count: int = 30, full_every: int = 4, **changes: object) -> SweepFacts
         fence=1,
         newest_fence=1,
         retain=Retention(5),
+        lineage=(TimelinePart(0),),
         manifests=manifests,
         condemned={1: frozenset(fact.name for fact in manifests)},
         files=tuple(run(epoch) for epoch in range(count)),

@@ -156,7 +156,7 @@ def test_history_comes_as_files_or_as_frames(tmp_path: Path, kind: str) -> None:
 def test_more_rows_than_fit_into_memory_are_sorted_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from headrace.transfer import runs
 
-    monkeypatch.setitem(runs.RunWriter.__init__.__kwdefaults__, "chunk_rows", 500)
+    monkeypatch.setitem(runs.RunSorter.__init__.__kwdefaults__, "chunk_rows", 500)
     app, _, _ = totals()
     count = 5_000
     frame = pa.table({"page": [f"p{n}" for n in range(count)], "n": list(range(count)), "rows": [1] * count,
@@ -175,7 +175,7 @@ def test_a_key_that_comes_twice_is_refused_and_named(
 ) -> None:
     from headrace.transfer import runs
 
-    monkeypatch.setitem(runs.RunWriter.__init__.__kwdefaults__, "chunk_rows", chunk_rows)
+    monkeypatch.setitem(runs.RunSorter.__init__.__kwdefaults__, "chunk_rows", chunk_rows)
     app, _, _ = totals()
     table = pa.Table.from_pydict({name: [*values, values[0]] for name, values in HISTORY.items()})
     with pytest.raises(hr.HeadraceError, match="comes 2 times") as raised:

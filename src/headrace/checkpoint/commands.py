@@ -20,7 +20,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -51,10 +51,17 @@ class Stop(msgspec.Struct, frozen=True, omit_defaults=True, tag="stop"):
     """First read the input of now to its end and fire everything, as ``until="drained"`` does."""
 
 
+class ChangeState(msgspec.Struct, frozen=True, tag="change"):
+    """Make these edits true with an epoch, all of them or none (`headrace.edit`)."""
+
+    edits: list[dict[str, Any]]
+    why: str
+
+
 class JobCommand(msgspec.Struct, frozen=True, kw_only=True):
     fence: int
     number: int
-    order: Stop
+    order: Stop | ChangeState
     by: str
     """Who gave it, for people."""
     asked_us: int
@@ -84,6 +91,8 @@ class JobAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int = -1
     """The newest published epoch then; −1: none was."""
     savepoint: str = ""
+    changes: list[Any] = []
+    """Of edits: key, before and after of each."""
     refusal: ErrorParts | None = None
     """None: it was carried out."""
 
@@ -153,7 +162,7 @@ def drop_commands(store: StoreFiles, before: int) -> None:
 # --- the side of whoever asks
 
 
-def send_command(store: StoreFiles, order: Stop, clock: Clock = time.time) -> JobCommand:
+def send_command(store: StoreFiles, order: Stop | ChangeState, clock: Clock = time.time) -> JobCommand:
     """Gives a command to the driver of a store. Raises StoreError where nobody drives it."""
     me = read_owner()
     while True:
@@ -167,6 +176,15 @@ def send_command(store: StoreFiles, order: Stop, clock: Clock = time.time) -> Jo
         with contextlib.suppress(AlreadyExists):
             store.create(layout.command(driver.fence, number), msgspec.json.encode(command))
             return command
+
+
+def is_driven(store: StoreFiles, clock: Clock = time.time) -> bool:
+    """Whether a job seems to run on a store; one that does not answer may turn out dead."""
+    try:
+        _read_driver(store, read_owner(), clock)
+    except StoreError:
+        return False
+    return True
 
 
 def await_answer(

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from headrace.checkpoint.decide import (
     Refuse,
     SkipEpoch,
@@ -37,16 +39,19 @@ from headrace.checkpoint.publish import (
     new_nonce,
     publish_manifest,
 )
+from headrace.checkpoint.recovered import Hold, RecoveredJob
 from headrace.checkpoint.release import Releaser
 from headrace.errors import EpochFailed, FunctionFailed, Refused
 from headrace.model import crash
 from headrace.model.behind import Behind
-from headrace.model.job import JobFacts, derive_states
+from headrace.model.job import JobFacts, derive_states, derive_version, without_former_types
 from headrace.model.order import EpochOrder, Loops, waiting
+from headrace.model.pace import EpochCost
 from headrace.model.report import RunRef, TaskReport
 from headrace.model.watermarks import Kept, TimeState, choose_kept, derive_next_idle_us, derive_time, merge_marks
 from headrace.state import layout
 from headrace.state.manifest import JobState, Manifest
+from headrace.state.spark_offsets import source_offsets
 from headrace.state.store import StoreFiles
 
 
@@ -58,6 +63,20 @@ class Maintenance(Protocol):
 
     def published(self, state: JobState) -> None:
         """A new state is published: look for work."""
+
+
+class StateEdits(Protocol):
+    """Changes by hand, which wait for an epoch to become true with."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are any."""
+
+    def apply(self, state: JobState, fence: int) -> JobState:
+        """The state of an epoch that is about to be published, with the changes in it and noted. Never raises."""
+
+    def published(self, manifest: Manifest) -> None:
+        """The epoch is true: tell those who asked."""
 
 
 @dataclass
@@ -74,6 +93,16 @@ class Coordinator:
     """Sources the program no longer has → their last offset."""
     adopted: dict[str, tuple[RunRef, ...]] = field(default_factory=dict)
     """Lists of runs that this start changed (renamed steps, other shards); written with the next manifest."""
+    hold: Hold | None = None
+    """What the next epoch repeats without giving it out; None: nothing."""
+    edits: StateEdits | None = None
+
+    def resume(self, recovered: RecoveredJob) -> None:
+        """Goes on from what is published, after a start or when Spark could not carry on."""
+        self.state = recovered.state
+        self.timeline = recovered.timeline
+        self.adopted = recovered.adopted
+        self.hold = recovered.hold
 
     def begin(
         self,
@@ -98,15 +127,21 @@ class Coordinator:
                 self.releaser.release(self.state.manifest)
                 return None
         state = self.state
+        marks: dict[str, dict[str, int]] = {}
+        merge_marks(marks, hints)
+        if self.hold is not None:
+            self._check_hold(epoch, offsets, self.hold)
+            merge_marks(marks, self.hold.marks)
         return EpochOrder(
             epoch=epoch,
             timeline=self.timeline,
             fence=self.fence.number,
             clock_us=clock_us,
             parent_epoch=-1 if state is None else state.epoch,
+            parent_timeline=None if state is None or self._continues(state) else state.manifest.timeline,
             parent="" if state is None else state.manifest.nonce,
             final=final or (state is not None and state.manifest.ending),
-            hints={source: dict(splits) for source, splits in hints.items()},
+            hints=marks,
             reached_us=reached_us,
         )
 
@@ -119,11 +154,15 @@ class Coordinator:
         inputs: Mapping[str, bytes],
         took_us: Mapping[str, int],
         behind: Mapping[str, Behind] | None = None,
+        paced: EpochCost | None = None,
     ) -> Manifest:
         """Makes an epoch true. After a death before publishing it never happened; after it, it is released again."""
         crash.reach("reports_collected", order.epoch)
         self._check(order, reports)
-        manifest, state = self._derive(order, reports, offsets, took_us, behind or {})
+        state = self._derive(order, reports, offsets, took_us, behind or {}, paced)
+        if self.edits is not None and self.edits.waiting:
+            state = self.edits.apply(state, self.fence.number)
+        manifest = state.manifest
         for name, entry in inputs.items():
             self.store.write(layout.input_entry(name), entry)
         self.fence.check()
@@ -132,10 +171,28 @@ class Coordinator:
         self.fence.check()
         self.state = state
         self.adopted = {}
+        self.hold = None
+        if self.edits is not None and manifest.notes:
+            self.edits.published(manifest)
         self.releaser.release(manifest)
         crash.reach("released", order.epoch)
         self.maintenance.published(state)
         return manifest
+
+    def _continues(self, state: JobState) -> bool:
+        """Whether the next epoch is of the same timeline as the newest; not right behind a rewind."""
+        return state.manifest.timeline == self.timeline
+
+    def _check_hold(self, epoch: int, offsets: str, hold: Hold) -> None:
+        if source_offsets(offsets) == source_offsets(hold.offsets):
+            return
+        raise EpochFailed(
+            "the epoch does not read what it is to repeat",
+            where=f"{self.store.url}, epoch {epoch}",
+            expected=f"offsets of the abandoned end: {source_offsets(hold.offsets)}",
+            found=str(source_offsets(offsets)),
+            next_move="start again: Spark's log is made anew with the offsets of the abandoned end",
+        )
 
     def _check(self, order: EpochOrder, reports: Sequence[TaskReport]) -> None:
         job = self.job
@@ -197,13 +254,16 @@ class Coordinator:
         offsets: str,
         took_us: Mapping[str, int],
         behind: Mapping[str, Behind],
-    ) -> tuple[Manifest, JobState]:
+        paced: EpochCost | None,
+    ) -> JobState:
         before = self.state
         rewritten = dict(self.adopted)
         if before is not None:
             folded = self.maintenance.take_folds(before)
             rewritten.update({step: runs for step, runs in folded.items() if step not in rewritten})
-        full, steps = derive_steps(before, derive_added(reports), rewritten, order.epoch)
+        begins = before is None or not self._continues(before)
+        full, steps = derive_steps(before, derive_added(reports), rewritten, order.epoch, begins=begins)
+        held = frozenset[str]() if self.hold is None else self.hold.outputs
         kept = choose_kept((report.marks, report.kept) for report in reports if report.kept)
         time = self._time(order, _marks(reports), final=order.final, kept=kept)
         dues = [step.next_due_us for report in reports for step in report.steps if step.next_due_us is not None]
@@ -222,6 +282,7 @@ class Coordinator:
             clock_us=order.clock_us,
             parent_epoch=order.parent_epoch,
             parent=order.parent,
+            parent_timeline=order.parent_timeline,
             offsets=offsets,
             retired=self.retired,
             time=time,
@@ -232,7 +293,9 @@ class Coordinator:
             steps=steps,
             states=derive_states(self.job.states, {} if before is None else before.manifest.states, self.job.was),
             tables={**({} if before is None else before.manifest.tables), **self.job.tables},
-            outputs=derive_outputs(reports),
+            loop_types={**({} if before is None else before.manifest.loop_types), **self.job.loop_types},
+            outputs={output: parts for output, parts in derive_outputs(reports).items() if output not in held},
+            held=sorted(held),
             loops=loops,
             next_due_us=min([*dues, *([] if idle is None else [idle])], default=None),
             final=order.final and not circling,
@@ -240,11 +303,21 @@ class Coordinator:
             counters=derive_counters({} if before is None else before.manifest.counters, reports, self.job.was),
             tasks=derive_stats(reports),
             took_us=dict(took_us),
+            paced=paced,
             behind=dict(behind),
             released_us=dict(self.releaser.took_us),
         )
-        state = (before or JobState(manifest, {})).followed_by(manifest)
-        return manifest, state
+        return derive_state(before, manifest)
+
+
+def derive_state(before: JobState | None, manifest: Manifest) -> JobState:
+    """The state that a manifest leads to; its manifest is without types that nothing of it is stored in."""
+    state = (before or JobState(manifest, {})).followed_by(manifest)
+    states = {}
+    for step, known in manifest.states.items():
+        oldest = min((ref.version for ref in state.runs_of(step)), default=derive_version(known))
+        states[step] = without_former_types(known, oldest)
+    return JobState(replace(manifest, states=states), state.runs)
 
 
 def _marks(reports: Iterable[TaskReport], level: int | None = None) -> dict[str, dict[str, int]]:
@@ -260,8 +333,6 @@ def adopt_runs(state: JobState, *, renamed: Mapping[str, str], cuts: Sequence[in
 
     ``renamed`` maps a step to its former name; ``cuts`` are the first key groups of the shards. Returns what changes.
     """
-    from msgspec.structs import replace
-
     changed: dict[str, tuple[RunRef, ...]] = {}
     runs: dict[str, Any] = dict(state.runs)
     both = {**renamed, **{layout.broadcast(step): layout.broadcast(was) for step, was in renamed.items()}}

@@ -71,6 +71,15 @@ def decide_recovery(facts: RecoveryFacts, job: JobFacts) -> Recovery:
     if refused is not None:
         return refused
     epoch = facts.state.epoch
+    if facts.shown is not None and facts.shown.program != job.program:
+        return Refuse(
+            f"the job went back to epoch {epoch} and holds outputs, and the program has changed since",
+            f"the program of epoch {facts.shown.epoch} (fingerprint {facts.shown.program}), until what had gone out is "
+            "repeated",
+            f"another program (fingerprint {job.program})",
+            "start the program of then once more, until its first epoch is published; or go back further with other "
+            "choices: --from",
+        )
     if facts.state.manifest.final:
         return AlreadyFinal(epoch, facts.released)
     if facts.committed is not None and facts.committed > epoch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from headrace.errors import MissingFile
 from headrace.state import layout
 from headrace.state.manifest import JobState, Manifest, list_epochs, read_manifest, read_state
-from headrace.state.record import StoreRecord, read_record
+from headrace.state.record import Branch, StoreRecord, read_record
 from headrace.state.store import StoreFiles
 
 
@@ -29,12 +30,19 @@ class RecoveryFacts:
     """Offsets of the epoch before the newest, where its manifest is kept."""
     committed: int | None = None
     """The newest epoch that is known to be done, outputs and all: by Spark's folders in the store, or by our note."""
+    branch: Branch | None = None
+    """The rewind that began the present timeline, as long as that has no epoch: the state is of the one before."""
+    shown: Manifest | None = None
+    """With a rewind that holds outputs: the epoch up to which they have gone out."""
     unreleased: Manifest | None = None
     """The epoch whose outputs have still to be released, if there is one: the newest that Spark ran."""
 
     @property
     def released(self) -> bool:
-        """Whether all outputs are known to be out. Epochs that were made without Spark have none."""
+        """Whether all outputs are known to be out. Epochs that were made without Spark have none; those that a rewind
+        goes back to are out, or were taken back."""
+        if self.branch is not None:
+            return True
         assert self.state is not None
         return self.committed is not None and self.committed >= self.state.manifest.ran_epoch
 
@@ -44,12 +52,28 @@ def read_facts(store: StoreFiles) -> RecoveryFacts:
     record = read_record(store)
     timeline = 0 if record is None else record.timeline
     epochs = list_epochs(store, timeline)
+    branch = None if record is None or epochs else record.branch(timeline)
+    if branch is not None:
+        return _read_rewound(store, record, branch)
     state = read_state(store, timeline, epochs[-1]) if epochs else None
     previous = None
-    if state is not None and state.epoch > 0 and state.epoch - 1 in epochs:
-        previous = read_manifest(store, timeline, state.epoch - 1).offsets
+    if state is not None and (parent := state.manifest.parent_place) is not None:
+        with contextlib.suppress(MissingFile):
+            previous = read_manifest(store, *parent).offsets
     facts = RecoveryFacts(record, state, previous, _newest_commit(store, timeline))
     return facts if state is None or facts.released else replace(facts, unreleased=_newest_run(store, state.manifest))
+
+
+def _read_rewound(store: StoreFiles, record: StoreRecord | None, branch: Branch) -> RecoveryFacts:
+    """What a timeline begins with that has no epoch yet. Nothing that Spark noted is about it."""
+    state = read_state(store, *branch.start)
+    # Spark wants to have the epoch before, and reads nothing of it. Where it is swept, no range is as good as another.
+    previous = state.manifest.offsets
+    with contextlib.suppress(MissingFile):
+        if (parent := state.manifest.parent_place) is not None:
+            previous = read_manifest(store, *parent).offsets
+    shown = read_manifest(store, *branch.shown) if branch.held_outputs else None
+    return RecoveryFacts(record, state, previous, branch=branch, shown=shown)
 
 
 def _newest_run(store: StoreFiles, manifest: Manifest) -> Manifest | None:

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 
 from headrace.checkpoint.sparklog import oldest_offsets, sweep_inputs
 from headrace.model.ids import MIN_TIME
-from headrace.model.job import JobFacts
+from headrace.model.job import JobFacts, derive_states
 from headrace.model.keys import group_range
 from headrace.model.report import RunRef
 from headrace.model.retention import parse_retention
 from headrace.state import layout
-from headrace.state.fold import RunFold, apply_fold, plan_folds, write_fold
+from headrace.state.adapters import Adapters
+from headrace.state.fold import RunFold, apply_fold, plan_folds, plan_rewrite, write_fold
 from headrace.state.manifest import JobState, Manifest
 from headrace.state.shard import EVENT_DUE, WALL_DUE
 from headrace.state.store import StoreFiles
@@ -84,16 +85,38 @@ class Upkeep:
         if self._done:
             # A finished fold has to be in a manifest before the next is planned on top of it.
             return
-        for step, refs in state.runs.items():
+        for step in state.runs:
             try:
-                for fold in plan_folds(refs, [0] if layout.is_broadcast(step) else self._cuts):
-                    if self._closing:
-                        return
-                    result = self._fold(state, step, fold)
-                    with self._wake:
-                        self._done.append(_Done(step, fold, result))
+                self._fold_step(state, step)
             except Exception as error:
                 self._put_off(step, error)
+
+    def _fold_step(self, state: JobState, step: str) -> None:
+        refs, cuts = state.runs[step], [0] if layout.is_broadcast(step) else self._cuts
+        adapters = self._adapters(state, step)
+        folds = plan_folds(refs, cuts)
+        if not folds and adapters is not None:
+            # Nothing else to do here: time for what lies in old versions and would be left alone.
+            rewrite = plan_rewrite(refs, cuts, adapters.version)
+            folds = [] if rewrite is None else [rewrite]
+        for fold in folds:
+            if self._closing:
+                return
+            if adapters is None and len({ref.version for ref in fold.inputs}) > 1:
+                # The program has given up the step: nobody knows how to read its older values.
+                continue
+            result = self._fold(state, step, fold)
+            with self._wake:
+                self._done.append(_Done(step, fold, result))
+
+    def _adapters(self, state: JobState, step: str) -> Adapters | None:
+        """What rewrites values of older versions, of a step of the program."""
+        name = layout.step_of(step)
+        if name not in self._job.states:
+            return None
+        states = derive_states(self._job.states, state.manifest.states, self._job.was)[name]
+        annotations = self._job.annotations.get(name, {})
+        return Adapters(name, states, self._job.migrations, annotations, rewrites=True)
 
     def sweep(self, state: JobState) -> int:
         """Deletes what no kept manifest names; ``state`` is the newest published one. Answers how many epochs stay.
@@ -111,7 +134,7 @@ class Upkeep:
         raise error
 
     def _fold(self, state: JobState, step: str, fold: RunFold) -> RunRef | None:
-        manifest = state.manifest
+        manifest, adapters = state.manifest, self._adapters(state, step)
         # Named by the newest published epoch: a sweep leaves files of that epoch alone, also those nobody names yet.
         path = layout.run(step, state.epoch, fold.lo, layout.new_uid(self._fence))
         watermark = manifest.time.steps.get(step, MIN_TIME)
@@ -123,7 +146,8 @@ class Upkeep:
             groups=self._job.key_groups,
             clocks={table: now[clock] for table, clock in self._job.ttl.get(step, {}).items()},
             fired={EVENT_DUE: watermark, WALL_DUE: manifest.clock_us},
-            renamed=_former_names(manifest, layout.step_of(step)),
+            renamed=_former_names(manifest, layout.step_of(step)) if adapters is None else adapters.renamed,
+            adapters=adapters,
             inline_bytes=self._inline_bytes,
         )
 

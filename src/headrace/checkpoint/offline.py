@@ -5,7 +5,7 @@ other runs, and a note of who made it, when and why. The next start goes on behi
 to before it is a rewind.
 
     with hold_stopped(store) as stopped:                     # StoreInUse while a job runs on the store
-        runs = {"totals": stopped.write_runs("totals", tables)}
+        runs = {"totals": stopped.writer.write_runs("totals", tables)}
         stopped.publish(EpochNote(kind="edit", by=…, at_us=…, why=…), added=runs)
 
 ``tables`` are those of `headrace.state.format.TableData`, with key bytes and hashes, over any key groups; newer rows
@@ -27,28 +27,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
 
 import msgspec
-import pyarrow as pa
 
 from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.publish import derive_steps, new_nonce, publish_manifest
 from headrace.errors import StoreError
 from headrace.model import crash
-from headrace.model.keys import group_range
 from headrace.model.report import RunRef
-from headrace.state import layout
-from headrace.state.encode import describe_run, encode_run
-from headrace.state.format import TableData, hash_bounds
+from headrace.state.lineage import is_going_back
 from headrace.state.manifest import EpochNote, JobState, Manifest, list_epochs, read_state
 from headrace.state.record import read_timeline
+from headrace.state.run_writer import RunWriter
 from headrace.state.store import StoreFiles
-
-INLINE_BYTES: Final = 16 * 1024
-"""A run of at most this size travels inside of the manifest …"""
-INLINE_ALL_BYTES: Final = 64 * 1024
-"""… as long as all of them together have no more than this."""
 
 Runs = Mapping[str, Sequence[RunRef]]
 """Step, or what `headrace.state.layout.broadcast` calls its broadcast states → runs, newest first."""
@@ -61,40 +52,13 @@ class StoppedJob:
         self.store = store
         self.state = state
         self._fence = fence
-        self._inline_left = INLINE_ALL_BYTES
+        self.writer = self._new_writer()
+        """Writes the runs of the epoch in the making."""
 
     @property
     def epoch(self) -> int:
         """The epoch in the making."""
         return self.state.epoch + 1
-
-    def run_path(self, step: str, first_group: int) -> str:
-        """A fresh name for a run of the epoch in the making."""
-        return layout.run(step, self.epoch, first_group, layout.new_uid(self._fence.number))
-
-    def write_runs(self, step: str, tables: Sequence[TableData]) -> list[RunRef]:
-        """Makes rows of any key groups durable: a run for each shard that has some, or one of a broadcast state."""
-        manifest = self.state.manifest
-        if layout.is_broadcast(step):
-            return [self.write_run(step, tables, lo=0, hi=manifest.key_groups)]
-        refs = []
-        for shard in range(manifest.parallelism):
-            groups = group_range(shard, manifest.parallelism, manifest.key_groups)
-            mine = [part for table in tables if (part := _cut(table, groups, manifest.key_groups)).batch.num_rows]
-            if mine:
-                refs.append(self.write_run(step, mine, lo=groups.start, hi=groups.stop))
-        return refs
-
-    def write_run(self, step: str, tables: Sequence[TableData], *, lo: int, hi: int) -> RunRef:
-        """Makes rows of the key groups [lo, hi) durable, in one run; a small one is inside of its reference."""
-        data = encode_run(tables, lo=lo, hi=hi, groups=self.state.manifest.key_groups)
-        path = ""
-        if len(data) <= min(INLINE_BYTES, self._inline_left):
-            self._inline_left -= len(data)
-        else:
-            path = self.run_path(step, lo)
-            self.store.write(path, data)
-        return describe_run(data, epoch=self.epoch, file=path)
 
     def publish(
         self, note: EpochNote, *, added: Runs | None = None, rewritten: Runs | None = None, due_us: int | None = None
@@ -114,8 +78,11 @@ class StoppedJob:
         # A sweep frees old names, so whoever slept long enough could take one again: then a newer fence exists.
         self._fence.check()
         self.state = self.state.followed_by(manifest)
-        self._inline_left = INLINE_ALL_BYTES
+        self.writer = self._new_writer()
         return self.state
+
+    def _new_writer(self) -> RunWriter:
+        return RunWriter(self.store, self.state.manifest, epoch=self.epoch, fence=self._fence.number)
 
 
 @contextmanager
@@ -126,6 +93,14 @@ def hold_stopped(store: StoreFiles, *, clock: Callable[[], float] = time.time) -
     fence = take_fence(store, clock=clock)
     try:
         epochs = list_epochs(store, timeline)
+        if is_going_back(store):
+            raise StoreError(
+                "the job is going back to an earlier epoch, and that has to be finished first",
+                where=store.url,
+                expected="a job that has published an epoch since",
+                found="none",
+                next_move="start the job and stop it after its first epoch; then ask again",
+            )
         if not epochs:
             raise StoreError(
                 "no epoch has been published yet, so there is no state to change",
@@ -159,9 +134,11 @@ def derive_offline(
         fence=fence,
         parent_epoch=parent.epoch,
         parent=parent.nonce,
+        parent_timeline=None,
         full=full,
         steps=steps,
         outputs={},
+        held=[],
         next_due_us=min(dues, default=None),
         tasks=[],
         took_us={},
@@ -169,9 +146,3 @@ def derive_offline(
         notes=[note],
         offline=parent.offline + 1,
     )
-
-
-def _cut(table: TableData, groups: range, key_groups: int) -> TableData:
-    low, high = hash_bounds(groups.start, groups.stop, key_groups)
-    hashes = table.batch.column("hash").to_numpy()
-    return TableData(table.name, table.kind, table.batch.filter(pa.array((hashes >= low) & (hashes <= high))))

@@ -18,6 +18,7 @@ from headrace.state.manifest import (
     TaskStats,
     encode_manifest,
     read_manifest,
+    read_seal,
 )
 from headrace.state.store import StoreFiles
 
@@ -27,14 +28,20 @@ def new_nonce() -> str:
 
 
 def derive_steps(
-    before: JobState | None, added: Mapping[str, list[RunRef]], rewritten: Mapping[str, tuple[RunRef, ...]], epoch: int
+    before: JobState | None,
+    added: Mapping[str, list[RunRef]],
+    rewritten: Mapping[str, tuple[RunRef, ...]],
+    epoch: int,
+    *,
+    begins: bool = False,
 ) -> tuple[bool, dict[str, StepRuns]]:
     """How the manifest lists each step: whole where a fold or a rescale changed its list, else by what it adds.
 
-    ``rewritten`` holds the new list of a step's older runs.
+    ``rewritten`` holds the new list of a step's older runs. ``begins``: the epoch is the first of its timeline, whose
+    state is read without manifests of another.
     """
     old = {} if before is None else before.runs
-    full = before is None or epoch % FULL_EVERY == 0
+    full = begins or before is None or epoch % FULL_EVERY == 0
     steps: dict[str, StepRuns] = {}
     for step in sorted({*old, *added, *rewritten}):
         new = added.get(step, [])
@@ -142,6 +149,14 @@ def publish_manifest(store: StoreFiles, manifest: Manifest) -> None:
     try:
         store.create(path, encode_manifest(manifest))
     except AlreadyExists as taken:
+        if (branch := read_seal(store, manifest.timeline, manifest.epoch)) is not None:
+            raise Fenced(
+                f"timeline {manifest.timeline} has ended: the job went back to epoch {branch.from_epoch}",
+                where=f"{store.url}/{path}",
+                expected="to be the only driver",
+                found=f"timeline {branch.timeline}, which goes on instead",
+                next_move="let the other driver run; this one has changed nothing",
+            ) from taken
         other = read_manifest(store, manifest.timeline, manifest.epoch)
         if other.nonce != manifest.nonce and other.fence < manifest.fence:
             raise EpochFailed(

@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from headrace.checkpoint.coordinator import adopt_runs
-from headrace.checkpoint.decide import AlreadyFinal, Recovery, Refuse, ResumeFrom, decide_fresh, decide_recovery
-from headrace.checkpoint.facts import read_facts
+from headrace.checkpoint.decide import AlreadyFinal, Refuse, ResumeFrom, decide_fresh, decide_recovery
+from headrace.checkpoint.facts import RecoveryFacts, read_facts
 from headrace.checkpoint.fence import Fence
+from headrace.checkpoint.recovered import Hold, RecoveredJob
 from headrace.checkpoint.release import Releaser
 from headrace.checkpoint.sparklog import derive_retired, drop_spark_logs, write_spark_log
 from headrace.errors import Refused, StoreError
 from headrace.model.job import JobFacts
 from headrace.model.keys import group_range
-from headrace.model.report import RunRef
 from headrace.state import layout
-from headrace.state.manifest import JobState
 from headrace.state.record import StoreRecord, read_record
 from headrace.state.savepoints import list_savepoints
 from headrace.state.store import StoreFiles, open_store
-
-
-@dataclass(frozen=True)
-class RecoveredJob:
-    """Where a run begins."""
-
-    decision: Recovery
-    run: str
-    """Spark's folder for this run."""
-    state: JobState | None
-    timeline: int = 0
-    adopted: dict[str, tuple[RunRef, ...]] = field(default_factory=dict)
-    retired: dict[str, str] = field(default_factory=dict)
 
 
 def open_for_driving(url: str) -> StoreFiles:
@@ -67,15 +52,29 @@ def recover(store: StoreFiles, job: JobFacts, fence: Fence, releaser: Releaser, 
     if facts.unreleased is not None and isinstance(decision, (ResumeFrom, AlreadyFinal)):
         # Released before the log says so: dying in between, the next start releases again.
         releaser.release(facts.unreleased)
-    write_spark_log(store, run, record, manifest, facts.previous_offsets, job.sources)
+    hold = _derive_hold(facts)
+    planned = None if hold is None else hold.offsets
+    write_spark_log(store, run, record, manifest, facts.previous_offsets, job.sources, planned)
     drop_spark_logs(store, run)
     if facts.state is None or manifest is None:
         return RecoveredJob(decision, run, None, record.timeline)
     cuts = [group_range(shard, job.parallelism, job.key_groups).start for shard in range(job.parallelism)]
     return RecoveredJob(
         decision, run, facts.state, record.timeline, adopt_runs(facts.state, renamed=job.was, cuts=cuts),
-        derive_retired(manifest, job.sources),
+        derive_retired(manifest, job.sources), hold,
     )  # fmt: skip
+
+
+def _derive_hold(facts: RecoveryFacts) -> Hold | None:
+    """What has gone out already, right behind a rewind."""
+    shown = facts.shown
+    if facts.branch is None or shown is None:
+        return None
+    marks = {
+        source: {split: each.max_us for split, each in time.splits.items()}
+        for source, time in shown.time.sources.items()
+    }
+    return Hold(facts.branch.held_outputs, shown.offsets, marks)
 
 
 _OF_A_TIMELINE: Final = (layout.MANIFESTS, layout.RUNS, layout.STAGED, layout.SPARK, layout.INPUTS, layout.KEPT)
@@ -92,7 +91,8 @@ def start_over(store: StoreFiles, app: str) -> None:
     refused = decide_fresh(record.app, app, [savepoint.name for savepoint in list_savepoints(store)])
     if refused is not None:
         raise _refused(store, refused)
-    store.write(layout.STORE_RECORD, msgspec.json.encode(msgspec.structs.replace(record, timeline=record.timeline + 1)))
+    fresh = msgspec.structs.replace(record, timeline=record.timeline + 1, branches=())
+    store.write(layout.STORE_RECORD, msgspec.json.encode(fresh))
     for folder in _OF_A_TIMELINE:
         for path in store.list(folder):
             store.delete(path)

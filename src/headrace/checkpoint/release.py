@@ -15,7 +15,7 @@ whose file was damaged since they were staged are not let out either.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cached_property, partial
 from pathlib import Path
@@ -83,13 +83,18 @@ class ReleaseContext:
         )
 
     def spark(self) -> Any:
-        if self._session is None:
-            raise EnvironmentMissing(
-                "this sink needs a Spark session",
-                where=f"output {self.output}",
-                next_move="run the program with app.run(), or give the harness a session",
-            )
-        return self._session()
+        return open_session(self._session, f"output {self.output}")
+
+
+def open_session(session: Callable[[], Any] | None, where: str) -> Any:
+    """The driver's session. Raises EnvironmentMissing where there is none (the test kit)."""
+    if session is None:
+        raise EnvironmentMissing(
+            "this sink needs a Spark session",
+            where=where,
+            next_move="run the program with app.run(), or give the harness a session",
+        )
+    return session()
 
 
 class _DueOutput(NamedTuple):
@@ -131,13 +136,28 @@ class Releaser:
         if self._pool is not None:
             self._pool.shutdown(wait=False)
 
-    def release(self, manifest: Manifest) -> None:
-        """Lets the rows of a published epoch out. Repeating it is harmless.
+    def insist(self, output: str, call: Callable[[Sink], None]) -> None:
+        """Makes a call to one sink, with as much patience as a release has."""
+        due = _DueOutput(output, self._sinks[output], [])
+        try:
+            self._patience.insist(lambda: call(due.sink), due.sink, output)
+        except BaseException as error:
+            told = sink_failure(error, due, None)
+            if told is error:
+                raise
+            raise told from error
+
+    def session(self) -> Any:
+        """The driver's session. Raises EnvironmentMissing where there is none (the test kit)."""
+        return open_session(self._session, "")
+
+    def release(self, manifest: Manifest, *, only: Container[str] | None = None) -> None:
+        """Lets the rows of a published epoch out. Repeating it is harmless. ``only``: to these outputs.
 
         Sinks do not wait for each other: each that writes to somewhere else has a thread of its own where there are
         several. All of them have ended when this returns or raises.
         """
-        due = self._due(manifest)
+        due = self._due(manifest, only)
         self.took_us = {}
         outside = [each for each in due if not each.sink.in_process]
         if len(outside) > 1 and not crash.armed():
@@ -152,12 +172,12 @@ class Releaser:
         self._notes.add(ReleasedNote(manifest.timeline, manifest.epoch))
 
     @cached_property
-    def _job(self) -> str:
+    def job(self) -> str:
         """Id of the job's store: the one that Spark's query has in it, for the life of the store."""
         record = read_record(self._store)
-        return "" if record is None else str(msgspec.json.decode(record.query)["id"])
+        return "" if record is None else record.store_id
 
-    def _due(self, manifest: Manifest) -> list[_DueOutput]:
+    def _due(self, manifest: Manifest, only: Container[str] | None) -> list[_DueOutput]:
         """What goes to which sink. Refuses rows that no sink of this program can let out as they were meant.
 
         That is so only where another program staged them: the newest epoch of the run before was not released.
@@ -165,6 +185,8 @@ class Releaser:
         due, strangers = [], []
         for output, parts in sorted(manifest.outputs.items()):
             sink = self._sinks.get(output)
+            if only is not None and output not in only:
+                continue
             if sink is not None and all(sink.takes(part) for part in parts):
                 due.append(_DueOutput(output, sink, parts))
             elif output.startswith(TAP) or all(part.format == COUNTED for part in parts):
@@ -194,7 +216,7 @@ class Releaser:
 
     def _release(self, manifest: Manifest, due: _DueOutput, failed: _Failed | None) -> None:
         """One sink, on whatever thread; where it fails, nobody waits for the others any more."""
-        context = ReleaseContext(self._store, manifest, due.output, self._job, self._session)
+        context = ReleaseContext(self._store, manifest, due.output, self.job, self._session)
         started = perf_counter_ns()
         try:
             self._patience.insist(
@@ -239,15 +261,17 @@ class _Failed:
         self.event.set()
 
 
-def sink_failure(error: BaseException, due: _DueOutput, epoch: int) -> BaseException:
+def sink_failure(error: BaseException, due: _DueOutput, epoch: int | None) -> BaseException:
     """A failure in words for the user; what is in such words already stays as it is."""
     if isinstance(error, HeadraceError) or not isinstance(error, Exception):
         return error
     return SinkFailed(
         f"the sink {due.sink.describe()} failed",
-        where=f"output {due.output}, epoch {epoch}",
+        where=f"output {due.output}" + (f", epoch {epoch}" * (epoch is not None)),
         found=f"{type(error).__name__}: {error}",
-        next_move="mend it and start again: the rows stay staged in the store and are released first",
+        next_move="mend it and start again: the job goes on with going back"
+        if epoch is None
+        else "mend it and start again: the rows stay staged in the store and are released first",
     )
 
 

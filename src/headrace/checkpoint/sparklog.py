@@ -33,8 +33,12 @@ def write_spark_log(
     manifest: Manifest | None,
     previous: str | None,
     sources: Iterable[str],
+    planned: str | None = None,
 ) -> None:
-    """Makes Spark's folder for a new run say exactly what the newest manifest says."""
+    """Makes Spark's folder for a new run say exactly what the newest manifest says.
+
+    ``planned``: offsets up to which the next epoch reads. Spark runs an entry without a commit as it is.
+    """
     folder = store.scratch()
     folder.write(layout.spark_metadata(run), record.query.encode())
     if manifest is not None:
@@ -44,6 +48,8 @@ def write_spark_log(
         offsets = with_returning(manifest.offsets, manifest.retired, sources)
         folder.write(layout.spark_offset(run, epoch), offsets.encode())
         folder.write(layout.spark_commit(run, epoch), _COMMIT)
+        if planned is not None:
+            folder.write(layout.spark_offset(run, epoch + 1), planned.encode())
     for path in store.list(layout.INPUTS):
         name = path.removeprefix(f"{layout.INPUTS}/")
         folder.write(f"{layout.spark_inputs(run)}/{name}", store.read(path))

@@ -15,6 +15,7 @@ from headrace.cli import (
     bootstrap,
     connectors,
     demo,
+    diff,
     doctor,
     edit,
     epochs,
@@ -22,6 +23,7 @@ from headrace.cli import (
     export,
     ingest,
     new,
+    refill,
     run,
     savepoint,
     savepoints,
@@ -70,8 +72,10 @@ app.command("epochs", no_args_is_help=True)(epochs.epochs)
 app.command("state", no_args_is_help=True)(state.state)
 app.command("stop", no_args_is_help=True)(stop.stop)
 app.command("edit", no_args_is_help=True)(edit.edit)
+app.command("diff", no_args_is_help=True)(diff.diff)
 app.command("savepoint", no_args_is_help=True)(savepoint.savepoint)
 app.command("savepoints", no_args_is_help=True)(savepoints.savepoints)
+app.command("refill", no_args_is_help=True)(refill.refill)
 app.command("bootstrap", no_args_is_help=True)(bootstrap.bootstrap)
 app.command("export", no_args_is_help=True)(export.export)
 app.command("serve", no_args_is_help=True)(serve.serve)

@@ -34,6 +34,30 @@ def count_bar(title: str, *, quiet: bool = False) -> contextlib.AbstractContextM
 
 
 @contextlib.contextmanager
+def waiting_line(title: str, *, quiet: bool = False) -> Iterator[Callable[[Callable[[], str]], None]]:
+    """What is waited for: a line that moves on a terminal, a line now and then in a log.
+
+    It gives a function that is called again and again with one that makes the words, which may cost something.
+    """
+    console = Console(stderr=True, highlight=False)
+    if quiet:
+        yield lambda words: None
+    elif console.is_terminal:
+        with console.status(title) as status:
+            yield lambda words: status.update(words())
+    else:
+        spoken = time.monotonic()
+
+        def say(words: Callable[[], str]) -> None:
+            nonlocal spoken
+            if time.monotonic() - spoken >= LINE_EVERY_S:
+                spoken = time.monotonic()
+                console.print(words(), soft_wrap=True, markup=False)
+
+        yield say
+
+
+@contextlib.contextmanager
 def _bar(title: str, amount: Amount, *, quiet: bool) -> Iterator[Advance]:
     console = Console(stderr=True, highlight=False)
     if quiet:

@@ -4,34 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.text import Text
 
 from headrace.cli.show import value_text
 from headrace.model.keys import key_text
 from headrace.read.changes import ABSENT, PartChange, parts_changed
-from headrace.read.windows import WindowReader, window_name
-
-if TYPE_CHECKING:
-    from headrace.read.reader import Reader
 
 SHOWN_PARTS: Final = 12
 """So many parts of one value are shown; --json has all."""
 _CHARS: Final = 120
 
 
-def shown_whole(reader: Reader, value: Any) -> Any:
-    """All that is kept under a key as people read it: times as text, windows by their names. None stays None."""
-    if value is None:
-        return None
-    if isinstance(reader, WindowReader):
-        return {window_name(window): reader.shown(row) for window, row in value.items()}
-    return reader.shown(value)
-
-
 def change_text(kind: str, before: Any, after: Any) -> Text:
-    """What changed, a line for each part. Both are as `shown_whole` gives them."""
+    """What changed, a line for each part. Both are as `Reader.shown_whole` gives them."""
     parts = iter(parts_changed(kind, before, after))
     lines = [_part_text(part) for part in islice(parts, SHOWN_PARTS)]
     if more := sum(1 for _ in parts):

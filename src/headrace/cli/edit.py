@@ -10,7 +10,7 @@ import typer
 
 from headrace.cli import options
 from headrace.cli.completing import complete_addresses
-from headrace.cli.exits import Json, Trace, report_errors
+from headrace.cli.exits import Exit, Json, Trace, report_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,12 +142,26 @@ def _preview(store: str, edits: Sequence[Edit], as_json: bool) -> None:
 
 
 def _make(store: str, edits: Sequence[Edit], why: str, as_json: bool) -> None:
-    from headrace.cli.bars import count_bar
-    from headrace.edit.offline import edit_stopped
+    from headrace.checkpoint.commands import is_driven
+    from headrace.cli.bars import count_bar, waiting_line
+    from headrace.cli.exits import tell_interrupted
+    from headrace.edit.making import make_edits
     from headrace.read.store import open_for_reading
 
-    with count_bar("editing", quiet=as_json) as advance:
-        done = edit_stopped(open_for_reading(store), edits, why=why, progress=advance)
+    files = open_for_reading(store)
+    driven = is_driven(files)
+    try:
+        with (
+            count_bar("editing", quiet=as_json or driven) as advance,
+            waiting_line("waiting for an epoch", quiet=as_json or not driven) as say,
+        ):
+            done = make_edits(
+                files, edits, why=why, progress=advance,
+                tell=lambda driver: say(lambda: f"waiting for an epoch of process {driver.pid} on {driver.host}"),
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        tell_interrupted(f"a running job may make the edits all the same: headrace epochs {store} tells")
+        raise typer.Exit(Exit.INTERRUPTED) from None
     _say_changes(done.plan.changes, as_json, epoch=done.epoch)
     if not as_json:
         _say_done(store, done)
@@ -193,5 +207,5 @@ def _say_done(store: str, done: EditedEpoch) -> None:
     keys = ", ".join(f"{count_of(count, 'key')} of {state}" for state, count in done.plan.changed.items())
     print(f"true from epoch {done.epoch} on: {keys}")
     print(f"  undo  headrace run APP.PY --from {plain_address(store)}@{done.before}")
-    if not done.live:
-        print("  the job was stopped; the next run goes on behind this epoch")
+    went = "it goes on" if done.live else "it was stopped, and the next run goes on behind this epoch"
+    print(f"  job   {went}")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from headrace.model.pace import EpochCost
     from headrace.model.report import StagedPart
     from headrace.model.sink_waits import SinkWait
     from headrace.progress import Figures
@@ -87,8 +88,10 @@ def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> No
 
     released = any(manifest.released_us for manifest in manifests)
     behind = any(manifest.behind for manifest in manifests)
+    paced = any(manifest.paced is not None for manifest in manifests)
     table = make_table(
-        "epoch", "time", "rows in", "rows out", "late", "took ms", "delta", "watermark",
+        "epoch", "time", "rows in", "rows out", "late",
+        "took ms", *(["own cost"] if paced else []), "delta", "watermark",
         *(["release ms", "slowest sink"] if released else []), *(["behind"] if behind else []),
         left=("time", "watermark", "slowest sink"),
     )  # fmt: skip
@@ -100,6 +103,7 @@ def _print_list(console: Console, store: Store, manifests: list[Manifest]) -> No
             f"{rows_out(manifest):,}",
             f"{late_rows(manifest):,}",
             ms_text(took_us(manifest)),
+            *([_share_text(cost_of(manifest, after))] if paced else []),
             human_bytes(delta_bytes(manifest)),
             time_text(watermark_of(manifest)),
             *(_slowest(released_us(manifest, after)) if released else ()),
@@ -131,6 +135,15 @@ def _with_next(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest |
 def released_us(manifest: Manifest, after: Manifest | None) -> dict[str, int] | None:
     """Output → how long its release took, as the manifest of the next epoch tells; None where there is none yet."""
     return after.released_us if after is not None and after.parent == manifest.nonce else None
+
+
+def cost_of(manifest: Manifest, after: Manifest | None) -> EpochCost | None:
+    """Where the time of an epoch went, as the manifest of the next one tells."""
+    return after.paced if after is not None and after.parent == manifest.nonce else None
+
+
+def _share_text(cost: EpochCost | None) -> str:
+    return "–" if cost is None else f"{cost.share:.0%}"
 
 
 def _slowest(released: dict[str, int] | None) -> tuple[str, str]:
@@ -165,7 +178,7 @@ def summary(
         watermark_of,
     )
 
-    released = released_us(manifest, after)
+    released, cost = released_us(manifest, after), cost_of(manifest, after)
     return {
         "epoch": manifest.epoch,
         "time": json_time(manifest.published_us),
@@ -173,6 +186,10 @@ def summary(
         "rows_out": rows_out(manifest),
         "late": late_rows(manifest),
         "took_ms": took_us(manifest) / 1000,
+        "cost": None if cost is None else {
+            "own_ms": cost.own_us / 1000, "work_ms": cost.work_us / 1000, "period_ms": cost.period_us / 1000,
+            "share": round(cost.share, 4),
+        },
         "delta_bytes": delta_bytes(manifest),
         "watermark": json_time(watermark_of(manifest)),
         "held_back": [
@@ -205,7 +222,7 @@ def _detail(store: Store, as_json: bool) -> None:
         print_json(detail(state, after, waits))
         return
     console = make_console()
-    _print_head(console, state.manifest)
+    _print_head(console, state.manifest, cost_of(state.manifest, after))
     print_waits(console, waits)
     print_notes(console, [state.manifest])
     console.print()
@@ -269,7 +286,7 @@ def _size(files: Any) -> int:
     return sum(file.size_bytes for file in files)
 
 
-def _print_head(console: Console, manifest: Manifest) -> None:
+def _print_head(console: Console, manifest: Manifest, cost: EpochCost | None) -> None:
     from rich.text import Text
 
     from headrace.cli.show import ms_text
@@ -282,6 +299,7 @@ def _print_head(console: Console, manifest: Manifest) -> None:
     lines = [
         ("time", time_text(manifest.published_us)),
         ("took", f"{ms_text(took_us(manifest))} ms ({parts})" if parts else "–"),
+        ("own cost", _cost_text(cost) if cost is not None else ""),
         ("since the last", f"{ms_text(waited)} ms" if waited is not None else ""),
         ("shards", str(manifest.parallelism)),
         *((f"watermark {name}", time_text(each.watermark)) for name, each in manifest.time.sources.items()),
@@ -291,6 +309,13 @@ def _print_head(console: Console, manifest: Manifest) -> None:
     for name, text in lines:
         if text:
             console.print(Text.assemble((f"  {name:<{width}}  ", "cyan"), text))
+
+
+def _cost_text(cost: EpochCost) -> str:
+    from headrace.cli.show import ms_text
+
+    period = f"{ms_text(cost.period_us)} ms until the next one"
+    return f"{_share_text(cost)}: {ms_text(cost.own_us)} of {period}; its rows cost {ms_text(cost.work_us)} ms"
 
 
 def _print_splits(console: Console, manifest: Manifest) -> None:

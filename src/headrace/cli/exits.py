@@ -4,7 +4,8 @@
 code  meaning
 ====  ==========================================================================================================
 0     done; also a run that was asked to stop and has stopped after its epoch
-1     the program, a setting, a row or a key is at fault, or something that should not have happened
+1     the program, a setting, a row or a key is at fault, or something that should not have happened; also what
+      ``headrace diff`` compared differs
 2     the command was written wrongly; nothing was done
 3     the machine lacks something: Java, a package, memory (Spark's JVM died, and could not be replaced)
 4     the store is at fault: none there, in use by another driver, damaged, not resumable
@@ -32,6 +33,8 @@ from headrace.errors import EnvironmentMissing, HeadraceError, JvmDied, StoreErr
 class Exit(IntEnum):
     OK = 0
     WRONG = 1
+    DIFFERENT = 1
+    """Of ``headrace diff``, as of diff(1)."""
     USAGE = 2
     ENVIRONMENT = 3
     STORE = 4

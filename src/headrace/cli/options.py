@@ -46,13 +46,31 @@ StorePath = Annotated[
     str | None, typer.Option("--store", help="Folder or URL of the checkpoint store.", autocompletion=complete_stores)
 ]
 Parallelism = Annotated[int | None, typer.Option("--parallelism", "-p", help="Number of shards.")]
-EpochEvery = Annotated[str | None, typer.Option("--epoch", help="How often an epoch begins: 500ms, 1s.")]
+EpochEvery = Annotated[
+    str | None,
+    typer.Option("--epoch", help="How often an epoch begins: 500ms, or adaptive(latency=1s, spend=20%)."),
+]
 Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs: local[2], spark://host:7077.")]
 Until = Annotated[
     Literal["stopped", "caught_up", "drained"],
     typer.Option("--until", help="End when told to, when the input of now is read, or at the end of all input."),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is in the store and start over.")]
+StartFrom = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="MOMENT", help="Go back to a savepoint, an epoch or a time: before-v2, 41, 2024-05-01T12:00."
+    ),
+]
+Repeat = Annotated[
+    list[str] | None,
+    typer.Option("--repeat", metavar="OUTPUT", help="With --from: take back what went out, and give it out anew; all."),
+]
+Hold = Annotated[
+    list[str] | None,
+    typer.Option("--hold", metavar="OUTPUT", help="With --from: give nothing out until the old end is passed; all."),
+]
+Again = Annotated[bool, typer.Option("--again", help="With --from: go back there once more.")]
 Takeover = Annotated[bool, typer.Option("--takeover", help="End another driver that runs on this store.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Log lines instead of a live table.")]
 

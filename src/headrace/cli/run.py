@@ -44,6 +44,10 @@ def run(
     master: options.Master = None,
     until: options.Until = "stopped",
     fresh: options.Fresh = False,
+    start_from: options.StartFrom = None,
+    repeat: options.Repeat = None,
+    hold: options.Hold = None,
+    again: options.Again = False,
     takeover: options.Takeover = False,
     serve: options.Serve = None,
     http_port: options.HttpPort = None,
@@ -65,6 +69,8 @@ def run(
 
     Example: headrace run tweets.py --until caught_up --var folder=events/
 
+    Example: headrace run tweets.py --from before-v2 --hold alerts
+
     Example: headrace run tweets.py --serve
 
     Example: headrace run tweets.py --serve 0.0.0.0:6399 --users users.toml --tls-cert cert.pem --tls-key key.pem
@@ -83,6 +89,7 @@ def run(
         settings = app.settings(
             profile=profile, store=store, parallelism=parallelism, epoch=epoch, master=master, vars=variables or None,
             fresh=fresh or None, takeover=takeover or None, plain=plain or None, serve=serving,
+            start_from=start_from, repeat=repeat or None, hold=hold or None, again=again or None,
         )  # fmt: skip
         app._check_runnable(until)
         _play(app, settings, until, as_json)

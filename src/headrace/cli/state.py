@@ -79,7 +79,14 @@ def _list(store: Store, as_json: bool) -> None:
     infos = store.at(epoch).states()
     if as_json:
         states = [
-            {"state": info.address, "kind": info.kind, "rows": info.rows, "bytes": info.size_bytes, "about": info.about}
+            {
+                "state": info.address,
+                "kind": info.kind,
+                "rows": info.rows,
+                "old_rows": info.old_rows,
+                "bytes": info.size_bytes,
+                "about": info.about,
+            }
             for info in infos
         ]
         print_json({"app": store.app, "epoch": epoch, "states": states})
@@ -90,7 +97,8 @@ def _list(store: Store, as_json: bool) -> None:
     table = make_table("state", "kind", "stored rows", "size", left=("state", "kind"))
     for info in infos:
         about = "about " if info.about else ""
-        table.add_row(info.address, info.kind, f"{about}{info.rows:,}", human_bytes(info.size_bytes))
+        old = f" ({info.old_rows:,} of an older type)" if info.old_rows else ""
+        table.add_row(info.address, info.kind, f"{about}{info.rows:,}{old}", human_bytes(info.size_bytes))
     print_table(make_console(), f"{store.app}: state at epoch {epoch}", table)
 
 

@@ -47,7 +47,6 @@ def print_history(store: Store, view: StateView[Any], text: str, since: str | No
 
 
 def _print_data(reader: Reader, key: bytes, versions: list[KeyVersion[Any]], count: int) -> None:
-    from headrace.cli.change_text import shown_whole
     from headrace.cli.show import json_time, print_json
 
     told = [
@@ -55,7 +54,7 @@ def _print_data(reader: Reader, key: bytes, versions: list[KeyVersion[Any]], cou
             "epoch": version.epoch,
             "after": None if version.after < 0 else version.after,
             "published": json_time(int(version.published)),
-            "value": shown_whole(reader, version.value),
+            "value": reader.shown_whole(version.value),
         }
         for version in versions
     ]
@@ -69,7 +68,7 @@ def _print_table(
 ) -> None:
     from rich.console import Console
 
-    from headrace.cli.change_text import change_text, shown_whole
+    from headrace.cli.change_text import change_text
     from headrace.cli.show import make_console, make_table, print_table
     from headrace.model.amounts import count_of
     from headrace.model.time import format_time
@@ -80,8 +79,8 @@ def _print_table(
         return
     table = make_table("epoch", "published", "change", left=("published", "change"))
     for before, version in versions:
-        was = None if before is None else shown_whole(reader, before.value)
-        change = change_text(reader.kind, was, shown_whole(reader, version.value))
+        was = None if before is None else reader.shown_whole(before.value)
+        change = change_text(reader.kind, was, reader.shown_whole(version.value))
         table.add_row(epoch_text(version), format_time(int(version.published)), change)
     console = make_console()
     print_table(console, f"{reader.address}, key {reader.text(key)}", table)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,11 +51,12 @@ def stop(
 
 def _wait(files: StoreFiles, command: JobCommand, store: str, *, drain: bool, as_json: bool) -> None:
     from headrace.checkpoint.commands import await_answer, await_end
+    from headrace.cli.bars import waiting_line
     from headrace.cli.exits import tell_interrupted
 
     try:
-        with _following(files, quiet=as_json) as tell:
-            answer = await_answer(files, command, tell=tell)
+        with waiting_line("stopping", quiet=as_json) as say:
+            answer = await_answer(files, command, tell=lambda driver: say(lambda: _waiting_text(files, driver)))
             await_end(files, command.fence)
     except KeyboardInterrupt:
         tell_interrupted(f"the job was asked, and ends all the same; headrace epochs {store} shows its epochs")
@@ -66,37 +64,11 @@ def _wait(files: StoreFiles, command: JobCommand, store: str, *, drain: bool, as
     _say(files, answer, drain=drain, as_json=as_json)
 
 
-@contextlib.contextmanager
-def _following(files: StoreFiles, *, quiet: bool) -> Iterator[Callable[[Beat], None]]:
-    """What is waited for: a line that moves on a terminal, a line now and then in a log."""
-    from rich.console import Console
-
-    from headrace.cli.bars import LINE_EVERY_S
-
-    console = Console(stderr=True, highlight=False)
-    if quiet:
-        yield lambda driver: None
-    elif console.is_terminal:
-        with console.status("stopping") as status:
-            yield lambda driver: status.update(_waiting_text(files, driver))
-    else:
-        spoken = time.monotonic()
-
-        def tell(driver: Beat) -> None:
-            nonlocal spoken
-            if time.monotonic() - spoken >= LINE_EVERY_S:
-                spoken = time.monotonic()
-                console.print(_waiting_text(files, driver), soft_wrap=True, markup=False)
-
-        yield tell
-
-
 def _waiting_text(files: StoreFiles, driver: Beat) -> str:
-    from headrace.state.manifest import list_epochs
-    from headrace.state.record import read_timeline
+    from headrace.state.lineage import read_places
 
-    epochs = list_epochs(files, read_timeline(files))
-    newest = f"; epoch {epochs[-1]} is the newest" if epochs else ""
+    places = read_places(files)
+    newest = f"; epoch {places[-1].epoch} is the newest" if places else ""
     return f"waiting for process {driver.pid} on {driver.host} to end its epoch{newest}"
 
 

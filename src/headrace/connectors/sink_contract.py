@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.connectors.keyed_target import KeyedTarget
     from headrace.model.batch import Rows
     from headrace.model.rows import RowCodec
 
@@ -228,6 +229,13 @@ class Sink(ABC):
         Raises SinkUnavailable when trying again may help, SinkFailed when rows cannot be taken back.
         """
         raise NotImplementedError(f"the sink {self.kind} cannot take back what went out")
+
+    def keyed(self, job: str) -> KeyedTarget | None:
+        """What this output has in the target, where that holds one row per key that can be compared and written again.
+
+        On a started sink, in a process that need not be the job's. ``job``: id of the job's store.
+        """
+        return None
 
     def takes(self, part: StagedPart) -> bool:
         """Whether `release` understands a part; asked in the driver, before an epoch is released.

@@ -26,7 +26,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -244,6 +244,37 @@ class BadInput:
     reason: str
 
 
+class InputFile(NamedTuple):
+    """A file that Spark listed for a source, as its log tells."""
+
+    url: str
+    modified_ms: int
+
+
+@dataclass(frozen=True)
+class Passage:
+    """What a job has read of a source between two of its epochs."""
+
+    start: Any
+    """The position behind the earlier epoch, as JSON holds it; None: nothing had been read."""
+    end: Any
+    """The position behind the later one; None: the source was not read."""
+    files: tuple[InputFile, ...] = ()
+    """Of sources that Spark lists: the files that were read between the two."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Whether a source can give again what it gave."""
+
+    verdict: Literal["sure", "unknown", "lost"]
+    why: str = ""
+    """In words that follow the name of the source; nothing where it is sure."""
+
+
+SURE: Final = Replay("sure")
+
+
 class Source(ABC):
     """Where rows come from. Instances are descriptions: cheap, immutable, without open connections."""
 
@@ -292,6 +323,15 @@ class Source(ABC):
 
         Called at each start, in the driver, before Spark is started: it must take no time worth mentioning.
         """
+
+    def check_replay(self, passage: Passage) -> Replay:
+        """Whether everything between two positions can be read again, and would be the same rows.
+
+        Called in the driver before a job goes back to an earlier epoch; nothing has been changed then. It may ask the
+        system that is read, but reads no rows. A source that does not tell leaves it at *unknown*: then the job goes
+        back all the same, and ends with an error where rows are gone; only outputs are not held on that word.
+        """
+        return SURE if passage.end is None else Replay("unknown", "it does not tell what it keeps")
 
     def placed_in(self, folder: str) -> Source:
         """The source to read, told of a folder (a path or URL) of the store that is its alone, for what it must keep.

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headrace.connectors.sink_contract import Release, StageTask, StageWriter
+from headrace.errors import StoreError
+from headrace.model.fields import former_names
 from headrace.model.report import StagedPart
 
 if TYPE_CHECKING:
@@ -123,18 +125,54 @@ def read_batches(parts: Sequence[StagedPart], ctx: Release) -> Iterator[pa.Recor
 def read_rows(parts: Sequence[StagedPart], ctx: Release, codec: RowCodec) -> Iterator[list[Any]]:
     """The staged rows of an epoch as objects, in order, a batch at a time."""
     for batch in read_batches(parts, ctx):
-        yield codec.to_objects(columns_of(batch, codec))
+        yield codec.to_objects(columns_of(batch, codec, f"output {ctx.output}"))
 
 
-def columns_of(batch: pa.RecordBatch, codec: RowCodec) -> list[pa.Array]:
+def columns_of(batch: pa.RecordBatch, codec: RowCodec, where: str) -> list[pa.Array]:
     """Columns by name: rows may have been staged by an earlier program, whose type had other fields."""
-    if batch.schema.names == codec.schema.names:
+    if batch.schema.names == codec.schema.names and batch.schema.types == codec.schema.types:
         return list(batch.columns)
     columns: list[pa.Array] = []
+    was = former_names(codec.type)
     for field in codec.schema:
-        if field.name in batch.schema.names:
-            columns.append(batch.column(field.name).cast(field.type))
+        name = next((each for each in (field.name, *was.get(field.name, ())) if each in batch.schema.names), None)
+        if name is not None:
+            columns.append(_fitting(batch.column(name), field, where))
+        elif field.name in codec.required:
+            raise _misfit(where, f"rows with the field {field.name!r}, which has no default", "rows without it")
         else:
             default = codec.columns[field.name].encode([codec.defaults.get(field.name)])
             columns.append(default.take(pa.array([0] * batch.num_rows, pa.int64())))
     return columns
+
+
+def _fitting(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
+    """A column as the type that its field has now. Of records Arrow would fill renamed fields with nulls."""
+    if column.type == field.type:
+        return column
+    try:
+        if _has_same_records(column.type, field.type):
+            return column.cast(field.type)
+        reason = "records with other fields"
+    except pa.ArrowException as error:
+        reason = str(error)
+    raise _misfit(where, f"{field.name}: {field.type}", f"{column.type}: {reason}")
+
+
+def _has_same_records(one: pa.DataType, other: pa.DataType) -> bool:
+    if not (pa.types.is_nested(one) and pa.types.is_nested(other)):
+        return True
+    inner, outer = ([kind.field(i) for i in range(kind.num_fields)] for kind in (one, other))
+    if pa.types.is_struct(one) and [field.name for field in inner] != [field.name for field in outer]:
+        return False
+    return len(inner) == len(outer) and all(_has_same_records(a.type, b.type) for a, b in zip(inner, outer))
+
+
+def _misfit(where: str, expected: str, found: str) -> StoreError:
+    return StoreError(
+        "rows that wait were staged by an earlier program, whose type does not lead to that of this one",
+        where=where,
+        expected=expected,
+        found=found,
+        next_move="run the earlier program until they are out; or give new fields a default, and old ones their type",
+    )

@@ -30,6 +30,7 @@ from headrace.dataflow.serve_settings import Serving, serve_words
 from headrace.errors import ProgramError, SettingsError
 from headrace.model.ids import KEY_GROUPS
 from headrace.model.nearest import did_you_mean, nearest
+from headrace.model.pace import Adaptive, parse_pace
 from headrace.model.retention import parse_retention
 from headrace.model.time import span_us
 from headrace.model.user_line import user_line
@@ -61,7 +62,7 @@ class Settings(msgspec.Struct, metaclass=_SettingsMeta, frozen=True, forbid_unkn
     store: str = "./.headrace/{app}"
     """Folder or URL of the checkpoint store; ``{app}`` stands for the name of the app."""
     epoch: str = "500ms"
-    """How often an epoch begins, where input flows."""
+    """How often an epoch begins, where input flows: a span, or ``adaptive(latency=1s, spend=20%)``."""
     parallelism: int = msgspec.field(default_factory=lambda: min(_cores(), _MAX_DEFAULT_PARALLELISM))
     """Number of shards. May change at any restart."""
     key_groups: int = KEY_GROUPS
@@ -82,6 +83,14 @@ class Settings(msgspec.Struct, metaclass=_SettingsMeta, frozen=True, forbid_unkn
     """Whether to end another driver that runs on the same store, instead of refusing to start."""
     fresh: bool = False
     """Whether to throw away what is in the store and start from nothing."""
+    start_from: str = ""
+    """A savepoint, epoch or time to go back to: ``before-v2``, ``41``, ``2024-05-01T12:00``."""
+    repeat: list[str] = []
+    """With ``start_from``: outputs that take back what went out behind it and give it out anew; ``all`` that can."""
+    hold: list[str] = []
+    """With ``start_from``: outputs of which nothing goes out until the old end is passed; ``all`` that can."""
+    again: bool = False
+    """With ``start_from``: whether to go back once more, where the job went back to that very epoch before."""
     plain: bool = False
     """Whether to write log lines instead of a live table."""
     serve: Serving = Serving(on=False)
@@ -195,9 +204,13 @@ def _check_known(name: str, origin: str) -> None:
 
 
 def _cleaned(name: str, value: Any, origin: str) -> Any:
-    """Tables in their final form; everything else as it came."""
+    """Tables and lists of names in their final form; everything else as it came."""
+    if name in ("repeat", "hold"):
+        return [each.strip() for each in value.split(",")] if isinstance(value, str) else list(value)
     if name == "serve":
         return serve_words(value, origin)
+    if isinstance(value, Adaptive):
+        return str(value)
     if name not in ("spark", "vars"):
         return os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(value, str):
@@ -256,18 +269,12 @@ def _convert(values: dict[str, Any], layers: list[Layer]) -> Settings:
 def _checked(settings: Settings, app: str) -> Settings:
     """Settings whose values make sense, with the app's name in the store's."""
     try:
-        if span_us(settings.epoch, what="the setting 'epoch'") <= 0:
-            raise SettingsError(
-                "the setting 'epoch' must be greater than zero",
-                expected='a span such as "500ms"',
-                found=repr(settings.epoch),
-                next_move='write epoch="500ms"',
-            )
         span_us(settings.sink_patience, what="the setting 'sink_patience'")
     except ProgramError as error:
         raise SettingsError(
             error.what, expected=error.expected, found=error.found, next_move=error.next_move
         ) from error
+    parse_pace(settings.epoch)
     groups = settings.key_groups
     if groups < 1 or groups & (groups - 1):
         raise SettingsError("the setting 'key_groups' has to be a power of two", found=str(groups), next_move="use 128")
@@ -283,6 +290,20 @@ def _checked(settings: Settings, app: str) -> Settings:
     parse_retention(settings.retain)
     if settings.restarts < 0:
         raise SettingsError("the setting 'restarts' cannot be below zero", found=str(settings.restarts))
+    if settings.start_from and settings.fresh:
+        raise SettingsError(
+            "a run begins from nothing or from an earlier epoch, not both",
+            expected="fresh (--fresh) or start_from (--from)",
+            found=f"fresh, and start_from={settings.start_from!r}",
+            next_move="leave one of them out",
+        )
+    if not settings.start_from and (settings.repeat or settings.hold or settings.again):
+        raise SettingsError(
+            "nothing says which epoch to go back to",
+            expected="start_from (--from) beside repeat, hold and again",
+            found=", ".join(name for name in ("repeat", "hold", "again") if getattr(settings, name)),
+            next_move="add --from with a savepoint, an epoch or a time; `headrace savepoints STORE` lists them",
+        )
     if not settings.store.strip():
         raise SettingsError("the setting 'store' is empty", next_move="name a folder or a URL")
     return msgspec.structs.replace(settings, store=settings.store.replace("{app}", app))

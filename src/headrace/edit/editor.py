@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -95,9 +95,9 @@ class Editor:
 
 def _apply_to(url: str) -> Apply:
     def apply(edits: Sequence[Edit], why: str) -> EditedEpoch:
-        from headrace.edit.offline import edit_stopped
+        from headrace.edit.making import make_edits
         from headrace.read.store import open_for_reading
 
-        return edit_stopped(open_for_reading(url), edits, why=why)
+        return make_edits(open_for_reading(url), edits, why=why)
 
-    return cast(Apply, apply)
+    return apply

@@ -38,7 +38,7 @@ def edit_stopped(
         now_us = round(clock() * 1e6)
         plan = plan_edits(store, stopped.state, edits, epoch=stopped.epoch, now_us=now_us, progress=progress)
         before = stopped.state.epoch
-        added = {name: stopped.write_runs(name, tables) for name, tables in plan.tables.items()}
+        added = {name: stopped.writer.write_runs(name, tables) for name, tables in plan.tables.items()}
         stopped.publish(edit_note(plan, why, now_us), added=added, due_us=plan.due_us)
         return EditedEpoch(stopped.state.epoch, before, plan)
 

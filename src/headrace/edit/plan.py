@@ -23,6 +23,7 @@ from headrace.model.job import ROW
 from headrace.model.keys import decode_key, hash_key, key_group, key_text
 from headrace.read.opening import AGGREGATE, open_reader
 from headrace.state import layout
+from headrace.state.adapters import Adapters
 from headrace.state.format import ENTRIES, PANES, ROWS, TableData
 from headrace.state.lookup import Layers, open_layers
 from headrace.state.manifest import JobState
@@ -104,9 +105,12 @@ class _Planning:
     def _open(self, name: str, lo: int, hi: int) -> Layers:
         manifest = self._state.manifest
         states = manifest.states.get(layout.step_of(name), {})
-        renamed = {table: known.was for table, known in states.items() if known.was}
+        # What is edited is written in the newest version of the step, so it is read in that.
+        adapters = Adapters(layout.step_of(name), states, rewrites=True)
         refs = self._state.runs.get(name, ())
-        return open_layers(self._files, refs, lo=lo, hi=hi, groups=manifest.key_groups, renamed=renamed)
+        return open_layers(
+            self._files, refs, lo=lo, hi=hi, groups=manifest.key_groups, renamed=adapters.renamed, adapters=adapters
+        )
 
     def change(self, target: EditTarget, key: bytes, edit: Edit) -> Change:
         layers = self._layers[target.runs]

@@ -40,25 +40,37 @@ POINTS: Final = {
     "store_made": "everything of such a store is there but the record that makes it one",
     "copying": "some files of a copy are there, others are not",
     "offline_written": "the runs of an epoch without Spark are durable, nothing is published",
+    "refilling": "some key groups of a refill are written, others are not",
     "forgetting": "some of what an abandoned timeline made visible is taken back, the rest is not",
+    "rewind_proved": "it is proved that a job can go back, nothing of it is written",
+    "rewind_sealed": "the timeline that is abandoned is sealed, nothing else of the rewind is done",
+    "rewind_pinned": "the abandoned end is pinned, no sink has forgotten anything",
+    "rewind_forgetting": "one sink has forgotten what is abandoned, the next has not",
+    "rewind_forgotten": "all sinks have forgotten, the record of the store does not name the new timeline",
+    "rewind_recorded": "the record names the new timeline, which has no epoch",
     "copy_written": "all files of a copy are there, the record that makes it a store is not",
 }
 
 BESIDE: Final = frozenset({"base_written", "sweeping"})
 """Points of the work that goes on beside the epochs: folding and sweeping."""
 
-ASKED: Final = frozenset(
-    {
-        "making",
-        "store_made",
-        "savepoint_pinned",
-        "stop_pinned",
-        "copying",
-        "copy_written",
-        "offline_written",
-        "forgetting",
-    }
-)
+ASKED: Final = frozenset({
+    "making",
+    "store_made",
+    "savepoint_pinned",
+    "stop_pinned",
+    "copying",
+    "offline_written",
+    "refilling",
+    "forgetting",
+    "rewind_proved",
+    "rewind_sealed",
+    "rewind_pinned",
+    "rewind_forgetting",
+    "rewind_forgotten",
+    "rewind_recorded",
+    "copy_written",
+})  # fmt: skip
 """Points of what people ask for: they lie in no epoch, and come only when somebody asks."""
 
 

@@ -1,4 +1,4 @@
-"""What the store's side knows of a program: names and numbers, no code."""
+"""What the store's side knows of a program: names, numbers and types; of its code only what reads old values."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from headrace.model.archive import Archive
+from headrace.model.migrations import Migration
 from headrace.model.time_shape import TimeShape
-from headrace.model.type_shape import TypeShape, nameless
+from headrace.model.type_shape import TypeShape, nameless, with_former_names
 from headrace.model.watermarks import TimedSource
 
 VALUE_TABLE: Final = "value"
@@ -69,9 +70,18 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def type_in(self, version: int) -> TypeShape | None:
         """The type of values in runs of a version of the step."""
-        if version >= self.since:
-            return self.type
-        return next((former.type for former in self.formers if former.since <= version), None)
+        return self.types_since(version)[0]
+
+    def types_since(self, version: int) -> tuple[TypeShape | None, ...]:
+        """The type that values of a version have, and those that came after it, up to the newest."""
+        types = [self.type]
+        since = self.since
+        for former in self.formers:
+            if version >= since:
+                break
+            types.append(former.type)
+            since = former.since
+        return tuple(reversed(types))
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,14 @@ class JobFacts:
     """All loops, by name."""
     was: Mapping[str, str] = field(default_factory=dict)
     """Step → its former name."""
+    loop_types: Mapping[str, TypeShape] = field(default_factory=dict)
+    """Loop → the type of its rows."""
+    annotations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Step → state → the Python type of one stored value, where values are stored by themselves."""
+    migrations: tuple[Migration, ...] = ()
+    """Functions of the program's that lead from old types to new ones."""
+    bound_to_epochs: tuple[str, ...] = ()
+    """What would come to something else if rows of several epochs came in one, or at another time; in words."""
 
 
 States = Mapping[str, Mapping[str, DeclaredState]]
@@ -115,7 +133,9 @@ def derive_states(declared: States, before: States, was: Mapping[str, str]) -> d
     for step, mine in declared.items():
         known = before.get(step) or before.get(was.get(step, ""), {})
         version = derive_version(known)
-        states[step] = {name: _with_history(name, state, known, version) for name, state in mine.items()}
+        states[step] = _not_below(
+            version, {name: _with_history(name, state, known, version) for name, state in mine.items()}
+        )
     return states
 
 
@@ -131,6 +151,9 @@ def _with_history(name: str, state: DeclaredState, known: Mapping[str, DeclaredS
             names += known[former].was
     before = next((known[each] for each in (name, *state.was) if each in known), None)
     since, formers = (0, ()) if before is None else _with_types(state, before, version)
+    if before is not None and formers == before.formers and state.type is not None and before.type is not None:
+        # The program may have stopped to mention former names that values of an older version still have.
+        state = msgspec.structs.replace(state, type=with_former_names(state.type, before.type))
     was = tuple(each for each in dict.fromkeys(names) if each != name)
     return msgspec.structs.replace(state, was=was, since=since, formers=formers)
 
@@ -139,3 +162,27 @@ def _with_types(state: DeclaredState, before: DeclaredState, version: int) -> tu
     if state.type is None or before.type is None or nameless(state.type) == nameless(before.type):
         return before.since, before.formers
     return version + 1, (FormerType(before.since, before.type), *before.formers)
+
+
+def _not_below(version: int, states: dict[str, DeclaredState]) -> dict[str, DeclaredState]:
+    """The same states, with a version of the step that is no less, whatever state the program gave up.
+
+    Runs are labelled with the version, so one that was used must not come to mean another type.
+    """
+    if not states or derive_version(states) >= version:
+        return states
+    name, state = next(iter(states.items()))
+    formers = (FormerType(state.since, state.type), *state.formers)
+    return {**states, name: msgspec.structs.replace(state, since=version, formers=formers)}
+
+
+def without_former_types(states: Mapping[str, DeclaredState], oldest: int) -> dict[str, DeclaredState]:
+    """The states of a step whose oldest run is of this version: types that no run has any more are forgotten."""
+    return {
+        name: state if not state.formers else msgspec.structs.replace(state, formers=_formers_from(state, oldest))
+        for name, state in states.items()
+    }
+
+
+def _formers_from(state: DeclaredState, oldest: int) -> tuple[FormerType, ...]:
+    return state.formers[: len(state.types_since(oldest)) - 1]

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from traceback import extract_tb
 from typing import Any, Final, NamedTuple, TypeVar, overload
 
 import msgspec
 
-from headrace.errors import ProgramError
+from headrace.errors import ProgramError, StoreError
 from headrace.model.time import encode_span
 from headrace.model.type_shape import TypeShape, describe_type, nameless
+from headrace.model.user_line import short_path
 from headrace.model.values import check_storable, type_name
 
 Old = TypeVar("Old")
@@ -42,12 +44,46 @@ class Migration:
         return getattr(self.function, "__name__", type(self.function).__name__)
 
     def apply(self, value: Any) -> Any:
-        """From a plain value of the old type to a plain value of the new one."""
+        """From a plain value of the old type to a plain value of the new one. Raises FunctionRaised."""
         old = msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=self.old_type)
-        made = msgspec.msgpack.encode(self.function(old), enc_hook=encode_span)
-        # What the function gave must be of the type that it says.
-        msgspec.msgpack.decode(made, type=self.new_type)
+        try:
+            new = self.function(old)
+            made = msgspec.msgpack.encode(new, enc_hook=encode_span)
+            # What the function gave must be of the type that it says.
+            msgspec.msgpack.decode(made, type=self.new_type)
+        except Exception as error:
+            raise FunctionRaised(self.function, old, error) from error
         return msgspec.msgpack.decode(made)
+
+
+class FunctionRaised(Exception):
+    """A function of the program's raised for a stored value, or gave what is not of its type."""
+
+    def __init__(self, function: Callable[[Any], Any], value: Any, error: Exception) -> None:
+        super().__init__(str(error))
+        self.function = function
+        self.value = value
+        self.error = error
+
+    @property
+    def place(self) -> str:
+        """The line of the function that was at work; of one that came to its end, where it begins."""
+        code = getattr(self.function, "__code__", None)
+        if code is None:
+            return ""
+        lines = [frame.lineno for frame in extract_tb(self.error.__traceback__) if frame.filename == code.co_filename]
+        return f"{short_path(code.co_filename)}:{lines[-1] if lines else code.co_firstlineno}"
+
+    def store_error(self, where: str, of: str = "") -> StoreError:
+        """The error for people; ``of``: whose value it is."""
+        name = str(getattr(self.function, "__qualname__", type(self.function).__qualname__)).split("<locals>.")[-1]
+        return StoreError(
+            f"{name} raised {type(self.error).__name__}: {self.error}",
+            where=where,
+            expected="a function that makes a new value of every stored one",
+            found="; ".join(part for part in (self.place, of, f"{self.value!r:.300}") if part),
+            next_move="mend the function given to hr.migrate and start again: what is stored is as it was",
+        )
 
 
 class Chain(NamedTuple):

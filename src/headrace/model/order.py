@@ -27,6 +27,8 @@ class EpochOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """Wall clock of the epoch: Spark's stored batch timestamp, the same in every replay."""
     parent_epoch: int = -1
     """The published epoch this one continues; −1: none."""
+    parent_timeline: int | None = None
+    """The timeline of that epoch, in the first one behind a rewind; None: the same."""
     parent: str = ""
     """Nonce of that manifest."""
     final: bool = False

@@ -18,8 +18,10 @@ from headrace.errors import ProgramError
 from headrace.model.hints import settle_annotations
 
 if TYPE_CHECKING:
+    from headrace.model.fields import field as described_field
+
     # To type checkers the Struct underneath is not frozen, and nothing frozen may derive from it: they must not see it.
-    @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
+    @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field, described_field))
     class _RecordMeta(type): ...
 
     class _Base(metaclass=_RecordMeta):

@@ -27,6 +27,8 @@ class RunRef(msgspec.Struct, frozen=True, omit_defaults=True):
     inline: bytes = b""
     level: int = 0
     """0 for a delta; grows with each fold."""
+    version: int = 0
+    """The version of the step that its values have (`headrace.model.job.derive_version`)."""
 
 
 COUNTED: Final = "none"

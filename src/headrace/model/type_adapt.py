@@ -8,12 +8,15 @@ What this module deliberately does not do: decide what fits (`headrace.model.typ
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from headrace.errors import StoreError
 from headrace.model.type_pairs import Pairing
-from headrace.model.type_shape import TypeShape
+from headrace.model.type_shape import TypeField, TypeShape
 
 Adapt = Callable[[Any], Any]
 """Makes of a plain value of the old type one of the new type."""
@@ -38,16 +41,22 @@ def exact_float(value: Any) -> Any:
 
 
 def adapt_record(
-    before: TypeShape, after: TypeShape, pairs: Sequence[Pairing], adapts: Sequence[Adapt | None]
+    before: TypeShape,
+    after: TypeShape,
+    pairs: Sequence[Pairing],
+    adapts: Sequence[Adapt | None],
+    added: Mapping[str, Any],
 ) -> Adapt:
-    """Fields that are not among the new ones are left out."""
+    """Fields that are not among the new ones are left out. ``added``: what new ones get, by their stored names."""
     tag = after.tag
     if after.positional:
         first = 0 if tag is None else 1
         ordered = [adapt or same_value for (_, source), adapt in zip(pairs, adapts) if source is not None]
 
         def by_place(value: Any) -> Any:
-            return [*value[:first], *(adapt(each) for adapt, each in zip(ordered, value[first:]))]
+            here = [adapt(each) for adapt, each in zip(ordered, value[first:])]
+            # Fields that are new stand behind all others.
+            return [*value[:first], *here, *(added.values() if len(here) == len(ordered) else ())]
 
         return by_place
     names = [
@@ -61,9 +70,46 @@ def adapt_record(
         for was, name, adapt in names:
             if was in value:
                 made[name] = adapt(value[was])
-        return made
+        return {**added, **made} if added else made
 
-    return by_name
+    if not after.open:
+        return by_name
+    mine = {field.stored_name for field in (*before.fields, *after.fields)}
+
+    def with_notes(value: Any) -> Any:
+        return {
+            **by_name(value),
+            **{name: each for name, each in value.items() if name not in mine and name[:1] == "!"},
+        }
+
+    return with_notes
+
+
+NO_DEFAULT: Final[Any] = object()
+"""Of a field that a value may lack."""
+
+
+def read_default(field: TypeField) -> Any:
+    """The default of a field as a plain value; NO_DEFAULT where there is none; raises ValueError where it is in words.
+
+    >>> read_default(TypeField("n", TypeShape("int"), default="7"))
+    7
+    """
+    if field.default is None or field.default == "absent":
+        return NO_DEFAULT
+    plain = msgspec.json.decode(field.default)
+    if plain is None and not field.type.optional:
+        raise ValueError("not a number in JSON")
+    if not plain or not _holds_bytes(field.type):
+        return b"" if plain == "" and field.type.kind == "bytes" else plain
+    if field.type.kind != "bytes":
+        raise ValueError("bytes inside of text")
+    return base64.b64decode(plain)
+
+
+def _holds_bytes(shape: TypeShape) -> bool:
+    parts = (shape.items, shape.keys, *shape.places, *shape.members, *(field.type for field in shape.fields))
+    return shape.kind in ("bytes", "any") or any(_holds_bytes(part) for part in parts if part is not None)
 
 
 _PYTHON: Final[Mapping[str, tuple[type, ...]]] = {

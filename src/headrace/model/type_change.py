@@ -9,7 +9,7 @@ Some of what is read must be adapted on its way to the decoder, as a field that 
 ``direct``, and ``adapt`` does it. It is made by the same walk that compares, so that what is promised is what is done.
 It takes and gives plain values: what MessagePack holds, decoded by somebody who does not know the type.
 
-What this module deliberately does not do: read a store (`headrace.state.upgrade`).
+What this module deliberately does not do: read a store (`headrace.state.adapters`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from headrace.model.migrations import Migration, find_chain
-from headrace.model.type_adapt import Adapt, adapt_members, adapt_record, exact_float, same_value
+from headrace.model.type_adapt import (
+    NO_DEFAULT,
+    Adapt,
+    adapt_members,
+    adapt_record,
+    exact_float,
+    read_default,
+    same_value,
+)
 from headrace.model.type_pairs import Placed, member_of, members_of, pair_fields, pair_member, widens
-from headrace.model.type_shape import TypeField, TypeShape, type_text
+from headrace.model.type_shape import TypeField, TypeShape, nameless, type_text
 
 ChangeKind = Literal["same", "reads", "migrates", "refused"]
 
@@ -49,11 +57,16 @@ class TypeChange:
 SAME: Final = TypeChange("same")
 
 
-def compare_types(old: TypeShape | None, new: TypeShape | None, migrations: Sequence[Migration] = ()) -> TypeChange:
-    """What becomes of values stored as ``old`` where the program reads ``new``; unknown types are never refused."""
+def compare_types(
+    old: TypeShape | None, new: TypeShape | None, migrations: Sequence[Migration] = (), *, fill: bool = False
+) -> TypeChange:
+    """What becomes of values stored as ``old`` where the program reads ``new``; unknown types are never refused.
+
+    ``fill``: ``adapt`` puts in the defaults of new fields, as values of a type must have that another one follows.
+    """
     if old is None or new is None or old == new:
         return SAME
-    comparison = _Comparison(migrations)
+    comparison = _Comparison(migrations, fill=fill)
     adapt = comparison.compare(Placed(old), Placed(new), "")
     direct, drops = comparison.direct, comparison.drops
     if not direct and _has_record_keys(old):
@@ -81,13 +94,14 @@ def compare_keys(old: TypeShape | None, new: TypeShape | None) -> TypeChange:
 class _Comparison:
     """One walk over both types. What is returned adapts a value; None leaves it as it is."""
 
-    def __init__(self, migrations: Sequence[Migration]) -> None:
+    def __init__(self, migrations: Sequence[Migration], *, fill: bool) -> None:
         self.notes: list[str] = []
         self.refusals: list[str] = []
         self.direct = True
         self.drops = False
         self.migrates = False
         self._migrations = migrations
+        self._fill = fill
         self._begun: dict[tuple[Placed, Placed], list[Adapt | None]] = {}
 
     def compare(self, old: Placed, new: Placed, path: str) -> Adapt | None:
@@ -113,6 +127,8 @@ class _Comparison:
 
     def _migrate(self, old: Placed, new: Placed, *, exact: bool) -> tuple[str, Adapt] | None:
         """A function of the program's. ``exact``: one for these very types; others may be led to by the rules."""
+        if not self._migrations or nameless(old.shape) == nameless(new.shape):
+            return None
         chain = find_chain(old.shape, new.shape, self._migrations, None if exact else _adapt_by_rules)
         if chain is None:
             return None
@@ -215,9 +231,10 @@ class _Comparison:
             self.notes.append(path_words(path, f"tag {_tag_text(before)} → {_tag_text(after)}"))
         pairs = pair_fields(before, after)
         adapts: list[Adapt | None] = []
+        added: dict[str, Any] = {}
         for field_, source in pairs:
             if source is None:
-                self._add(field_, path)
+                added |= self._add(field_, path)
                 adapts.append(None)
             else:
                 adapts.append(self._compare_field(old, new, source, field_, path))
@@ -229,7 +246,7 @@ class _Comparison:
             self.direct = self.direct and not after.closed
         if sources != [each for each in before.fields if each in sources]:
             self.notes.append(path_words(path, "fields in another order"))
-        return adapt_record(before, after, pairs, adapts)
+        return adapt_record(before, after, pairs, adapts, added)
 
     def _compare_field(self, old: Placed, new: Placed, source: TypeField, field_: TypeField, path: str) -> Adapt | None:
         inside = f"{path}.{field_.name}" if path else field_.name
@@ -248,11 +265,23 @@ class _Comparison:
             self.refusals.append(path_words(inside, f"default {source.default} → {field_.default}"))
         return self.compare(old.part(source.type), new.part(field_.type), inside)
 
-    def _add(self, field_: TypeField, path: str) -> None:
+    def _add(self, field_: TypeField, path: str) -> dict[str, Any]:
+        """A new field; what values that lack it get."""
         if field_.default is None:
             self.refusals.append(path_words(path, f"field `{field_.name}` added without a default"))
-        else:
-            self.notes.append(path_words(path, f"field `{field_.name}` added, default {_default_words(field_)}"))
+            return {}
+        self.notes.append(path_words(path, f"field `{field_.name}` added, default {_default_words(field_)}"))
+        if not self._fill:
+            return {}
+        try:
+            default = read_default(field_)
+        except ValueError:
+            self.refusals.append(path_words(path, f"field `{field_.name}` added, whose default is code"))
+            return {}
+        if default is NO_DEFAULT:
+            return {}
+        self.direct = False
+        return {field_.stored_name: default}
 
     def _refuse(self, path: str, old: TypeShape, new: TypeShape) -> None:
         self.refusals.append(path_words(path, f"{type_text(old)} → {type_text(new)}"))

@@ -4,7 +4,7 @@
 compared with what is stored (`headrace.model.type_change`). A shape is canonical:
 two annotations whose values are stored and read alike have equal shapes, except for the names of classes.
 
-What this module deliberately does not do: read or change stored values (`headrace.model.type_reading`).
+What this module deliberately does not do: read or change stored values (`headrace.state.adapters`).
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class TypeShape(msgspec.Struct, frozen=True, omit_defaults=True):
     """… and fields that are not its own are refused …"""
     omits: bool = False
     """… and fields that have their default are not stored."""
+    open: bool = False
+    """Of a record: what stands beside its fields, under names with a mark, belongs to somebody else and stays."""
     tag: tuple[str, str | int] | None = None
     """Of a record: the field that says which of a union it is, and what stands there."""
     items: TypeShape | None = None
@@ -111,7 +113,7 @@ def describe_type(annotation: Any) -> TypeShape:
 def accumulators_shape(types: Mapping[str, Any]) -> TypeShape:
     """The shape of a record of accumulators by the names of their aggregates; those that saw nothing are not stored."""
     fields = [TypeField(name, describe_type(kind | None), default="null") for name, kind in types.items()]
-    return TypeShape("record", fields=tuple(fields), omits=True)
+    return TypeShape("record", fields=tuple(fields), omits=True, open=True)
 
 
 def _shape_of(node: Any, above: tuple[Any, ...]) -> TypeShape:
@@ -226,4 +228,26 @@ def nameless(shape: TypeShape) -> TypeShape:
         keys=None if shape.keys is None else nameless(shape.keys),
         places=tuple(map(nameless, shape.places)),
         members=tuple(map(nameless, shape.members)),
+    )
+
+
+def with_former_names(shape: TypeShape, before: TypeShape) -> TypeShape:
+    """A shape whose fields also have the former names that those of an earlier one had, which is else the same."""
+
+    def both(one: TypeShape | None, other: TypeShape | None) -> TypeShape | None:
+        return one if one is None or other is None else with_former_names(one, other)
+
+    fields = tuple(
+        msgspec.structs.replace(
+            each, type=with_former_names(each.type, old.type), was=tuple(dict.fromkeys((*each.was, *old.was)))
+        )
+        for each, old in zip(shape.fields, before.fields)
+    )
+    return msgspec.structs.replace(
+        shape,
+        fields=fields,
+        items=both(shape.items, before.items),
+        keys=both(shape.keys, before.keys),
+        places=tuple(map(with_former_names, shape.places, before.places)),
+        members=tuple(map(with_former_names, shape.members, before.members)),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from headrace.model.job import DeclaredState
@@ -50,6 +50,17 @@ class StepInfo:
     """The answer of `StepSpec.choose`."""
 
 
+class StoredType(NamedTuple):
+    """What lies in one table of a step."""
+
+    kind: str
+    shape: TypeShape | None
+    annotation: Any = None
+    """Python type of one stored value, or row; None: of accumulators, which have none of their own."""
+
+
+WALL: Final = "wall"
+"""The clock of the machine, as states, windows and triggers name it."""
 COMBINED_PORT: Final = 1
 """Where a step of one input takes rows that were combined before the exchange."""
 
@@ -70,6 +81,11 @@ class StepSpec(ABC):
     def uses_watermark(self) -> bool:
         """Whether the step must know the watermark of its own epoch: whatever fires on event time does."""
         return False
+
+    @property
+    def uses_wall_clock(self) -> bool:
+        """Whether what the step does depends on the wall clock: the same rows may come to something else later."""
+        return WALL in self.expiring().values()
 
     def choose(self, info: StepInfo) -> OperatorChoice | None:
         """Which operator will run the step, where there are several. A pure function, asked once, by the planner."""
@@ -94,7 +110,7 @@ class StepSpec(ABC):
         """States that a reader without the program must know more of than their kind."""
         return {}
 
-    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+    def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         """Table → its kind and the type of what is stored there, beyond what the function declares.
 
         Tables whose columns say their types themselves are left out.

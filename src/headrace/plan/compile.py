@@ -33,6 +33,9 @@ from headrace.dataflow.graph import (
 )
 from headrace.errors import ProgramError
 from headrace.model.keyspec import KeySpec
+from headrace.model.migrations import Migration, registered_migrations
+from headrace.model.report import TAP
+from headrace.model.type_shape import type_text
 from headrace.model.watermarks import TimedSource
 from headrace.operators.spec import StepInfo
 from headrace.plan.build import declared_states, operator_builder, step_info, uses_watermark
@@ -47,6 +50,7 @@ from headrace.plan.physical import (
     StepPlan,
     Target,
 )
+from headrace.plan.replaying import find_bound_to_epochs
 from headrace.plan.rules import RULES
 from headrace.plan.state_times import step_times
 from headrace.plan.state_types import step_types
@@ -125,6 +129,7 @@ class _Compiler:
                 self.edges.setdefault(edge, len(self.edges))
         drafts = {level: self._level_draft(level) for level in range(1, levels + 1)}
         steps = {node.name or "": self._step_plan(node) for node in self.keyed}
+        migrations = registered_migrations()
         return Program(
             app=self.app,
             sources=tuple(self._source_plan(read) for read in self.reads),
@@ -146,8 +151,10 @@ class _Compiler:
             ),
             parallelism=self.parallelism,
             key_groups=self.key_groups,
-            fingerprint=_fingerprint(self.nodes, steps),
+            fingerprint=_fingerprint(self.nodes, steps, migrations),
             loops=tuple(self._loop_plan(loop) for loop in self.loops),
+            migrations=migrations,
+            bound_to_epochs=find_bound_to_epochs(self.nodes),
         )
 
     # -- levels -------------------------------------------------------------------------------------------------
@@ -315,8 +322,10 @@ def _check_expressions(program: Program, nodes: Nodes) -> None:
                 check_supported(text, node.inputs[0].codec.schema, node.site)
 
 
-def _fingerprint(nodes: tuple[Node, ...], steps: Mapping[str, StepPlan]) -> str:
+def _fingerprint(nodes: tuple[Node, ...], steps: Mapping[str, StepPlan], migrations: Sequence[Migration]) -> str:
     """What the program looks like from the store's side: names, verbs, types and what steps store, not code."""
-    lines = [f"{node.verb} {node.label if node.name else ''} {node.codec.schema}" for node in nodes]
+    own = (node for node in nodes if not (isinstance(node, WriteNode) and (node.name or "").startswith(TAP)))
+    lines = [f"{node.verb} {node.label if node.name else ''} {node.codec.schema}" for node in own]
     lines += [f"{step.step} keeps {step.choice.table}" for step in steps.values() if step.choice is not None]
+    lines += [f"{each.name} makes {type_text(each.new)} of {type_text(each.old)}" for each in migrations]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

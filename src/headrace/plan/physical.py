@@ -19,7 +19,7 @@ from msgspec import structs
 from headrace.model.job import ROW, DeclaredState, JobFacts
 from headrace.model.keyspec import ANYWHERE
 from headrace.model.time_shape import TimeShape
-from headrace.model.type_shape import TypeShape
+from headrace.model.type_shape import describe_type
 from headrace.model.watermarks import TimedSource
 from headrace.model.wire import HASH, KEY, ROW_TIME, edge_schema
 
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from headrace.connectors.source_contract import Source
     from headrace.model.generators import GeneratorPlan
     from headrace.model.keyspec import KeySpec
+    from headrace.model.migrations import Migration
     from headrace.model.rows import RowCodec
     from headrace.operators.contract import Operator
     from headrace.operators.spec import OperatorChoice
+    from headrace.plan.state_types import StateType
 
 
 class Target(NamedTuple):
@@ -256,7 +258,7 @@ class StepPlan:
     """States that say more of themselves than their kind."""
     times: dict[str, tuple[TimeShape | None, TimeShape | None]] = field(default_factory=dict)
     """State → where the times of its values and of its keys are; those without any are left out."""
-    types: dict[str, tuple[str, TypeShape | None, TypeShape | None]] = field(default_factory=dict)
+    types: dict[str, StateType] = field(default_factory=dict)
     """Whatever the step keeps → its kind, where nothing else says it, and the types of its values and keys."""
 
     @property
@@ -267,15 +269,21 @@ class StepPlan:
             for name, kind in self.states.items()
         }
         # A state of rows that nobody named is declared where there is anything to say of it.
-        nameless = {name: DeclaredState(kind) for name, (kind, _, _) in self.types.items()}
+        nameless = {name: DeclaredState(kind.stored.kind) for name, kind in self.types.items()}
         told = {**nameless, **{name: DeclaredState(ROW) for name in self.times}, **plain, **self.declared}
         for name, (times, key_times) in self.times.items():
             told[name] = structs.replace(told[name], times=times, key_times=key_times)
-        for name, (_, value, key) in self.types.items():
-            told[name] = structs.replace(told[name], type=value, key_type=key)
+        for name, kind in self.types.items():
+            told[name] = structs.replace(told[name], type=kind.stored.shape, key_type=kind.key)
         for name, (ttl_us, refresh) in self.lifetimes.items():
             told[name] = structs.replace(told[name], ttl_us=ttl_us, refresh=refresh)
         return told
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """State → Python type of a stored value, where it has one."""
+        kinds = {name: kind.stored.annotation for name, kind in self.types.items()}
+        return {name: annotation for name, annotation in kinds.items() if annotation is not None}
 
     choice: OperatorChoice | None = None
     """Which operator runs it, where there are several."""
@@ -295,6 +303,10 @@ class Program:
     key_groups: int
     fingerprint: str
     loops: tuple[LoopPlan, ...] = ()
+    migrations: tuple[Migration, ...] = ()
+    """Functions that lead from old types of state to new ones."""
+    bound_to_epochs: tuple[str, ...] = ()
+    """See `headrace.plan.replaying`."""
 
     @property
     def fragments(self) -> tuple[Fragment, ...]:
@@ -324,4 +336,8 @@ class Program:
             tables={step.step: step.choice.table for step in steps if step.choice is not None},
             sources=tuple(source.log_name for source in self.sources),
             loops=tuple(loop.name for loop in self.loops),
+            loop_types={loop.name: describe_type(loop.codec.type) for loop in self.loops},
+            annotations={step.step: step.annotations for step in steps},
+            migrations=self.migrations,
+            bound_to_epochs=self.bound_to_epochs,
         )

@@ -96,6 +96,8 @@ def _modules_of_functions(program: Any) -> Iterator[str]:
     for plan in _op_plans(program):
         for part in (*getattr(plan.build, "args", ()), *getattr(plan.build, "keywords", {}).values()):
             yield getattr(part, "__module__", None) or type(part).__module__
+    for migration in getattr(program, "migrations", ()):
+        yield migration.function.__module__
 
 
 def _op_plans(part: Any) -> Iterator[OpPlan]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from headrace.connectors.backfill import BackfillSource
+from headrace.connectors.source_contract import Source
 from headrace.plan.physical import Program, Seam, SourcePlan
 
 Side = Literal["history", "live"]
@@ -31,6 +32,12 @@ def _side_of_source(plan: SourcePlan, side: Side) -> SourcePlan:
         return plan
     chosen = source.history if side == "history" else source.live
     return replace(plan, source=chosen, seam=Seam(side == "history", source.until_us))
+
+
+def all_sources(program: Program) -> dict[str, Source]:
+    """Everything that the program may read, both sides of each backfill, by the names in Spark's log."""
+    sided = [program] if not has_seam(program) else [one_side(program, side) for side in SIDES]
+    return {source.log_name: source.source for each in sided for source in each.sources}
 
 
 def histories(program: Program) -> dict[str, str]:

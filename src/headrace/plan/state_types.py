@@ -6,56 +6,62 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.aggregates.accumulate import describe_accumulators
 from headrace.model.job import ROW, VALUE_TABLE
 from headrace.model.type_shape import TypeShape, describe_type
+from headrace.operators.spec import StoredType
 
 if TYPE_CHECKING:
     from headrace.dataflow.graph import KeyedNode
     from headrace.operators.spec import StepInfo
     from headrace.state.handles import StateDecl
 
-StateType = tuple[str, TypeShape | None, TypeShape | None]
-"""Kind, type of the values, type of the keys."""
+
+class StateType(NamedTuple):
+    """The types of one state, and how it is kept."""
+
+    stored: StoredType
+    key: TypeShape | None
+    """Of its keys."""
 
 
 def step_types(node: KeyedNode, info: StepInfo) -> dict[str, StateType]:
     """Everything a step keeps → its kind, and the types of its values and keys."""
     key = None if node.key.type is None else describe_type(node.key.type)
-    types: dict[str, StateType] = {}
-    for name, (kind, shape) in _nameless(node, info).items():
-        types[name] = kind, shape, key
+    types = {name: StateType(stored, key) for name, stored in _nameless(node, info).items()}
     for decl in node.decls:
         if decl.kind not in ("side", "counter"):
             mine = describe_type(decl.args[0]) if decl.kind == "broadcast" else key
-            types[decl.name] = decl.kind, _type_of_state(decl), mine
+            types[decl.name] = StateType(_type_of_state(decl), mine)
     return types
 
 
-def _nameless(node: KeyedNode, info: StepInfo) -> dict[str, tuple[str, TypeShape | None]]:
+def _nameless(node: KeyedNode, info: StepInfo) -> dict[str, StoredType]:
     """What nobody named."""
-    taken, where = node.input.codec, f"step {info.step}"
     if node.spec is not None:
-        found: dict[str, tuple[str, TypeShape | None]] = dict(node.spec.stored(info))
+        found = dict(node.spec.stored(info))
         if hasattr(node.spec, "assigner"):
-            found.setdefault(VALUE_TABLE, (ROW, None))
+            found.setdefault(VALUE_TABLE, StoredType(ROW, None))
         return found
     match node.op:
         case "reduce" | "latest":
-            return {VALUE_TABLE: (ROW, describe_type(node.codec.type))}
+            return {VALUE_TABLE: StoredType(ROW, describe_type(node.codec.type), node.codec.type)}
         case "aggregate":
-            return {VALUE_TABLE: (ROW, describe_accumulators(node.aggs, taken, where))}
+            accumulators = describe_accumulators(node.aggs, node.input.codec, f"step {info.step}")
+            return {VALUE_TABLE: StoredType(ROW, accumulators)}
     return {}
 
 
-def _type_of_state(decl: StateDecl) -> TypeShape | None:
+def _type_of_state(decl: StateDecl) -> StoredType:
     match decl.kind:
         case "timer" | "wall_timer" | "timers":
-            return None
+            return StoredType(decl.kind, None)
         case "map":
-            return TypeShape("map", keys=describe_type(decl.args[0]), items=describe_type(decl.args[1]))
+            names, values = decl.args
+            shape = TypeShape("map", keys=describe_type(names), items=describe_type(values))
+            return StoredType(decl.kind, shape, values)
         case "list":
-            return TypeShape("list", items=describe_type(decl.args[0]))
-    return describe_type(decl.value_type)
+            return StoredType(decl.kind, TypeShape("list", items=describe_type(decl.args[0])), decl.args[0])
+    return StoredType(decl.kind, describe_type(decl.value_type), decl.value_type)

@@ -227,7 +227,8 @@ class HeldWindowsReader(WindowReader):
     def __init__(self, layers: Layers, table: str, options: ReaderOptions, declared: DeclaredState) -> None:
         super().__init__(layers, table, options)
         self._entries = EntryReader(layers, table, options._replace(value_type=None, times=None))
-        self._finisher = Finisher(declared.results, declared.key)
+        self._results_told = declared.results, declared.key
+        self._finisher = Finisher(*self._results_told)
         self.shows_pane = declared.pane or self.tells_pane
         """Whether results say if they come before, at or after the end of their window."""
 
@@ -241,6 +242,9 @@ class HeldWindowsReader(WindowReader):
 
     def windows(self, key: bytes) -> dict[Window, Any]:
         return dict(self._results(key, self._entries.value(key) or {}))
+
+    def reads_like(self, other: Reader) -> bool:
+        return isinstance(other, HeldWindowsReader) and self._results_told == other._results_told
 
     def wholes(self, keys: Sequence[bytes]) -> list[dict[Window, Any] | None]:
         stored = zip(keys, self._entries.values(keys))

@@ -25,6 +25,7 @@ import xxhash
 
 from headrace.model.ids import HASH_SEED
 from headrace.state.block import Block
+from headrace.state.lookup import Layers
 from headrace.state.run import RunTable
 from headrace.state.view import TableView
 
@@ -280,3 +281,19 @@ class Finder:
     def runs(self) -> list[RunIndex]:
         """Every run once, newest first."""
         return list(dict.fromkeys(index for _, index in self._indexes))
+
+
+class AdaptedFinder(Finder):
+    """The same where values of some runs are adapted on their way out, to the type that was asked for."""
+
+    def __init__(self, views: Sequence[TableView], layers: Layers, table: str) -> None:
+        super().__init__(views, layers.groups)
+        self._layers = layers
+        self._table = table
+
+    def raw(self, key: bytes) -> bytes | None:
+        return self._layers.get(self._table, _hash(key, HASH_SEED), key)[0]
+
+    def raw_at(self, key: bytes, now_us: int | None) -> bytes | None:
+        value, expires_us = self._layers.get(self._table, _hash(key, HASH_SEED), key)
+        return None if expires_us is not None and now_us is not None and expires_us <= now_us else value

@@ -7,8 +7,10 @@ epoch is there when all its files are. It remembers the newest one, and begins w
 
 Invariants
 - `Follower.snapshot` is replaced whole, and only by one that could be opened to the last file.
-- Epochs only grow within a timeline; a new timeline (``--fresh``) replaces what was there, and so does another store in
-  the same place: one that was removed and made anew, or restored from an older copy.
+- Epochs only grow within a timeline; a new timeline (``--fresh``, a rewind) replaces what was there, and so does
+  another store in the same place: one that was removed and made anew, or restored from an older copy.
+- After a rewind the old end stays, until the new timeline has an epoch: what was answered from is never followed by
+  something older of the same timeline. Who only begins to follow then, begins with the epoch that was gone back to.
 
 A replica remembers that epoch in one file of its own folder, in which the fetched files lie already. What is read back
 was written whole, of the same store; anything else is as if nothing had been remembered. Nothing depends on it: a
@@ -33,7 +35,8 @@ from headrace.errors import HeadraceError, MissingFile, StoreError
 from headrace.read.snapshot import Snapshot
 from headrace.read.store import Store, StoreFacts, bare_id, files_of, store_over
 from headrace.state import layout
-from headrace.state.manifest import JobState, list_epochs, read_manifest, read_state
+from headrace.state.lineage import read_places
+from headrace.state.manifest import JobState, read_manifest, read_state
 from headrace.state.moments import parse_address
 from headrace.state.record import no_store
 from headrace.state.store import LocalStore
@@ -107,6 +110,8 @@ class _JobOpened(NamedTuple):
     state: JobState
     app: str
     store_id: str
+    timeline: int
+    """The present one, when it was opened: right behind a rewind the state is still of the one before."""
     anew: bool = False
     """Whether it does not continue what was known before in this place."""
 
@@ -177,7 +182,7 @@ class Follower:
         self._recalled = True
         if found is None:
             return
-        known = _JobOpened(found.state, found.app, found.store_id)
+        known = _JobOpened(found.state, found.app, found.store_id, found.state.manifest.timeline)
         try:
             self.snapshot = self._open(known)
         except (HeadraceError, OSError) as error:
@@ -227,7 +232,7 @@ class Follower:
         if known is None or self._swept:
             return self._newest()
         state = known.state
-        timeline, epoch = state.manifest.timeline, state.epoch + 1
+        timeline, epoch = known.timeline, state.epoch + 1
         if not self._files.exists(layout.manifest(timeline, epoch)):
             self.newest_epoch = state.epoch
             if self._clock() - self._record_seen < RECORD_EVERY_S:
@@ -242,6 +247,10 @@ class Follower:
                 self.newest_epoch = epoch
                 epoch += 1
         except MissingFile:
+            # What is there and is no manifest is a seal: the job has gone back, and goes on in another timeline.
+            sealed = self._files.exists(layout.manifest(timeline, epoch))
+            if sealed and self._clock() - self._record_seen < RECORD_EVERY_S:
+                return None
             return self._newest()
         return known._replace(state=state, anew=False)
 
@@ -249,7 +258,7 @@ class Follower:
         """Whether what comes next cannot be found by the name of the next manifest."""
         record = self._read_record()
         manifest = known.state.manifest
-        if (record.query, record.timeline) != (known.store_id, manifest.timeline):
+        if (record.query, record.timeline) != (known.store_id, known.timeline):
             return True
         # The newest manifest is never swept: there are others by now, or another store is in this place.
         return not self._files.exists(layout.manifest(manifest.timeline, manifest.epoch))
@@ -263,21 +272,25 @@ class Follower:
         """The newest epoch of all. ``continues``: whether it may be of the same line of epochs as what is known."""
         # Before anything else: should the store be made anew in between, the next look at its record tells.
         record = self._read_record()
-        epochs = list_epochs(self._files, record.timeline)
-        if not epochs:
-            return None
-        self.newest_epoch = epochs[-1]
-        state = read_state(self._files, record.timeline, epochs[-1])
+        places = read_places(self._files)
         known = self._known
+        if not places:
+            return None
+        if known is not None and record.query == known.store_id and places[-1].timeline < record.timeline:
+            # A rewind has begun, and nothing was published since.
+            return None
+        self.newest_epoch = places[-1].epoch
+        state = read_state(self._files, *places[-1])
         if known is None:
-            return _JobOpened(state, record.app, record.query)
+            return _JobOpened(state, record.app, record.query, record.timeline)
         before, manifest = known.state.manifest, state.manifest
         continues = continues and record.query == known.store_id
         place, known_place = (manifest.timeline, manifest.epoch), (before.timeline, before.epoch)
         if continues and place == known_place and manifest.nonce == before.nonce:
             self._swept = False
             return None
-        return _JobOpened(state, record.app, record.query, anew=not (continues and place > known_place))
+        anew = not (continues and place > known_place)
+        return _JobOpened(state, record.app, record.query, record.timeline, anew=anew)
 
     def _fetch(self, state: JobState) -> None:
         """Fetches what a remote store has and this machine has not, several files at a time."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from headrace.model.ids import MIN_TIME
 from headrace.model.job import ROW, VALUE_TABLE
 from headrace.read.archive import open_archived
+from headrace.read.asked_types import adapt_to
 from headrace.read.entries import EntryReader, HeldWindowsReader
 from headrace.read.reader import Reader, ReaderOptions
 from headrace.read.values import AggregateReader, ValueReader
@@ -81,6 +82,8 @@ def open_reader(
     now_us = now_us_of(manifest, step, clock or _CLOCKS.get(declared.clock if declared is not None else ""))
     times, key_times = (None, None) if declared is None else (declared.times, declared.key_times)
     options = ReaderOptions(address, manifest.epoch, now_us, value, key, times, key_times)
+    if declared is not None and value not in (None, Any):
+        layers = adapt_to(layers, table, manifest.states[step], value, address)
     reader = _choose_reader(layers, table, options, declared, clocks_of(manifest, step))
     if isinstance(reader, WindowReader):
         reader.archived = open_archived(files, manifest, step, table)

@@ -242,6 +242,10 @@ class Reader:
         """The values of several keys, in the order asked; where they are many, far cheaper than one by one."""
         return [self.value(key) for key in keys]
 
+    def reads_like(self, other: Reader) -> bool:
+        """Whether another reader makes the same of what is stored."""
+        return type(self) is type(other) and self.kind == other.kind
+
     def whole(self, key: bytes) -> Any:
         """All that is kept under a key: of windows every one, and not only the newest. None: nothing is."""
         return self.value(key)
@@ -249,6 +253,10 @@ class Reader:
     def wholes(self, keys: Sequence[bytes]) -> list[Any]:
         """The same of several keys, in the order asked."""
         return self.values(keys)
+
+    def shown_whole(self, whole: Any) -> Any:
+        """The same as people read it: times as text, windows by their names. None stays None."""
+        return None if whole is None else self.shown(whole)
 
     def expires_us(self, key: bytes) -> int | None:
         """When the value of a key ends; None where it does not, or is not there."""

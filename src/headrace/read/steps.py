@@ -11,11 +11,13 @@ from headrace.state.lookup import Layers, open_layers
 from headrace.state.view import share_of_range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from headrace.model.job import DeclaredState
     from headrace.model.report import RunRef
     from headrace.state.manifest import JobState
     from headrace.state.store import StoreFiles as Files
+    from headrace.state.view import TableView
 
 
 class StateInfo(NamedTuple):
@@ -31,6 +33,9 @@ class StateInfo(NamedTuple):
     """Bytes of the step's runs, divided among its states by their rows."""
     about: bool = False
     """Whether both are told by the share of a range: the state speaks for a part of a run only."""
+
+    old_rows: int = 0
+    """Those of them that are of an older type than the program's, and answered as that."""
 
     @property
     def address(self) -> str:
@@ -50,7 +55,7 @@ def readable_steps(state: JobState) -> list[str]:
 
 def runs_of(state: JobState, step: str) -> tuple[RunRef, ...]:
     """Everything a step has written: states by key and broadcast states, which have runs of their own."""
-    return (*state.runs.get(step, ()), *state.runs.get(layout.broadcast(step), ()))
+    return state.runs_of(step)
 
 
 def identity_of(ref: RunRef) -> object:
@@ -93,7 +98,13 @@ def list_states(files: Files, state: JobState, step: str) -> Iterator[StateInfo]
         shared = name in declared and declared[name].kind == "broadcast"
         kind = "broadcast" if shared else reader.kind
         mine = rows.get(name, 0)
-        yield StateInfo(step, shown, kind, mine, size * mine // total, about)
+        old = count_old_rows(layers.views(name), declared.get(name))
+        yield StateInfo(step, shown, kind, mine, size * mine // total, about, old)
+
+
+def count_old_rows(views: Sequence[TableView], declared: DeclaredState | None) -> int:
+    """How many rows of a state, before merging, are of an older type than the one it has now."""
+    return 0 if declared is None else sum(view.rows for view in views if view.version < declared.since)
 
 
 def _is_whole(layers: Layers) -> bool:

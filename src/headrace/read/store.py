@@ -31,8 +31,9 @@ from headrace.read.reader import Reader
 from headrace.read.steps import StateInfo, layers_of, list_states, readable_steps, runs_of
 from headrace.read.view import StateView
 from headrace.state import layout
+from headrace.state.lineage import places_until, read_places
 from headrace.state.lookup import Layers
-from headrace.state.manifest import JobState, Manifest, list_epochs, read_manifest, read_state
+from headrace.state.manifest import JobState, Manifest, read_manifest, read_state
 from headrace.state.moments import Moment, find_moment, moment_of, parse_address
 from headrace.state.record import no_store
 from headrace.state.savepoints import Savepoint, list_savepoints
@@ -102,7 +103,7 @@ class Store:
 
     @property
     def timeline(self) -> int:
-        """Which line of epochs is the present one: ``--fresh`` begins a new one."""
+        """Which line of epochs is the present one: a rewind begins a new one, and ``--fresh`` does."""
         return self._record().timeline
 
     @property
@@ -129,8 +130,8 @@ class Store:
         return pinned
 
     def epochs(self) -> list[int]:
-        """The epochs that can be read, oldest first."""
-        return list_epochs(self._files, self._record().timeline)
+        """The epochs that can be read, oldest first. What a rewind abandoned is not among them."""
+        return [place.epoch for place in read_places(self._files)]
 
     def savepoints(self) -> list[Savepoint]:
         """The savepoints of the store, those of the oldest epoch first: epochs that are kept until they are deleted.
@@ -358,8 +359,7 @@ def walk_history(
     """The versions of a key up to the store's epoch. ``reader``: of the state, there."""
     files, place = store._files, store._find_place()
     first = None if since is None else find_moment(files, moment_of(since))
-    kept = (layout.ManifestName(place.timeline, epoch) for epoch in list_epochs(files, place.timeline))
-    places = [each for each in kept if each <= place and (first is None or each >= first)]
+    places = [each for each in places_until(files, place) if first is None or each >= first]
     over_time = StateOverTime(files, read_state(files, *place), reader, reader.address.partition(".")[0])
     return read_versions(over_time, places, key, tell)
 
@@ -379,6 +379,11 @@ def open_state(store: Store, name: str, value: Any = None, **how: Any) -> Reader
     return store._reader(name, value, **how)
 
 
+def reading(store: Store, read: Callable[[JobState], T]) -> T:
+    """What a function makes of the store's epoch; called again with a newer one where a sweep was faster."""
+    return store._retrying(read)
+
+
 def job_state_of(store: Store) -> JobState:
     """Everything that the manifest of the store's epoch says, with the files of every step."""
     return store._retrying(lambda state: state)
@@ -392,10 +397,10 @@ def manifest_of(store: Store, epoch: int | None = None) -> Manifest:
 
 def newest_manifests(store: Store, limit: int = 0) -> list[Manifest]:
     """The manifests of the newest epochs, oldest first; one that a sweep takes away meanwhile is left out."""
-    timeline, manifests = store.timeline, []
-    for epoch in store.epochs()[-limit:]:
+    manifests = []
+    for place in read_places(store._files)[-limit:]:
         with contextlib.suppress(MissingFile):
-            manifests.append(read_manifest(store._files, timeline, epoch))
+            manifests.append(read_manifest(store._files, *place))
     return manifests
 
 

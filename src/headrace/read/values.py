@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.model.keys import hash_key
 from headrace.read.columns import PIECE_ROWS, Piece, expiry_of, no_rows, piece_of
-from headrace.read.finding import Finder
+from headrace.read.finding import AdaptedFinder, Finder
 from headrace.read.finishing import Finisher
 from headrace.read.forms import JSON, PACKED, encode, json_of, unpack, unpack_all
 from headrace.read.reader import Reader, ReaderOptions
@@ -47,6 +47,8 @@ class ValueReader(Reader):
     @cached_property
     def finder(self) -> Finder:
         """Finds single keys. Made when it is first asked: it looks into every run."""
+        if any(view.adapter is not None for view in self.views):
+            return AdaptedFinder(self.views, self.layers, self.table)
         return Finder(self.views, self.layers.groups)
 
     def warm(self, rows: int) -> int:
@@ -152,7 +154,11 @@ class AggregateReader(ValueReader):
     def __init__(self, layers: Layers, table: str, options: ReaderOptions, declared: DeclaredState) -> None:
         super().__init__(layers, table, options._replace(value_type=None))
         self.value_type = options.value_type
-        self._finisher = Finisher(declared.results, declared.key)
+        self._results = declared.results, declared.key
+        self._finisher = Finisher(*self._results)
+
+    def reads_like(self, other: Reader) -> bool:
+        return isinstance(other, AggregateReader) and self._results == other._results
 
     @property
     def no_rows(self) -> Piece:

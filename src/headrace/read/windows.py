@@ -70,6 +70,9 @@ class WindowReader(Reader):
     def wholes(self, keys: Sequence[bytes]) -> list[dict[Window, Any] | None]:
         return [self.whole(key) for key in keys]
 
+    def shown_whole(self, whole: Any) -> Any:
+        return None if whole is None else {window_name(window): self.shown(row) for window, row in whole.items()}
+
     def range(self, key: bytes, wanted: Range, count: int) -> RangePage:
         """Windows of a key by their ends, from state and archive together. May read files: not for the loop."""
         return read_range(
@@ -149,6 +152,9 @@ class SlicedReader(WindowReader):
     @property
     def tells_pane(self) -> bool:
         return self.about.pane or super().tells_pane
+
+    def reads_like(self, other: Reader) -> bool:
+        return isinstance(other, SlicedReader) and self.schema.equals(other.schema, check_metadata=True)
 
     # --- by key
 

@@ -16,15 +16,19 @@ import pyarrow as pa
 from headrace.connectors.staged import ARROW, PartWriter, columns_of, encode_arrow
 from headrace.errors import StoreError
 from headrace.model.batch import Rows
+from headrace.model.job import ROW
 from headrace.model.order import TASK
 from headrace.model.report import StagedPart
-from headrace.model.values import type_name
+from headrace.model.row_adapter import RowAdapter
+from headrace.model.type_history import derive_change
+from headrace.model.type_shape import TypeShape, describe_type, type_text
 from headrace.model.wire import ROW_TIME
 from headrace.runtime.marking import read_times
 from headrace.state.staged_parts import open_part
 
 if TYPE_CHECKING:
     from headrace.connectors.sink_contract import StageTask
+    from headrace.model.migrations import Migration
     from headrace.plan.physical import LoopPlan
     from headrace.state.store import StoreFiles
 
@@ -49,26 +53,40 @@ class LoopWriter:
         return [msgspec.structs.replace(part, extra={TASK: self._task}) for part in self._writer.finish()]
 
 
-def read_loop(store: StoreFiles, loop: LoopPlan, parts: Sequence[StagedPart]) -> Iterator[Rows]:
-    """The rows of these parts, in order."""
+def read_loop(
+    store: StoreFiles,
+    loop: LoopPlan,
+    parts: Sequence[StagedPart],
+    stored: TypeShape | None,
+    migrations: Sequence[Migration],
+) -> Iterator[Rows]:
+    """The rows of these parts, in order. ``stored``: their type when they were fed, if it is known."""
+    adapter = None if stored is None else _adapter(loop, stored, migrations)
     for part in parts:
         data = open_part(store, part)
         with pa.ipc.open_stream(data) as stream:
             for batch in stream:
-                yield _rows(loop, batch)
+                yield _rows(loop, batch if adapter is None else adapter.rows(batch))
 
 
 def _rows(loop: LoopPlan, batch: pa.RecordBatch) -> Rows:
     column = batch.column(ROW_TIME)
-    fields = batch.drop_columns([ROW_TIME])
-    missing = [name for name in loop.codec.required if name not in fields.schema.names]
-    if missing:
-        raise StoreError(
-            f"rows in the loop {loop.name!r} were fed by a program whose type lacks a field",
-            where=f"loop {loop.name}",
-            expected=f"every field of {type_name(loop.codec.type)} that has no default",
-            found=f"rows without {', '.join(missing)}",
-            next_move="give the new field a default, or name the new loop otherwise: the rows of the old one stay",
-        )
     times = read_times(column) if column.null_count < len(column) else None
-    return Rows.of_columns(loop.codec, columns_of(fields, loop.codec), times)
+    columns = columns_of(batch.drop_columns([ROW_TIME]), loop.codec, f"loop {loop.name}")
+    return Rows.of_columns(loop.codec, columns, times)
+
+
+def _adapter(loop: LoopPlan, stored: TypeShape, migrations: Sequence[Migration]) -> RowAdapter | None:
+    """What makes rows that were fed by another program rows of this one; None: they are."""
+    now = describe_type(loop.codec.type)
+    change = derive_change(ROW, (stored, now), migrations)
+    if change.kind == "refused":
+        raise StoreError(
+            f"rows in the loop {loop.name!r} were fed by a program with another type",
+            where=f"loop {loop.name}",
+            expected=type_text(stored),
+            found=f"{type_text(now)}: {change.text}",
+            next_move="give new fields a default, or say with hr.migrate how the old type becomes the new one; or give "
+            "the new loop another name: the rows of the old one stay",
+        )
+    return None if change.kind == "same" else RowAdapter(f"loop {loop.name}", (stored, now), change, loop.codec.type)

@@ -5,7 +5,7 @@ Small runs and outputs travel inside the report of their task, and so inside the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from headrace.model.job import derive_states
 from headrace.model.keys import group_range
 from headrace.model.report import RunRef
 from headrace.state import layout
+from headrace.state.adapters import Adapters
 from headrace.state.broadcast import SharedState
 from headrace.state.encode import encode_run, run_crc
 from headrace.state.format import TableData
@@ -54,6 +55,8 @@ class OpenShard:
     groups: range
     key_groups: int
     layers: Layers
+    version: int = 0
+    """Of the step: what the types of its values are."""
     state: ShardState = field(init=False)
     written: list[RunRef] = field(default_factory=list)
     """Runs of this epoch so far, newest first."""
@@ -94,6 +97,7 @@ class OpenShard:
             crc=run_crc(data),
             file=path,
             inline=inline,
+            version=self.version,
         )
 
 
@@ -116,9 +120,12 @@ def open_shard(
     facts = program.facts
     before = {} if parent is None else parent.manifest.states
     states = derive_states(facts.states, before, facts.was)[step]
-    renamed = {name: state.was for name, state in states.items() if state.was}
-    layers = open_layers(store, refs, lo=groups.start, hi=groups.stop, groups=program.key_groups, renamed=renamed)
-    opened = OpenShard(store, order, limits, budget, step, shard, groups, program.key_groups, layers)
+    adapters = Adapters(step, states, facts.migrations, facts.annotations.get(step))
+    layers = open_layers(
+        store, refs, lo=groups.start, hi=groups.stop, groups=program.key_groups, renamed=adapters.renamed,
+        adapters=adapters,
+    )  # fmt: skip
+    opened = OpenShard(store, order, limits, budget, step, shard, groups, program.key_groups, layers, adapters.version)
     opened.state = ShardState(
         layers, lo=groups.start, hi=groups.stop, groups=program.key_groups, spill=opened.spill,
         overlay_limit_bytes=limits.overlay_bytes,
@@ -126,15 +133,14 @@ def open_shard(
     opened.state.declared_before = before.get(step) or before.get(plan.was or "", {})
     if "broadcast" in plan.states.values():
         refs = runs.get(layout.broadcast(step)) or runs.get(layout.broadcast(plan.was or ""), ())
-        opened.state.shared = open_shared(store, refs, groups=program.key_groups, renamed=renamed)
+        opened.state.shared = open_shared(store, refs, groups=program.key_groups, adapters=adapters)
     return opened
 
 
-def open_shared(
-    store: StoreFiles, refs: Sequence[RunRef], *, groups: int, renamed: Mapping[str, Sequence[str]]
-) -> SharedState:
+def open_shared(store: StoreFiles, refs: Sequence[RunRef], *, groups: int, adapters: Adapters) -> SharedState:
     """The broadcast states of a step, whole, whatever the shard."""
-    return SharedState(open_layers(store, refs, lo=0, hi=groups, groups=groups, renamed=renamed), tuple(refs))
+    layers = open_layers(store, refs, lo=0, hi=groups, groups=groups, renamed=adapters.renamed, adapters=adapters)
+    return SharedState(layers, tuple(refs))
 
 
 def write_delta(opened: OpenShard) -> list[RunRef]:

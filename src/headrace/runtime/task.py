@@ -252,7 +252,8 @@ def run_loop(
     task = _Task(env, live, 0, shard, attempt)
     try:
         task.begin()
-        for rows in read_loop(env.store, loop, parts):
+        stored = None if env.parent is None else env.parent.manifest.loop_types.get(loop.name)
+        for rows in read_loop(env.store, loop, parts, stored, env.program.migrations):
             task.resume()
             task.report.rows_in += len(rows)
             live.entry(rows, None)

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.errors import MissingFile, NoSuchMoment
 from headrace.read.snapshot import Snapshot
-from headrace.state.manifest import epoch_ranges, list_epochs, read_state
+from headrace.state.lineage import read_places
+from headrace.state.manifest import epoch_ranges, read_state
 from headrace.state.moments import AtEpoch, AtSavepoint, AtTime, Moment, find_moment
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _open_snapshot(newest: Snapshot, place: ManifestName) -> Snapshot:
     try:
         return Snapshot(newest.files, newest.app, read_state(newest.files, *place), newest)
     except MissingFile as missing:
-        kept = list_epochs(newest.files, newest.timeline)
+        kept = [each.epoch for each in read_places(newest.files)]
         raise NoSuchMoment(
             f"epoch {place.epoch} was swept a moment ago",
             where=newest.files.url,

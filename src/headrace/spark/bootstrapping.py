@@ -17,7 +17,7 @@ from headrace.model.keys import group_range, hash_encoded, key_groups, shards_of
 from headrace.model.report import RunRef
 from headrace.plan.ship import dump_program, load_program
 from headrace.state.store import open_store
-from headrace.transfer.runs import RunPlace, RunWriter
+from headrace.transfer.runs import RunPlace, RunSorter
 from headrace.transfer.targets import listed_as, open_target
 
 if TYPE_CHECKING:
@@ -86,14 +86,14 @@ def _write(payload: bytes, address: str, store: str, clock_us: int, shards: int)
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         program: Any = load_program(payload)
         target = open_target(program, address, clock_us=clock_us)
-        writer: RunWriter | None = None
+        writer: RunSorter | None = None
         for batch in batches:
             if not batch.num_rows:
                 continue
             if writer is None:
                 groups = group_range(batch.column(0)[0].as_py(), shards, program.key_groups)
                 place = RunPlace(listed_as(target.target), 0, groups.start, groups.stop, program.key_groups)
-                writer = RunWriter(open_store(store), place, unique=True)
+                writer = RunSorter(open_store(store), place, unique=True)
             writer.add(target.tables(batch.select(batch.schema.names[1:])))
         refs = [] if writer is None else writer.finish()
         report = _ShardReport(target.rows, target.next_due_us, refs)

@@ -10,13 +10,14 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from time import monotonic, perf_counter_ns
+from time import monotonic, perf_counter_ns, time_ns
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from headrace.checkpoint.coordinator import Coordinator
 from headrace.checkpoint.decide import endless_loop
+from headrace.checkpoint.pacing import Pacer
 from headrace.connectors.kafka.source import silent_partitions
 from headrace.errors import StoreError
 from headrace.model.amounts import count_of, span_text
@@ -25,7 +26,7 @@ from headrace.model.report import LEFT_TO_SPARK, TaskReport
 from headrace.model.watermarks import SourceTime, WaitingOrder, derive_waiting, leave_out_heard, merge_marks
 from headrace.runtime.failures import failure_error
 from headrace.state import layout
-from headrace.state.manifest import Manifest
+from headrace.state.manifest import JobState, Manifest
 from headrace.state.spark_offsets import source_offsets
 from headrace.state.store import StoreFiles
 
@@ -62,6 +63,7 @@ class EpochDriver:
         watch: Callable[[Manifest], None] | None = None,
         *,
         backlog: Backlog,
+        pacer: Pacer,
         bounded: bool = False,
     ) -> None:
         """``bounded``: the run is to end when all input is read, so loops have to become empty."""
@@ -86,6 +88,9 @@ class EpochDriver:
         self._known_inputs = {path.removeprefix(f"{layout.INPUTS}/") for path in store.list(layout.INPUTS)}
         self._tick: Tick | None = None
         self._backlog = backlog
+        self._pacer = pacer
+        self._hurry = threading.Event()
+        """Set when nobody should wait for the next epoch any more."""
         self._kafka = [source.log_name for source in program.sources if source.source.connector == "kafka"]
         self._partitioned = {
             source.name: source.log_name
@@ -104,6 +109,7 @@ class EpochDriver:
     def request_stop(self) -> None:
         """The current epoch finishes; the next one does not begin."""
         self._stopping = True
+        self._hurry.set()
 
     def on_batch(self, frame: DataFrame, epoch: int) -> None:
         """Called by Spark for every epoch, and again for one whose end Spark did not learn."""
@@ -111,8 +117,9 @@ class EpochDriver:
             raise StopRequested
         self._current = (epoch, monotonic())
         self.idle.clear()
+        pause_us = 0
         try:
-            self._run(frame, epoch)
+            pause_us = self._run(frame, epoch)
         except Exception as error:
             self.failure = error
             # Spark gets no more than the name: it looks for patterns in the text of what is raised here, and at that
@@ -123,6 +130,8 @@ class EpochDriver:
             raise
         finally:
             self.idle.set()
+        # Spark plans the next epoch when this returns, with all rows that have come until then.
+        self._hurry.wait(pause_us / 1e6)
 
     def activity(self) -> str:
         """What the epoch in progress has done so far; empty while it is young."""
@@ -143,7 +152,8 @@ class EpochDriver:
         total, done = sum(stage.numTasks for stage in running), sum(stage.numCompletedTasks for stage in running)
         return [f"{done} of {count_of(total, 'task')} done"] if total else []
 
-    def _run(self, frame: DataFrame, epoch: int) -> None:
+    def _run(self, frame: DataFrame, epoch: int) -> int:
+        """Answers how many microseconds the next epoch has to wait."""
         started = perf_counter_ns()
         offsets = self._folders.read(layout.spark_offset(self._run_id, epoch)).decode()
         ends = source_offsets(offsets)
@@ -151,11 +161,11 @@ class EpochDriver:
         hints: dict[str, dict[str, int]] = {}
         merge_marks(hints, self._hints())
         merge_marks(hints, self._silent(positions))
-        order = self._coordinator.begin(
-            epoch, offsets, clock_us=read_clock_us(offsets), final=read_final(offsets), hints=hints
-        )
+        clock_us = read_clock_us(offsets)
+        paced = self._pacer.begin(started // 1000 - self._planning_us(clock_us, started))
+        order = self._coordinator.begin(epoch, offsets, clock_us=clock_us, final=read_final(offsets), hints=hints)
         if order is None:
-            return
+            return 0
         self._session.sparkContext.setLocalProperty(PROPERTY, msgspec.json.encode(order).decode())
         ordered = perf_counter_ns()
         reports = [msgspec.msgpack.decode(bytes(row[0]), type=TaskReport) for row in frame.collect()]
@@ -170,7 +180,7 @@ class EpochDriver:
         inputs = self._new_inputs()
         behind = self._backlog.read(self.query, ends, positions, inputs)
         manifest = self._coordinator.complete(
-            order, reports, offsets=offsets, inputs=inputs, took_us=took, behind=behind
+            order, reports, offsets=offsets, inputs=inputs, took_us=took, behind=behind, paced=paced
         )
         self.epochs += 1
         self._stopping = self._stopping or manifest.final
@@ -179,6 +189,13 @@ class EpochDriver:
         self._check_rounds(manifest)
         self._previous_end_ns = perf_counter_ns()
         self._show(manifest)
+        return self._pacer.end(self._previous_end_ns // 1000, manifest)
+
+    def _planning_us(self, clock_us: int, started_ns: int) -> int:
+        """How long ago Spark began to plan the epoch; of one that is planned for the second time that is not known."""
+        if self._previous_end_ns is None:
+            return 0
+        return min(max(0, time_ns() // 1000 - clock_us), (started_ns - self._previous_end_ns) // 1000)
 
     def _check_rounds(self, manifest: Manifest) -> None:
         circling = waiting(manifest.loops, self._program.facts.loops)
@@ -197,25 +214,32 @@ class EpochDriver:
             self._watch = None
 
     def nudge(self) -> None:
-        """Between two epochs: wakes the job when only filtered rows have moved time since the last one.
+        """Between two epochs: wakes the job when only filtered rows have moved time since the last one, or for edits.
 
-        At the end of a query this is what tells the next one of them.
+        At the end of a query this is what tells the next one of such rows.
         """
-        state = self._coordinator.state
-        if state is None or not self._filtered:
+        state, edits = self._coordinator.state, self._coordinator.edits
+        if state is None:
             return
-        hints = self._hints()
+        hints = self._hints() if self._filtered else {}
+        if edits is not None and edits.waiting:
+            self._wake(state, hints)
+            return
         for source, splits in hints.items():
             known = state.manifest.time.sources.get(source, SourceTime()).splits
             if any(split not in known or known[split].max_us < max_us for split, max_us in splits.items()):
-                # The last epoch may be called for already: then it is the one that learns of them.
-                last = self._tick is not None and self._tick.final
-                loops = self._loop_tasks(state.manifest)
-                tick = Tick(seq=state.epoch + 1, due_us=0, final=last, loops=loops, hidden=hints)
-                if tick != self._tick:
-                    self._store.write(layout.TICK, msgspec.json.encode(tick))
-                    self._tick = tick
+                self._wake(state, hints)
                 return
+
+    def _wake(self, state: JobState, hints: dict[str, dict[str, int]]) -> None:
+        """Has the ticker call for an epoch now."""
+        # The last epoch may be called for already: then it is the one that learns of what was filtered.
+        last = self._tick is not None and self._tick.final
+        loops = self._loop_tasks(state.manifest)
+        tick = Tick(seq=state.epoch + 1, due_us=0, final=last, loops=loops, hidden=hints)
+        if tick != self._tick:
+            self._store.write(layout.TICK, msgspec.json.encode(tick))
+            self._tick = tick
 
     def _read_kept_hints(self) -> dict[str, dict[str, int]]:
         """What the run before left, if the next epoch is the one that it was left for: not in a store begun anew."""

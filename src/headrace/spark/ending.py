@@ -11,7 +11,8 @@ import logging
 import threading
 from typing import NamedTuple
 
-from headrace.checkpoint.commands import Inbox, JobAnswer, JobCommand, Stop, parts_of
+from headrace.checkpoint.commands import ChangeState, Inbox, JobAnswer, JobCommand, Stop, parts_of
+from headrace.edit.running import LiveEdits
 from headrace.errors import HeadraceError, StoreError
 from headrace.model import crash
 from headrace.state import layout
@@ -30,11 +31,13 @@ class _Wish(NamedTuple):
 class Ending:
     """The wishes that a run end. `ask` may be called from any thread, all else is the run's own."""
 
-    def __init__(self, store: StoreFiles) -> None:
+    def __init__(self, store: StoreFiles, edits: LiveEdits | None = None) -> None:
+        """``edits``: gets the commands that are no wish to end."""
         self.event = threading.Event()
         """Set when the run is to end after its epoch."""
         self.asked_by = ""
         self._store = store
+        self._edits = edits or LiveEdits(store)
         self._wishes: list[_Wish] = []
         self._inbox: Inbox | None = None
 
@@ -73,6 +76,7 @@ class Ending:
             # Who asked while the run was about to end by itself gets what was asked for as well.
             for late in self._inbox.look():
                 self._meet(late, epoch)
+        self._edits.give_up(epoch)
         failure: HeadraceError | None = None
         for order, command in self._wishes:
             answer = JobAnswer(epoch, order.savepoint)
@@ -89,10 +93,15 @@ class Ending:
 
     def give_up(self, epoch: int, error: BaseException) -> None:
         """The run has ended badly: those who asked are told why. ``epoch``: the newest that is published."""
+        self._edits.give_up(epoch)
         for _, command in self._wishes:
             self._answer(command, JobAnswer(epoch, refusal=parts_of(error)))
 
     def _meet(self, command: JobCommand, published: int) -> None:
+        if isinstance(command.order, ChangeState):
+            assert self._inbox is not None
+            self._edits.ask(command, self._inbox)
+            return
         try:
             self.ask(command.order, published, command)
         except HeadraceError as error:

@@ -98,7 +98,8 @@ class Worker:
         known = self._parent
         if known is not None and known.manifest.nonce == order.parent:
             return known
-        manifest = read_manifest(self.store, order.timeline, order.parent_epoch)
+        timeline = order.timeline if order.parent_timeline is None else order.parent_timeline
+        manifest = read_manifest(self.store, timeline, order.parent_epoch)
         if manifest.nonce != order.parent:
             raise EpochFailed(
                 f"another driver published epoch {order.parent_epoch}",
@@ -110,7 +111,7 @@ class Worker:
         if known is not None and known.manifest.nonce == manifest.parent:
             self._parent = known.followed_by(manifest)
         else:
-            self._parent = read_state(self.store, order.timeline, order.parent_epoch)
+            self._parent = read_state(self.store, timeline, order.parent_epoch)
         return self._parent
 
 

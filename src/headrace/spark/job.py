@@ -19,9 +19,11 @@ from headrace.checkpoint.facts import read_facts
 from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.maintenance import Maintainer
 from headrace.checkpoint.patience import Patience
-from headrace.checkpoint.recover import RecoveredJob, open_for_driving, recover, start_over
+from headrace.checkpoint.recover import open_for_driving, recover
+from headrace.checkpoint.recovered import RecoveredJob
 from headrace.checkpoint.release import Releaser
 from headrace.connectors.source_contract import LeftToSpark
+from headrace.edit.running import LiveEdits
 from headrace.errors import EpochFailed, HeadraceError, JvmDied
 from headrace.model.behind import counting_text
 from headrace.model.order import EpochLimits
@@ -34,11 +36,13 @@ from headrace.plan.sides import Side, has_seam, histories, one_side
 from headrace.spark import executor
 from headrace.spark.activity import Activity
 from headrace.spark.backlog import Backlog
+from headrace.spark.beginnings import choose_beginning
 from headrace.spark.driver import EpochDriver, StopRequested
 from headrace.spark.ending import Ending
 from headrace.spark.failures import kafka_error, spark_error
 from headrace.spark.jvm import jvm_death
 from headrace.spark.own_session import OwnSession
+from headrace.spark.pacing import QueryPace
 from headrace.spark.query import build_plan, decodes_alike
 from headrace.spark.seam import NEVER_READ, decide_side
 from headrace.state import layout
@@ -64,8 +68,11 @@ _RETRY_WAIT_S = 1.0
 class Job:
     """A run of a program: everything that lives from start to end."""
 
-    def __init__(self, app: App, settings: Settings, until: Until, session: SparkSession | None, watch: Watch | None):
-        self.settings = settings
+    def __init__(
+        self, app: App, settings: Settings, until: Until, session: SparkSession | None, watch: Watch | None,
+        say: Callable[[str], None] = log.warning,
+    ) -> None:  # fmt: skip
+        self._say, self.settings = say, settings
         self.until = until
         self.watch = watch
         self._nodes = app.nodes
@@ -78,7 +85,9 @@ class Job:
         """The program as it is run at this moment: with one side of each backfill in its place."""
         self.store = open_for_driving(settings.store)
         sinks = {output.name: output.sink for output in self.program.outputs}
-        self._ending = Ending(self.store)
+        self._pace = QueryPace(settings.epoch, self.store)
+        self._edits = LiveEdits(self.store)
+        self._ending = Ending(self.store, self._edits)
         self._stop = self._ending.event
         self._patience = Patience(span_us(settings.sink_patience), stop=self._stop, store=self.store)
         self._session = OwnSession(self.program, settings, session)
@@ -167,6 +176,11 @@ class Job:
         return self._patience.waits
 
     @property
+    def pace_note(self) -> str:
+        """Why rows wait longer than adaptive epochs promise; empty where they do not."""
+        return self._pace.note
+
+    @property
     def beginning(self) -> list[str]:
         """What takes long before a first epoch, a line each: a table is copied, a folder is listed."""
         counting = {} if self._backlog is None else self._backlog.counting()
@@ -180,11 +194,10 @@ class Job:
 
     def _begin(self) -> RecoveredJob:
         self._fence = take_fence(self.store, takeover=self.settings.takeover)
-        if self.settings.fresh:
-            start_over(self.store, self.program.app)
         self._ending.listen(self._fence.number)
         self._patience.check = self._fence.glance
         self._releaser.start()
+        choose_beginning(self.store, self.settings, self.program, self._fence, self._releaser, self._say)
         if has_seam(self.program):
             state = read_facts(self.store).state
             self._choose_side(decide_side(self.program, None if state is None else state.manifest))
@@ -192,9 +205,10 @@ class Job:
         self._maintainer = Maintainer(self.store, job, self._fence.number, retain=self.settings.retain)
         recovered = recover(self.store, job, self._fence, self._releaser)
         self._coordinator = Coordinator(
-            self.store, job, self._fence, self._releaser, self._maintainer, recovered.state,
-            timeline=recovered.timeline, retired=recovered.retired, adopted=recovered.adopted,
+            self.store, job, self._fence, self._releaser, self._maintainer, None, retired=recovered.retired,
+            edits=self._edits,
         )  # fmt: skip
+        self._coordinator.resume(recovered)
         return recovered
 
     def _recover(self) -> RecoveredJob:
@@ -202,8 +216,7 @@ class Job:
         assert self._fence is not None and self._coordinator is not None
         self._attempts += 1
         recovered = recover(self.store, self._coordinator.job, self._fence, self._releaser, attempt=self._attempts)
-        self._coordinator.state = recovered.state
-        self._coordinator.adopted = recovered.adopted
+        self._coordinator.resume(recovered)
         return recovered
 
     def _choose_side(self, side: Side) -> None:
@@ -277,7 +290,7 @@ class Job:
             backlog = self._open_backlog(session, coordinator)
             driver = EpochDriver(
                 session, self.store, self._current, coordinator, run, self.watch,
-                backlog=backlog, bounded=not self._endless,
+                backlog=backlog, pacer=self._pace.pacer(endless=self._endless), bounded=not self._endless,
             )  # fmt: skip
             self._driver = driver
             self._obey()
@@ -330,7 +343,7 @@ class Job:
             frame = build_plan(session, self._current, ship, readers)
             self._activity.beginning = []
             backlog.watch_readers(readers)
-            query = self._start_query(frame, driver, run)
+            query = self._start_query(session, frame, driver, run)
             self._activity.enter("")
         except HeadraceError:
             raise
@@ -352,16 +365,13 @@ class Job:
     def _translate(self, session: SparkSession, error: BaseException) -> HeadraceError:
         return jvm_death(session, error) or kafka_error(error, self._current) or spark_error(error, self._nodes)
 
-    def _start_query(self, frame: DataFrame, driver: EpochDriver, run: str) -> Any:
+    def _start_query(self, session: SparkSession, frame: DataFrame, driver: EpochDriver, run: str) -> Any:
         folder = str(self.store.scratch().local_path(layout.spark(run)))
         if self.store.local_path(layout.SPARK) is None:
             # The folder is the driver's alone; without a scheme a cluster would look for it in its own file system.
             folder = f"file://{folder}"
         writer = frame.writeStream.foreachBatch(driver.on_batch).option("checkpointLocation", folder)
-        if self._endless:
-            every_ms = span_us(self.settings.epoch) // 1000
-            return writer.trigger(processingTime=f"{every_ms} milliseconds").start()
-        return writer.trigger(availableNow=True).start()
+        return self._pace.start(session, writer, endless=self._endless)
 
     def _watch_query(self, session: SparkSession, query: Any, driver: EpochDriver) -> None:
         """Waits for the query to end; ends it when a stop was asked for or a newer driver took over."""
@@ -380,6 +390,7 @@ class Job:
                 driver.failure = fenced
             if self._stop.is_set() or self._is_cut or driver.failure is not None:
                 # Between two epochs nothing is in flight, so Spark may be stopped the hard way.
+                driver.request_stop()
                 query.stop()
 
     def _has_ended(self, session: SparkSession, query: Any) -> bool:

@@ -16,6 +16,7 @@ from headrace.state.savepoints import Savepoint, create_savepoint
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
     from headrace.dataflow.settings import Settings
+    from headrace.edit.editor import Editor
 
 SHOWN: Final = 8
 """Epochs in the table that a notebook shows."""
@@ -64,6 +65,15 @@ class Run:
         At once, whatever the size of the state. Without a name it is called after its epoch.
         """
         return create_savepoint(self._job.store, name=name, note=note)
+
+    def edit(self, why: str) -> Editor:
+        """Changes single keys by hand while the run goes on; they are true with an epoch that it publishes.
+
+        ``with run.edit("ticket 4711") as edit: edit.set("fraud.total", "c1", 5)``
+        """
+        from headrace.edit.editor import Editor
+
+        return Editor(self._job.store.url, why=why)
 
     @property
     def epoch(self) -> int:

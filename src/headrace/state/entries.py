@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.state.adapters import ValueAdapter
 from headrace.state.block import Block
 from headrace.state.view import BlockRange, TableView
 
@@ -40,7 +41,9 @@ def find_entry(views: Sequence[TableView], hash_: int, key: bytes, sub: bytes) -
             row = block.find_sub(start, end, sub)
             if row >= 0:
                 value = block.values.at(row)
-                return value, None if value is None else block.expires_at(row)
+                if value is None:
+                    return None, None
+                return value if view.adapter is None else view.adapted(value, key), block.expires_at(row)
         if cleared:
             break
     return None, None
@@ -53,7 +56,7 @@ def walk_entries(views: Sequence[TableView], hash_: int, key: bytes) -> Iterator
         pieces = list(view.pieces(hash_, key))
         if not pieces:
             continue
-        sources.append(_walk_run(age, pieces))
+        sources.append(_walk_run(view, age, pieces))
         if pieces[0].block.subs.is_null(pieces[0].start):
             break
     rows = heapq.merge(*sources, key=itemgetter(0, 1)) if len(sources) > 1 else iter(*sources or ((),))
@@ -63,10 +66,14 @@ def walk_entries(views: Sequence[TableView], hash_: int, key: bytes) -> Iterator
             yield sub, value, expires
 
 
-def _walk_run(age: int, pieces: Sequence[BlockRange]) -> Iterator[tuple[bytes, int, bytes | None, int | None]]:
+def _walk_run(
+    view: TableView, age: int, pieces: Sequence[BlockRange]
+) -> Iterator[tuple[bytes, int, bytes | None, int | None]]:
     for block, start, end in pieces:
         for first in range(start, end, CHUNK_ROWS):
             batch = block.batch.slice(first, min(CHUNK_ROWS, end - first))
+            if view.adapter is not None:
+                batch = view.adapter.rows(batch)
             values = batch.column("value").to_pylist()
             expires = [None] * len(values) if block.expires is None else batch.column("expires").to_pylist()
             for sub, value, expiry in zip(batch.column("sub").to_pylist(), values, expires):
@@ -120,11 +127,11 @@ class _MapSearch:
         ends = np.append(np.searchsorted(hashes, firsts[1:], "right"), len(hashes)) + start
         done = np.zeros(len(self._rest), bool)
         for index in np.flatnonzero(ends > begins).tolist():
-            self._look_into_block(view.table.block(index), int(begins[index]), int(ends[index]), done)
+            self._look_into_block(view, view.table.block(index), int(begins[index]), int(ends[index]), done)
         done |= self._rows[self._rest] > self._limit
         self._rest, self._rest_hash = self._rest[~done], self._rest_hash[~done]
 
-    def _look_into_block(self, block: Block, begin: int, end: int, done: npt.NDArray[Any]) -> None:
+    def _look_into_block(self, view: TableView, block: Block, begin: int, end: int, done: npt.NDArray[Any]) -> None:
         wanted = self._rest_hash[begin:end]
         starts = np.searchsorted(block.hash, wanted, "left")
         ends = np.searchsorted(block.hash, wanted, "right")
@@ -143,7 +150,7 @@ class _MapSearch:
             done[begin + hit[marked]] = True
         self._rows[needles] += ends - starts
         small = self._rows[needles] <= self._limit
-        self._gather(block, needles[small], starts[small], ends[small])
+        self._gather(view, block, needles[small], starts[small], ends[small])
 
     def _exact_ranges(
         self, block: Block, needles: Indexes, hashes: Hashes, starts: Indexes, ends: Indexes
@@ -157,7 +164,7 @@ class _MapSearch:
             starts[index], ends[index] = block.key_range(int(hashes[index]), keys[index].as_py())
         return starts, ends
 
-    def _gather(self, block: Block, needles: Indexes, starts: Indexes, ends: Indexes) -> None:
+    def _gather(self, view: TableView, block: Block, needles: Indexes, starts: Indexes, ends: Indexes) -> None:
         counts = ends - starts
         total = int(counts.sum())
         if total == 0:
@@ -166,6 +173,8 @@ class _MapSearch:
         rows = pa.array(np.arange(total) + np.repeat(starts - before, counts))
         subs = pc.take(block.batch.column("sub"), rows)
         values = pc.take(block.batch.column("value"), rows)
+        if isinstance(view.adapter, ValueAdapter):
+            values = view.adapter.array(values, pc.take(block.key, rows))
         expires = None if block.expires is None else pc.take(block.expires, rows).to_pylist()
         plain = values.null_count == 0
         self._parts[needles] += 1

@@ -11,6 +11,10 @@ inputs. It leaves out:
 - expired rows, by the clock of each table; where older runs remain a tombstone takes their place;
 - rows of a timer index that a watermark has passed;
 - slices of partial aggregates that no window needs any more, and rows that no join needs.
+
+Values of an older version of the step become those of the newest on the way, whatever is folded. Where a type changed,
+runs that would be left alone are folded for that alone, a range at a time (`plan_rewrite`), so that there is an end to
+old values, and with it to functions that read them.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from msgspec.structs import replace
 
 from headrace.model import crash
 from headrace.model.report import RunRef
+from headrace.state.adapters import Adapters
 from headrace.state.encode import BATCH_BYTES, BATCH_ROWS, Piece, RunEncoder
 from headrace.state.format import DUE, PANES, ROWS
 from headrace.state.lookup import Layers
@@ -64,14 +69,39 @@ def plan_folds(refs: Sequence[RunRef], cuts: Sequence[int] | None = None) -> lis
     ``cuts``: first key groups of the shards; without them every bound of a reference is a cut. Folds of one plan have
     disjoint ranges, so they can be done and applied in any order.
     """
+    planned = (_plan_range(refs, lo, hi) for lo, hi in _ranges(refs, cuts))
+    return [fold for fold in planned if fold is not None]
+
+
+def _ranges(refs: Sequence[RunRef], cuts: Sequence[int] | None) -> list[tuple[int, int]]:
     if not refs:
         return []
     if cuts is None:
-        bounds = sorted({bound for ref in refs for bound in (ref.lo, ref.hi)})
-    else:
-        bounds = sorted({*cuts, max(ref.hi for ref in refs)})
-    planned = (_plan_range(refs, lo, hi) for lo, hi in pairwise(bounds))
-    return [fold for fold in planned if fold is not None]
+        return list(pairwise(sorted({bound for ref in refs for bound in (ref.lo, ref.hi)})))
+    return list(pairwise(sorted({*cuts, max(ref.hi for ref in refs)})))
+
+
+def plan_rewrite(refs: Sequence[RunRef], cuts: Sequence[int] | None, version: int) -> RunFold | None:
+    """The fold that takes runs of older versions out of one range; None where there are none.
+
+    One range at a time, that with most of them: epochs should not notice. They stand at the oldest end, where nothing
+    newer has to be rewritten with them.
+    """
+    worst: RunFold | None = None
+    for lo, hi in _ranges(refs, cuts):
+        mine = [ref for ref in refs if _overlap(ref, lo, hi)]
+        first = next((i for i, ref in enumerate(mine) if ref.version < version), len(mine))
+        inputs = tuple(mine[first:])
+        if inputs and (worst is None or len(inputs) > len(worst.inputs)):
+            # Never a delta: readers take those for changes and nothing else.
+            worst = RunFold(lo, hi, inputs, max(1, *(ref.level for ref in inputs)), oldest=True)
+    return worst
+
+
+def count_rewrites(refs: Sequence[RunRef], cuts: Sequence[int] | None, version: int) -> int:
+    """How many folds `plan_rewrite` is good for: ranges in which older versions still lie."""
+    ranges = _ranges(refs, cuts)
+    return sum(any(ref.version < version and _overlap(ref, lo, hi) for ref in refs) for lo, hi in ranges)
 
 
 def apply_fold(refs: Sequence[RunRef], fold: RunFold, result: RunRef | None) -> tuple[RunRef, ...] | None:
@@ -156,7 +186,9 @@ def _is_part(ref: RunRef, whole: RunRef) -> bool:
     return bool(ref.file) or (ref.epoch, ref.crc, ref.size_bytes) == (whole.epoch, whole.crc, whole.size_bytes)
 
 
-__all__ = ["FoldedRun", "RunFold", "apply_fold", "fold_runs", "plan_folds", "write_fold"]
+__all__ = [
+    "FoldedRun", "RunFold", "apply_fold", "count_rewrites", "fold_runs", "plan_folds", "plan_rewrite", "write_fold",
+]  # fmt: skip
 
 
 _CLOCKS: Final = {"event": EVENT_DUE, "wall": WALL_DUE}
@@ -199,14 +231,15 @@ def fold_runs(
     clocks: Mapping[str, int] | None = None,
     fired: Mapping[str, int] | None = None,
     renamed: Mapping[str, Sequence[str]] | None = None,
+    adapters: Adapters | None = None,
 ) -> FoldedRun:
     """One run of the key groups [lo, hi) of several, newest first given.
 
     ``clocks``: table → time at or before which its rows have expired; tables without an entry keep all rows.
     ``fired``: timer index → watermark up to which its timers have fired; slices end by the same two clocks.
-    ``renamed``: table → its former names.
+    ``renamed``: table → its former names. ``adapters``: rewrites values of older versions.
     """
-    layers = Layers(runs, lo=lo, hi=hi, groups=groups, renamed=renamed)
+    layers = Layers(runs, lo=lo, hi=hi, groups=groups, renamed=renamed, adapters=adapters)
     encoder = RunEncoder(lo, hi, groups)
 
     def pieces() -> Iterator[Piece]:
@@ -238,6 +271,7 @@ def write_fold(
     clocks: Mapping[str, int] | None = None,
     fired: Mapping[str, int] | None = None,
     renamed: Mapping[str, Sequence[str]] | None = None,
+    adapters: Adapters | None = None,
     inline_bytes: int = 0,
 ) -> RunRef | None:
     """Does a planned fold and makes its run durable under ``path``; ``None`` when no row is left.
@@ -254,6 +288,7 @@ def write_fold(
         clocks=clocks,
         fired=fired,
         renamed=renamed,
+        adapters=adapters,
     )
     inline = b""
     if sum(ref.size_bytes for ref in fold.inputs) <= 4 * inline_bytes:
@@ -280,6 +315,7 @@ def write_fold(
         file="" if inline else path,
         inline=inline,
         level=fold.level,
+        version=max(ref.version for ref in fold.inputs) if adapters is None else adapters.version,
     )
 
 

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from headrace.errors import StoreError
 from headrace.model.report import RunRef
 from headrace.state import entries, merge
+from headrace.state.adapters import Adapters, ValueAdapter
 from headrace.state.block import Block
 from headrace.state.format import BY_TIME, DUE, ROWS, hash_bounds, table_schema
 from headrace.state.run import StateRun, open_ref
@@ -69,11 +70,11 @@ class _Search:
         cuts = np.append(np.searchsorted(hashes, view.table.first_array), len(hashes)) + start
         for index in np.flatnonzero(cuts[1:] > cuts[:-1]).tolist():
             first, last = int(cuts[index]), int(cuts[index + 1])
-            hit = self._look_into_block(view.table.block(index), first, last)
+            hit = self._look_into_block(view, view.table.block(index), first, last)
             left[first:last][hit] = False
         self.rest, self.rest_hash = self.rest[left], self.rest_hash[left]
 
-    def _look_into_block(self, block: Block, first: int, last: int) -> Indexes:
+    def _look_into_block(self, view: TableView, block: Block, first: int, last: int) -> Indexes:
         """Gathers what the block has for needles first … last; answers which of them it had."""
         wanted = self.rest_hash[first:last]
         rows = np.searchsorted(block.hash, wanted)
@@ -90,7 +91,7 @@ class _Search:
             hit, rows, needles = self._resolve_collisions(block, hit, rows, needles, same)
         self._places[needles] = np.arange(self._found, self._found + len(needles))
         self._found += len(needles)
-        self._gather(block, pa.array(rows))
+        self._gather(view, block, pa.array(rows))
         return hit
 
     def _resolve_collisions(
@@ -103,8 +104,11 @@ class _Search:
         found = rows >= 0
         return hit[found], rows[found], needles[found]
 
-    def _gather(self, block: Block, rows: pa.Int64Array) -> None:
-        self._values.append(pc.take(block.value, rows, boundscheck=False))
+    def _gather(self, view: TableView, block: Block, rows: pa.Int64Array) -> None:
+        values = pc.take(block.value, rows, boundscheck=False)
+        if isinstance(view.adapter, ValueAdapter):
+            values = view.adapter.array(values, pc.take(block.key, rows, boundscheck=False))
+        self._values.append(values)
         if self._expires is not None:
             if block.expires is None:
                 self._expires.append(pa.nulls(len(rows), pa.int64()))
@@ -178,14 +182,23 @@ class Layers:
         hi: int,
         groups: int,
         renamed: Mapping[str, Sequence[str]] | None = None,
+        adapters: Adapters | None = None,
     ) -> None:
-        """``renamed`` maps a table to its former names, newest first: runs written before hold it under those."""
+        """``renamed`` maps a table to its former names, newest first: runs written before hold it under those.
+
+        ``adapters``: what is done with values of runs of older versions; None: nothing.
+        """
+        self._adapters = adapters
         self.lo, self.hi, self.groups = lo, hi, groups
         self._renamed = {name: tuple(was) for name, was in (renamed or {}).items()}
         self._runs: tuple[tuple[RunRef, StateRun], ...] = ()
         self._views: dict[str, tuple[TableView, ...]] = {}
         for ref, run in reversed(runs):
             self.prepend(ref, run)
+
+    def adapted_by(self, adapters: Adapters) -> Layers:
+        """The same runs, their values adapted in another way."""
+        return Layers(self._runs, lo=self.lo, hi=self.hi, groups=self.groups, renamed=self._renamed, adapters=adapters)
 
     def prepend(self, ref: RunRef, run: StateRun) -> None:
         """Adds a run that is newer than all others: an overlay that was spilled."""
@@ -233,7 +246,8 @@ class Layers:
             # Within one run the present name is the newer one: a fold may have put both side by side.
             for name in (table, *self._renamed.get(table, ())):
                 if name in run.tables:
-                    yield TableView(run.tables[name], *hash_bounds(lo, hi, self.groups))
+                    adapter = None if self._adapters is None else self._adapters.of(table, ref.version)
+                    yield TableView(run.tables[name], *hash_bounds(lo, hi, self.groups), adapter, ref.version)
 
     def get_many(self, table: str, hashes: Hashes, keys: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
         """Values of distinct keys, in the order asked: null where there is none. Expiry is ``None`` if none has one."""
@@ -255,7 +269,9 @@ class Layers:
             if found is not None:
                 block, row = found
                 value = block.values.at(row)
-                return value, None if value is None else block.expires_at(row)
+                if value is None:
+                    return None, None
+                return value if view.adapter is None else view.adapted(value, key), block.expires_at(row)
         return None, None
 
     def entries_many(
@@ -308,7 +324,9 @@ def open_layers(
     hi: int,
     groups: int,
     renamed: Mapping[str, Sequence[str]] | None = None,
+    adapters: Adapters | None = None,
 ) -> Layers:
     """Opens what a manifest lists for a step; references that do not touch the shard are not even opened."""
     wanted = [ref for ref in refs if ref.lo < hi and lo < ref.hi]
-    return Layers([(ref, open_ref(store, ref)) for ref in wanted], lo=lo, hi=hi, groups=groups, renamed=renamed)
+    runs = [(ref, open_ref(store, ref)) for ref in wanted]
+    return Layers(runs, lo=lo, hi=hi, groups=groups, renamed=renamed, adapters=adapters)

@@ -2,7 +2,10 @@
 
 Invariants
 - A manifest is created only if absent and never changed.
-- ``parent_epoch`` is ``epoch − 1`` in the same timeline, or the epoch a new timeline continues, or −1.
+- ``parent_epoch`` is ``epoch − 1``, of the same timeline or of the one that a rewind continues, or −1. The first
+  manifest of a timeline lists every step whole, so that a state is read from one timeline.
+- A timeline that was abandoned ends with a *seal*, under the name of the manifest that would have been next: it says
+  which timeline goes on, and a driver that slept through it cannot publish.
 - The runs of a step are listed newest first. A manifest lists a step either whole (``runs``) or by what it adds to its
   parent (``added``); at least every ``FULL_EVERY`` epochs every step is listed whole, so that reading a state
   touches a bounded number of manifests.
@@ -21,10 +24,13 @@ import msgspec
 from headrace.errors import CorruptFile, MissingFile, StoreError
 from headrace.model.behind import Behind
 from headrace.model.job import DeclaredState
+from headrace.model.pace import EpochCost
 from headrace.model.report import RunRef, StagedPart
+from headrace.model.type_shape import TypeShape
 from headrace.model.watermarks import TimedSource, TimeState
 from headrace.state import layout
 from headrace.state.checked import checked_text, encode_checked
+from headrace.state.record import Branch
 from headrace.state.store import StoreFiles
 
 FORMAT: Final = 1
@@ -71,6 +77,8 @@ class EpochNote(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     why: str = ""
     changed: dict[str, int] = {}
     """``step`` or ``step.state`` → how many of its keys."""
+    request: str = ""
+    """Of a running job: what was asked, by the mark of its command."""
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -87,6 +95,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     parent_epoch: int = -1
     parent: str = ""
     """Nonce of the parent; empty for the first."""
+    parent_timeline: int | None = None
+    """The timeline of the parent, in the first epoch behind a rewind; None: the same."""
     format: int = FORMAT
     offsets: str = ""
     """Text of Spark's offsets entry of this epoch."""
@@ -105,7 +115,11 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Step → state → what the program declared."""
     tables: dict[str, str] = {}
     """Step → what it stores, in words, where the program chose among several operators; it may not change."""
+    loop_types: dict[str, TypeShape] = {}
+    """Loop → the type of its rows."""
     outputs: dict[str, list[StagedPart]] = {}
+    held: list[str] = []
+    """Outputs of which the epoch gave nothing out, because it had gone out before a rewind."""
     loops: dict[str, list[StagedPart]] = {}
     """Loop → rows that the next epoch reads; also those of loops that the program no longer has, as they were left."""
     next_due_us: int | None = None
@@ -118,6 +132,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Step → counter → total since the beginning."""
     tasks: list[TaskStats] = []
     took_us: dict[str, int] = {}
+    paced: EpochCost | None = None
+    """Where the time of the parent epoch went, as far as the same run knows."""
     """Where the epoch's time went until publishing, as the driver saw it."""
     behind: dict[str, Behind] = {}
     """Source → what was there and not read yet, for those that can tell; a hint."""
@@ -127,6 +143,18 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What people had done to the state in this epoch."""
     offline: int = 0
     """How many epochs in a row, this one included, were made without Spark (`headrace.checkpoint.offline`)."""
+
+    @property
+    def place(self) -> layout.ManifestName:
+        return layout.ManifestName(self.timeline, self.epoch)
+
+    @property
+    def parent_place(self) -> layout.ManifestName | None:
+        """Where the parent is; None in the first epoch of all."""
+        if self.parent_epoch < 0:
+            return None
+        timeline = self.timeline if self.parent_timeline is None else self.parent_timeline
+        return layout.ManifestName(timeline, self.parent_epoch)
 
     @property
     def ran_epoch(self) -> int:
@@ -148,6 +176,10 @@ class JobState(msgspec.Struct, frozen=True):
     @property
     def epoch(self) -> int:
         return self.manifest.epoch
+
+    def runs_of(self, step: str) -> tuple[RunRef, ...]:
+        """Everything a step has written: states by key and broadcast states, which have runs of their own."""
+        return (*self.runs.get(step, ()), *self.runs.get(layout.broadcast(step), ()))
 
     def followed_by(self, manifest: Manifest) -> JobState:
         """The state after the next manifest of the same line."""
@@ -178,6 +210,12 @@ def read_manifest(store: StoreFiles, timeline: int, epoch: int) -> Manifest:
     try:
         manifest = msgspec.json.decode(checked_text(data), type=Manifest)
     except msgspec.DecodeError as error:
+        if decode_seal(data) is not None:
+            raise MissingFile(
+                f"epoch {epoch} was never published: timeline {timeline} ended before it, when the job went back",
+                where=f"{store.url}/{path}",
+                next_move="`headrace epochs` lists what is kept",
+            ) from error
         raise CorruptFile(
             "a manifest cannot be read",
             where=f"{store.url}/{path}",
@@ -225,9 +263,38 @@ def read_state(store: StoreFiles, timeline: int, epoch: int) -> JobState:
     return state
 
 
+class _Seal(msgspec.Struct, frozen=True):
+    continues: Branch
+
+
+def encode_seal(branch: Branch) -> bytes:
+    """What ends the timeline that a rewind abandons."""
+    return encode_checked(_Seal(branch))
+
+
+def decode_seal(data: bytes) -> Branch | None:
+    """The rewind that ended a timeline; None for a manifest."""
+    try:
+        return msgspec.json.decode(checked_text(data), type=_Seal).continues
+    except msgspec.DecodeError:
+        return None
+
+
+def read_seal(store: StoreFiles, timeline: int, epoch: int) -> Branch | None:
+    """The rewind that ended a timeline before an epoch; None where nothing did."""
+    try:
+        return decode_seal(store.read(layout.manifest(timeline, epoch)))
+    except MissingFile:
+        return None
+
+
 def list_epochs(store: StoreFiles, timeline: int) -> list[int]:
-    """The epochs whose manifests are kept, oldest first."""
-    return sorted(layout.epoch_of_manifest(path) for path in store.list(layout.manifests(timeline)))
+    """The epochs of one timeline whose manifests are kept, oldest first."""
+    epochs = sorted(layout.epoch_of_manifest(path) for path in store.list(layout.manifests(timeline)))
+    # Only the last name can be that of a seal.
+    if epochs and read_seal(store, timeline, epochs[-1]) is not None:
+        epochs.pop()
+    return epochs
 
 
 def epoch_ranges(epochs: list[int]) -> str:

@@ -55,7 +55,7 @@ def merged_schema(views: Sequence[TableView], kind: str) -> pa.Schema:
     if kind == PANES:
         return views[0].table.schema
     if kind == ROWS:
-        return common_schema([view.table.schema for view in views])
+        return common_schema([view.schema for view in views])
     return table_schema(kind, expires=any(view.table.has_expires for view in views))
 
 
@@ -86,6 +86,7 @@ class _Cursor:
         self.age = age
         self.block: Block | None = None
         self._kind = kind
+        self._adapter = view.adapter
         self._blocks = _blocks_of(view, kind)
         self._start = 0
         self._end = 0
@@ -104,7 +105,7 @@ class _Cursor:
         self._start = stop
         if stop == self._end:
             self._next()
-        return rows
+        return rows if self._adapter is None else self._adapter.rows(rows)
 
     def _next(self) -> None:
         self.block, self._start, self._end = next(self._blocks, (None, 0, 0))

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, TypeAlias
 from headrace.errors import MissingFile, NoSuchMoment, ProgramError, StoreError
 from headrace.model.time import format_time, parse_time, timestamp
 from headrace.state import layout
-from headrace.state.manifest import Manifest, epoch_ranges, list_epochs, read_manifest
-from headrace.state.record import read_timeline
+from headrace.state.lineage import published_places
+from headrace.state.manifest import Manifest, epoch_ranges, read_manifest
 from headrace.state.savepoints import NAME_FORM, check_name, read_savepoint
 from headrace.state.store import StoreFiles
 
@@ -32,7 +32,7 @@ _ATTEMPTS: Final = 8
 
 @dataclass(frozen=True)
 class AtEpoch:
-    """An epoch of the store's present timeline."""
+    """An epoch that leads to the present one: what a rewind abandoned is found by its savepoint only."""
 
     epoch: int
 
@@ -50,7 +50,7 @@ class AtSavepoint:
 
 @dataclass(frozen=True)
 class AtTime:
-    """The newest epoch of the present timeline that was published at or before a point in time."""
+    """The newest epoch that was published at or before a point in time, and leads to the present one."""
 
     time_us: int
 
@@ -136,22 +136,13 @@ def find_moment(store: StoreFiles, moment: Moment | None) -> layout.ManifestName
     """
     if isinstance(moment, AtSavepoint):
         return read_savepoint(store, moment.name).place
-    timeline = read_timeline(store)
-    epochs = list_epochs(store, timeline)
-    if not epochs:
-        raise StoreError(
-            "no epoch has been published yet",
-            where=store.url,
-            next_move="wait for the job's first epoch, or look at what it says",
-        )
     match moment:
         case AtEpoch(epoch):
-            _check_epoch(store, epoch, epochs)
-            return layout.ManifestName(timeline, epoch)
+            return _place_of(store, epoch)
         case AtTime(time_us):
-            return layout.ManifestName(timeline, _epoch_at(store, timeline, time_us))
+            return _place_at(store, time_us)
         case None:
-            return layout.ManifestName(timeline, epochs[-1])
+            return published_places(store)[-1]
 
 
 def read_moment(store: StoreFiles, moment: Moment | None) -> Manifest:
@@ -159,29 +150,31 @@ def read_moment(store: StoreFiles, moment: Moment | None) -> Manifest:
     return read_manifest(store, *find_moment(store, moment))
 
 
-def _check_epoch(store: StoreFiles, epoch: int, epochs: list[int]) -> None:
-    if epoch in epochs:
-        return
+def _place_of(store: StoreFiles, epoch: int) -> layout.ManifestName:
+    places = published_places(store)
+    place = next((each for each in places if each.epoch == epoch), None)
+    if place is not None:
+        return place
     raise NoSuchMoment(
         f"epoch {epoch} is not in the store",
         where=store.url,
-        expected=f"one of {epoch_ranges(epochs)}",
+        expected=f"one of {epoch_ranges([each.epoch for each in places])}",
         found=f"epoch {epoch}",
         next_move="older epochs are swept; run with a larger `retain` to keep more of them, or take savepoints"
-        if epoch < epochs[-1]
+        if epoch < places[-1].epoch
         else "the job has not come so far: ask for one that is published",
     )
 
 
-def _epoch_at(store: StoreFiles, timeline: int, time_us: int) -> int:
+def _place_at(store: StoreFiles, time_us: int) -> layout.ManifestName:
     """The newest epoch that was published by then. Clocks of a job do not go back, so few manifests are read."""
     for _ in range(_ATTEMPTS):
-        epochs = list_epochs(store, timeline)
+        places = published_places(store)
         try:
-            number = bisect_right(epochs, time_us, key=lambda epoch: read_manifest(store, timeline, epoch).published_us)
+            number = bisect_right(places, time_us, key=lambda place: read_manifest(store, *place).published_us)
             if number:
-                return epochs[number - 1]
-            oldest = read_manifest(store, timeline, epochs[0])
+                return places[number - 1]
+            oldest = read_manifest(store, *places[0])
         except MissingFile:
             continue
         raise NoSuchMoment(

@@ -1,8 +1,12 @@
-"""The record of a store: written once when the store is made, it says whose store it is."""
+"""The record of a store: whose store it is, and which of its timelines is the present one.
+
+Written when the store is made, and again when a timeline begins: a rewind continues a past epoch, ``--fresh`` begins
+from nothing.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -27,8 +31,62 @@ class CopiedFrom(msgspec.Struct, frozen=True, kw_only=True):
     """When the copy was begun, by the clock of whoever made it."""
 
 
+class ForkedFrom(msgspec.Struct, frozen=True, kw_only=True):
+    """Which epoch of which store a fork began with. It has a store id of its own, and shares no files."""
+
+    url: str
+    """Where the original was then."""
+    query: str
+    """The id of the original, as in its record."""
+    savepoint: str
+    timeline: int
+    epoch: int
+    nonce: str
+    forked_us: int
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True):
+    """A rewind: a timeline that goes on behind a past epoch, instead of the line of epochs that was abandoned."""
+
+    timeline: int
+    from_timeline: int
+    from_epoch: int
+    """The newest epoch that stays; the first of the timeline follows it."""
+    end_timeline: int
+    end_epoch: int
+    """The newest epoch that was abandoned."""
+    outputs: dict[str, Literal["repeat", "hold"]] = {}
+    """What becomes of rows that went out of the abandoned epochs; outputs of which none went out are left out."""
+    shown_timeline: int
+    shown_epoch: int
+    """How far outputs that hold have gone out already. The newest abandoned epoch, unless that was a rewind's own
+    beginning, of which nothing came out yet."""
+    asked: str
+    """The savepoint, epoch or time, as it was asked for."""
+    at_us: int
+    mark: str
+    """Unique to this rewind."""
+
+    @property
+    def start(self) -> layout.ManifestName:
+        return layout.ManifestName(self.from_timeline, self.from_epoch)
+
+    @property
+    def end(self) -> layout.ManifestName:
+        return layout.ManifestName(self.end_timeline, self.end_epoch)
+
+    @property
+    def shown(self) -> layout.ManifestName:
+        return layout.ManifestName(self.shown_timeline, self.shown_epoch)
+
+    @property
+    def held_outputs(self) -> frozenset[str]:
+        """The outputs of which nothing goes out until the abandoned end is passed."""
+        return frozenset(output for output, choice in self.outputs.items() if choice == "hold")
+
+
 class StoreRecord(msgspec.Struct, frozen=True):
-    """Written once when a store is made."""
+    """What a store says of itself."""
 
     app: str
     key_groups: int
@@ -38,6 +96,18 @@ class StoreRecord(msgspec.Struct, frozen=True):
     timeline: int = 0
     copied_from: CopiedFrom | None = None
     """Of a copy (`headrace.state.copying`): it has the id of the original in ``query``, so only one may go on."""
+    forked_from: ForkedFrom | None = None
+    branches: tuple[Branch, ...] = ()
+    """All rewinds since the store was made or started over, the oldest first."""
+
+    def branch(self, timeline: int) -> Branch | None:
+        """How a timeline began; None where it continues nothing."""
+        return next((branch for branch in self.branches if branch.timeline == timeline), None)
+
+    @property
+    def store_id(self) -> str:
+        """The id that Spark's query has in it, for the life of the store: what sinks know the job by."""
+        return str(msgspec.json.decode(self.query)["id"])
 
 
 def read_record(store: StoreFiles) -> StoreRecord | None:

@@ -27,8 +27,8 @@ from headrace.model.time import format_time
 from headrace.state import layout
 from headrace.state.checked import checked_text, encode_checked
 from headrace.state.condemned import read_condemned
+from headrace.state.lineage import read_places
 from headrace.state.manifest import JobState, Manifest, epoch_ranges, list_epochs, read_manifest, read_state
-from headrace.state.record import read_timeline
 from headrace.state.store import StoreFiles
 
 Clock = Callable[[], float]
@@ -74,8 +74,7 @@ def create_savepoint(
 
     May be called while the job runs, from any process. Without a name it is called after its epoch.
     """
-    timeline = read_timeline(store)
-    place = place or _newest(store, timeline)
+    place = place or _newest(store)
     name = check_name(name) if name else default_name(place)
     manifest = read_manifest(store, *place)
     savepoint = Savepoint(
@@ -98,7 +97,7 @@ def create_savepoint(
         savepoint, fresh = _same(store, savepoint), False
     crash.reach("savepoint_pinned", savepoint.epoch)
     try:
-        _refuse_condemned(store, savepoint)
+        refuse_condemned(store, savepoint.place)
         check_files(store, savepoint)
     except StoreError:
         # One that was there before is somebody else's, or tells what is missing.
@@ -157,18 +156,23 @@ def read_saved_state(store: StoreFiles, savepoint: Savepoint) -> JobState:
 def check_files(store: StoreFiles, savepoint: Savepoint) -> JobState:
     """Reads the manifests of a savepoint and sees that every file they name is there; one listing, no content."""
     state = read_saved_state(store, savepoint)
+    check_state_files(store, state, f"{store.url}, savepoint {savepoint.name!r}")
+    return state
+
+
+def check_state_files(store: StoreFiles, state: JobState, where: str) -> None:
+    """Sees that every file of a state is there."""
     lying = {*store.list(layout.RUNS), *store.list(layout.STAGED)}
     absent = sorted(state_files(state) - lying)
     if absent:
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         raise MissingFile(
-            f"files of epoch {savepoint.epoch} are not in the store",
-            where=f"{store.url}, savepoint {savepoint.name!r}",
+            f"files of epoch {state.epoch} are not in the store",
+            where=where,
             expected="every file that its manifest names",
             found=f"no {absent[0]}{more}",
             next_move="restore them from a copy of the store, or take a savepoint of a newer epoch",
         )
-    return state
 
 
 class StoredFile(NamedTuple):
@@ -223,22 +227,23 @@ def default_name(place: layout.ManifestName) -> str:
     return f"epoch-{place.epoch}" + (f"-timeline-{place.timeline}" if place.timeline else "")
 
 
-def _newest(store: StoreFiles, timeline: int) -> layout.ManifestName:
-    epochs = list_epochs(store, timeline)
-    if not epochs:
+def _newest(store: StoreFiles) -> layout.ManifestName:
+    places = read_places(store)
+    if not places:
         raise StoreError(
             "no epoch has been published yet, so there is nothing to keep",
             where=store.url,
             next_move="wait for the job's first epoch",
         )
-    return layout.ManifestName(timeline, epochs[-1])
+    return places[-1]
 
 
 def _previous_offsets(store: StoreFiles, manifest: Manifest) -> str:
-    if manifest.epoch == 0:
+    parent = manifest.parent_place
+    if parent is None:
         return ""
     with contextlib.suppress(MissingFile):
-        return read_manifest(store, manifest.timeline, manifest.epoch - 1).offsets
+        return read_manifest(store, *parent).offsets
     # A copy has the one manifest only, and knows the offsets from the savepoint that it was made of.
     for savepoint in list_savepoints(store):
         if savepoint.nonce == manifest.nonce:
@@ -265,15 +270,16 @@ def _name_taken(store: StoreFiles, old: Savepoint) -> AlreadyExists:
     )
 
 
-def _refuse_condemned(store: StoreFiles, savepoint: Savepoint) -> None:
-    if not any(savepoint.place in epochs for epochs in read_condemned(store).values()):
+def refuse_condemned(store: StoreFiles, place: layout.ManifestName) -> None:
+    """Raises StoreError for an epoch that a sweep may delete at any moment, whoever pins it now."""
+    if not any(place in epochs for epochs in read_condemned(store).values()):
         return
-    left = [epoch for epoch in list_epochs(store, savepoint.timeline) if epoch > savepoint.epoch]
+    left = [epoch for epoch in list_epochs(store, place.timeline) if epoch > place.epoch]
     raise StoreError(
-        f"epoch {savepoint.epoch} is about to be swept, so it can no longer be kept",
+        f"epoch {place.epoch} is about to be swept, so it can no longer be kept",
         where=store.url,
         expected=f"one of {epoch_ranges(left)}" if left else "a newer epoch",
-        found=f"epoch {savepoint.epoch}",
+        found=f"epoch {place.epoch}",
         next_move="take a newer epoch; run the job with a larger `retain` to keep more of them",
     )
 

@@ -10,8 +10,12 @@ Staged rows go once a later epoch is published: by then they were released; thos
 names them, because whoever goes on from it reads them. Manifests that go, go first and newest first, so that whatever
 a killed sweep leaves behind is readable or unnamed.
 
+What is retained are the newest epochs of the lineage: behind a rewind those that it continues count, and those that it
+abandoned do not. They go, but for the last, which the rewind has pinned.
+
 Never deleted: fences (a paused driver learns from them that it is out, also after the manifest it would have met is
-gone), the newest manifest of each timeline (its name is taken for good), and anything that is not known by its name.
+gone), the newest manifest, or the seal, of each timeline (its name is taken for good), and anything that is not known
+by its name.
 """
 
 from __future__ import annotations
@@ -29,7 +33,9 @@ from headrace.model.retention import EpochTime, Retention, derive_retained
 from headrace.state import layout
 from headrace.state.checked import checked_text
 from headrace.state.condemned import Epochs, drop_condemned, read_condemned, write_condemned
+from headrace.state.lineage import Lineage, TimelinePart, derive_lineage, is_in
 from headrace.state.manifest import JobState
+from headrace.state.record import Branch, read_record
 from headrace.state.savepoints import list_savepoints
 from headrace.state.store import StoreFiles
 
@@ -46,6 +52,8 @@ class ManifestFact:
     """The runs, and the rows of loops, that it names itself."""
     clock_us: int = 0
     """When it was published."""
+    seal: bool = False
+    """Whether it is no manifest, and ends its timeline."""
 
     @property
     def name(self) -> layout.ManifestName:
@@ -61,6 +69,8 @@ class SweepFacts:
     newest_fence: int
     retain: Retention
     """Which manifests of the timeline are kept."""
+    lineage: Lineage
+    """What leads to that epoch."""
     manifests: tuple[ManifestFact, ...]
     condemned: Mapping[int, Epochs]
     """Fence → the epochs that its driver may delete; read before the savepoints."""
@@ -123,8 +133,9 @@ def execute_sweep(store: StoreFiles, sweep: Sweep, *, fence: int, epoch: int) ->
 
 
 def _kept_manifests(facts: SweepFacts, by_name: Mapping[layout.ManifestName, ManifestFact]) -> Epochs:
-    times = [EpochTime(fact.epoch, fact.clock_us) for fact in facts.manifests if fact.timeline == facts.timeline]
-    kept = {layout.ManifestName(facts.timeline, epoch) for epoch in derive_retained(times, facts.retain)}
+    line = {fact.epoch: fact for fact in facts.manifests if not fact.seal and is_in(fact.name, facts.lineage)}
+    times = [EpochTime(epoch, fact.clock_us) for epoch, fact in sorted(line.items())]
+    kept = {line[epoch].name for epoch in derive_retained(times, facts.retain)}
     kept |= facts.savepoints & by_name.keys()
     newest: dict[int, int] = {}
     for timeline, epoch in by_name:
@@ -178,6 +189,7 @@ class _Named(msgspec.Struct):
     steps: dict[str, _RunLists] = {}
     loops: dict[str, list[_Ref]] = {}
     clock_us: int = 0
+    continues: Branch | None = None
 
 
 _known: WeakKeyDictionary[StoreFiles, dict[str, ManifestFact]] = WeakKeyDictionary()
@@ -204,6 +216,7 @@ def read_facts(
     # Files are listed before manifests: a run that a manifest names by now was either listed and is known to be named,
     # or was not listed and is left alone. Savepoints are read last, behind what earlier sweeps condemned.
     files = (*store.list(layout.RUNS), *store.list(layout.STAGED))
+    record, place = read_record(store), state.manifest.place
     fences = [number for path in store.list(layout.FENCES) if (number := layout.parse_fence(path)) is not None]
     condemned = read_condemned(store)
     manifests = _read_manifests(store)
@@ -213,6 +226,7 @@ def read_facts(
         fence=fence,
         newest_fence=max(fences, default=fence),
         retain=retain,
+        lineage=(TimelinePart(*place),) if record is None else derive_lineage(record, place),
         manifests=manifests,
         condemned=condemned,
         savepoints=frozenset(savepoint.place for savepoint in list_savepoints(store)),
@@ -243,6 +257,7 @@ def _read_manifest(store: StoreFiles, path: str, name: layout.ManifestName) -> M
         None if complete else named.parent_epoch,
         frozenset(ref.file for ref in refs if ref.file),
         named.clock_us,
+        seal=named.continues is not None,
     )
 
 

@@ -12,7 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from headrace.model.row_adapter import RowAdapter
+from headrace.state.adapters import ValueAdapter
 from headrace.state.block import Block
 from headrace.state.format import hash_bounds
 from headrace.state.run import RunTable
@@ -34,10 +37,32 @@ def share_of_range(amount: int, low: int, high: int, width: int) -> int:
 class TableView:
     """One table of one run, limited to hashes ``low`` … ``high``, both included."""
 
-    def __init__(self, table: RunTable, low: int, high: int) -> None:
+    def __init__(
+        self,
+        table: RunTable,
+        low: int,
+        high: int,
+        adapter: ValueAdapter | RowAdapter | None = None,
+        version: int = 0,
+    ) -> None:
         self.table = table
         self.low = low
         self.high = high
+        self.version = version
+        """The version of its step in which its run was written."""
+        self.adapter = adapter
+        """What has to be done with values and rows that leave it, as they are of an older type; None: nothing."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of rows that leave it."""
+        stored = self.table.schema
+        return self.adapter.schema(stored) if isinstance(self.adapter, RowAdapter) else stored
+
+    def adapted(self, value: bytes, key: bytes) -> bytes:
+        """A stored value on its way out."""
+        assert isinstance(self.adapter, ValueAdapter), "rows are adapted in batches"
+        return self.adapter.one(value, key)
 
     @property
     def rows(self) -> int:

@@ -31,13 +31,14 @@ from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.maintenance import Upkeep
 from headrace.checkpoint.recover import recover
 from headrace.checkpoint.release import Releaser
+from headrace.checkpoint.rewind.request import RewindRequest, parse_start
+from headrace.checkpoint.rewind.rewinder import Rewinder
 from headrace.connectors.source_contract import BadRows
 from headrace.dataflow.graph import ReadNode
 from headrace.edit.editor import Editor
 from headrace.edit.offline import EditedEpoch, edit_stopped
 from headrace.errors import HeadraceError, ProgramError
 from headrace.model import crash
-from headrace.model.ids import KEY_GROUPS
 from headrace.model.order import ENDLESS_EPOCHS, EpochLimits, waiting
 from headrace.model.retention import RETAIN_AT_LEAST
 from headrace.model.time import Timestamp, parse_time
@@ -51,8 +52,9 @@ from headrace.state.savepoints import Savepoint, create_savepoint
 from headrace.state.store import open_store
 from headrace.testing.clock import read_time
 from headrace.testing.playing import PlayedSpark, offsets_text, read_counts
+from headrace.testing.pushed import PushedRows
 from headrace.testing.states import held_state
-from headrace.testing.taps import compile_with_taps
+from headrace.testing.taps import check_parallelism, compile_with_taps
 
 if TYPE_CHECKING:
     from typing import Self
@@ -78,12 +80,17 @@ class Harness:
         sinks: bool = False,
         spark: Any = None,
         limits: EpochLimits | None = None,
+        start_from: str = "",
+        repeat: str | Sequence[str] = (),
+        hold: str | Sequence[str] = (),
+        again: bool = False,
     ) -> None:
         """``start``: wall clock of the first epoch. ``store``: a folder or URL to keep. ``sinks``: feed real sinks too.
 
+        ``start_from``, ``repeat``, ``hold``, ``again``: as in ``app.run``; what is to be read again is pushed again.
         ``spark``: a session that evaluates expressions right behind a source, for those outside of the worker's subset.
         """
-        _check_parallelism(parallelism)
+        check_parallelism(parallelism)
         self.clock_us: int = parse_time(start)
         self._start = start
         self._limits = limits or EpochLimits()
@@ -93,20 +100,18 @@ class Harness:
         check_shippable(self._program, app)
         self._temporary = None if store is not None else tempfile.mkdtemp(prefix="headrace-harness-")
         self._store = open_store(store or self._temporary or "", durable=False)
-        self._pushed: dict[str, list[Any]] = {source.name: [] for source in self._program.sources}
-        self._splits: dict[str, list[str]] = {source.name: [] for source in self._program.sources}
+        self._pushed = PushedRows(source.name for source in self._program.sources)
         self._fence: Fence | None = None
         self._reached: int | None = None
         try:
             for output in self._program.outputs:
                 output.sink.start()
-            self._begin()
+            self._begin(parse_start(start_from, self._store.url, repeat=repeat, hold=hold, again=again))
         except BaseException:
             self._leave()
             raise
         state = self._coordinator.state
-        self._read_before: dict[str, int] = {} if state is None else read_counts(state.manifest.offsets)
-        """Rows of each source that harnesses before this one have read from the same store."""
+        self._pushed.begin("" if state is None else state.manifest.offsets)
 
     def __enter__(self) -> Self:
         return self
@@ -164,8 +169,7 @@ class Harness:
                 f"a row is no {type_name(node.codec.type)}", where=f"push into {node.label}", expected=error.expected,
                 found=error.found,
             ) from error  # fmt: skip
-        self._pushed[node.name or ""].extend(given)
-        self._splits[node.name or ""].extend([split] * len(given))
+        self._pushed.add(node.name or "", given, split)
 
     def epoch(self, *, watermark: str | int | None = None, clock: str | int | None = None, final: bool = False) -> None:
         """Runs exactly one epoch over what is queued.
@@ -284,6 +288,23 @@ class Harness:
         self._end()
         self._begin()
 
+    def rewind(
+        self, moment: str | int, *, repeat: str | Sequence[str] = (), hold: str | Sequence[str] = (),
+        again: bool = False,
+    ) -> None:  # fmt: skip
+        """Starts again from an earlier epoch, as ``headrace run --from`` does: rows pushed since are read again.
+
+        ``moment``: an epoch, the name of a savepoint, or a time. ``repeat`` and ``hold`` name outputs, or ``"all"``.
+        """
+        request = parse_start(str(moment), self._store.url, repeat=repeat, hold=hold, again=again)
+        self._end()
+        try:
+            self._begin(request)
+        except HeadraceError:
+            # Refused: the program goes on where it was.
+            self._begin()
+            raise
+
     def _end(self) -> None:
         self._played.close()
         self._coordinator.releaser.close()
@@ -303,23 +324,32 @@ class Harness:
 
     # -- how it works -------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _begin(self, request: RewindRequest | None = None) -> None:
         self._reached = None
         self._failed = False
         # A copy for each start, as workers have their own: what functions keep in themselves must not outlive them.
         self._played = PlayedSpark(copy_program(self._program), self._spark)
         self._fence = take_fence(self._store)
-        releaser = Releaser(self._store, {output.name: output.sink for output in self._program.outputs})
-        job = self._program.facts
-        recovered = recover(self._store, job, self._fence, releaser)
+        try:
+            self._recover(self._fence, request)
+        except BaseException:
+            self._fence.drop()
+            raise
+
+    def _recover(self, fence: Fence, request: RewindRequest | None) -> None:
+        sinks = {output.name: output.sink for output in self._program.outputs}
+        releaser, job = Releaser(self._store, sinks), self._program.facts
+        # Rows are pushed, so there is no source to ask whether it still has them.
+        Rewinder(self._store, job, fence, releaser, sinks, {}, clock=lambda: self.clock_us / 1e6).begin(request)
+        recovered = recover(self._store, job, fence, releaser)
         self._run = recovered.run
         self._upkeep = Upkeep(
-            self._store, job, self._fence.number, retain=RETAIN_AT_LEAST, inline_bytes=self._limits.inline_run_bytes
+            self._store, job, fence.number, retain=RETAIN_AT_LEAST, inline_bytes=self._limits.inline_run_bytes
         )
         self._coordinator = Coordinator(
-            self._store, job, self._fence, releaser, self._upkeep, recovered.state, timeline=recovered.timeline,
-            retired=recovered.retired, adopted=recovered.adopted,
-        )  # fmt: skip
+            self._store, job, fence, releaser, self._upkeep, None, retired=recovered.retired
+        )
+        self._coordinator.resume(recovered)
 
     def _epoch(self, final: bool) -> None:
         if self._failed:
@@ -350,7 +380,8 @@ class Harness:
         if order is not None:
             if coordinator.state is None:
                 order = msgspec.structs.replace(order, began_us=parse_time(self._start))
-            queued = self._between(coordinator.state.manifest.offsets if coordinator.state else "", offsets)
+            before = coordinator.state.manifest.offsets if coordinator.state else ""
+            queued, self._played.splits = self._pushed.between(before, offsets)
             env = TaskEnv(self._played.program, self._store, order, self._limits, coordinator.state)
             reports = self._played.run(env, queued)
             failures = [failure for report in reports for failure in report.failures]
@@ -363,7 +394,10 @@ class Harness:
         """Fixes what the epoch reads. Other than with Spark, an epoch that was planned before is planned again."""
         epoch = self.published + 1
         path = layout.spark_offset(self._run, epoch)
-        counts = {source: self._read_before.get(source, 0) + len(rows) for source, rows in self._pushed.items()}
+        if (hold := self._coordinator.hold) is not None:
+            self._pushed.check(hold.offsets)
+            return epoch, hold.offsets
+        counts = self._pushed.counts()
         if not final:
             counts.update(self._waiting(counts))
         offsets = offsets_text(self.clock_us, counts, final)
@@ -379,29 +413,8 @@ class Harness:
         order = derive_waiting(state.manifest.time, self._program.timed, state.manifest.clock_us)
         return {name: read.get(name, 0) for name, hold in order.paced.items() if hold.whole and name in counts}
 
-    def _between(self, before: str, after: str) -> dict[str, list[Any]]:
-        start, end = read_counts(before), read_counts(after)
-        rows: dict[str, list[Any]] = {}
-        for source, stop in end.items():
-            skipped = self._read_before.get(source, 0)
-            mine = slice(start.get(source, skipped) - skipped, stop - skipped)
-            rows[source] = self._pushed[source][mine]
-            self._played.splits[source] = self._splits[source][mine]
-        return rows
-
     def _time(self, text: str | int) -> int:
         return read_time(text, self._start)
 
 
 __all__ = ["Harness", "HeadraceError"]
-
-
-def _check_parallelism(parallelism: object) -> None:
-    if isinstance(parallelism, bool) or not isinstance(parallelism, int) or not 1 <= parallelism <= KEY_GROUPS:
-        raise ProgramError(
-            "the harness cannot have this many shards",
-            where="Harness(parallelism=…)",
-            expected=f"a whole number from 1 to {KEY_GROUPS}, the number of key groups",
-            found=repr(parallelism),
-            next_move="choose a small number: 2 shows what happens where keys lie on several shards",
-        )

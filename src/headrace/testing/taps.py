@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.program.sinks import CollectSink, DiscardSink
 from headrace.dataflow.graph import ExprNode, FeedNode, ReadNode, WriteNode
+from headrace.errors import ProgramError
 from headrace.model.ids import KEY_GROUPS
 from headrace.model.report import TAP
 from headrace.plan.compile import compile_app
@@ -47,3 +48,15 @@ def compile_with_taps(
         output if output.name.startswith(TAP) else replace(output, sink=DiscardSink()) for output in program.outputs
     )
     return replace(program, outputs=quiet), taken
+
+
+def check_parallelism(parallelism: object) -> None:
+    """Refuses what is no number of shards."""
+    if isinstance(parallelism, bool) or not isinstance(parallelism, int) or not 1 <= parallelism <= KEY_GROUPS:
+        raise ProgramError(
+            "the harness cannot have this many shards",
+            where="Harness(parallelism=…)",
+            expected=f"a whole number from 1 to {KEY_GROUPS}, the number of key groups",
+            found=repr(parallelism),
+            next_move="choose a small number: 2 shows what happens where keys lie on several shards",
+        )

@@ -31,7 +31,7 @@ from headrace.transfer.frames import GivenRows, open_frame
 from headrace.transfer.making import MakingMark, begin_store, finish_store
 from headrace.transfer.offsets import first_offsets
 from headrace.transfer.record import EXACT, RECORD, read_export
-from headrace.transfer.runs import RunPlace, RunWriter
+from headrace.transfer.runs import RunPlace, RunSorter
 from headrace.transfer.step_rows import RowsIntoStep
 from headrace.transfer.targets import listed_as, open_target
 
@@ -186,7 +186,7 @@ class _Bootstrap:
             self.runs[step] = writer.finish()
 
     def _fill_states(self, tell: Callable[[int], None]) -> None:
-        writers: dict[str, RunWriter] = {}
+        writers: dict[str, RunSorter] = {}
         for address, data in self._states.items():
             if not isinstance(data, GivenRows):
                 self._fill_on_cluster(address, data, tell)
@@ -214,7 +214,7 @@ class _Bootstrap:
     def _fill_exact(self, tell: Callable[[int], None]) -> None:
         assert self._export is not None
         folder, record = self._export
-        writers: dict[str, RunWriter] = {}
+        writers: dict[str, RunSorter] = {}
         for stored in open_stored(self.program, record, folder):
             writer = writers.setdefault(stored.listed, self._writer(stored.listed))
             for table in stored.tables():
@@ -225,9 +225,9 @@ class _Bootstrap:
         for listed, writer in writers.items():
             self.runs.setdefault(listed, []).extend(writer.finish())
 
-    def _writer(self, listed: str, *, unique: bool = True) -> RunWriter:
+    def _writer(self, listed: str, *, unique: bool = True) -> RunSorter:
         groups = self.program.key_groups
-        return RunWriter(self.store, RunPlace(listed, _FIRST, 0, groups, groups), unique=unique)
+        return RunSorter(self.store, RunPlace(listed, _FIRST, 0, groups, groups), unique=unique)
 
     def _note_due(self, time_us: int | None) -> None:
         if time_us is not None:

@@ -46,7 +46,7 @@ class RunPlace(NamedTuple):
     groups: int
 
 
-class RunWriter:
+class RunSorter:
     """Takes tables of one step in any order; ``refs`` are what they came to, newest first."""
 
     def __init__(self, store: StoreFiles, place: RunPlace, *, unique: bool, chunk_rows: int = CHUNK_ROWS) -> None:

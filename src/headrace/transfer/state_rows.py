@@ -57,7 +57,7 @@ class StateTarget(NamedTuple):
     """Now, from which entries live."""
 
 
-class StateRows:
+class StateImport:
     """Base: what all kinds of states have in common."""
 
     def __init__(self, target: StateTarget) -> None:
@@ -99,7 +99,7 @@ class StateRows:
         return {} if deadline is None else {"expires": pa.array(np.full(batch.num_rows, deadline))}
 
 
-class SingleRows(StateRows):
+class SingleRows(StateImport):
     """One value per key."""
 
     def __init__(self, target: StateTarget) -> None:
@@ -112,7 +112,7 @@ class SingleRows(StateRows):
         return [TableData(self.target.table, VALUE, pa.table({**base, "value": values, **self.expiry(batch)}))]
 
 
-class MapRows(StateRows):
+class MapRows(StateImport):
     """Entries of maps."""
 
     def __init__(self, target: StateTarget) -> None:
@@ -131,7 +131,7 @@ class MapRows(StateRows):
         return [TableData(self.target.table, ENTRIES, pa.table(columns))]
 
 
-class ListRows(StateRows):
+class ListRows(StateImport):
     """Elements of lists, in the order of their index, or as they come."""
 
     def __init__(self, target: StateTarget) -> None:
@@ -151,7 +151,7 @@ class ListRows(StateRows):
         return [TableData(self.target.table, ENTRIES, pa.table(columns))]
 
 
-class TimerRows(StateRows):
+class TimerRows(StateImport):
     """Times of timers; those of a ``Timer`` stand in ``value`` or ``at``, those of ``Timers`` in ``at``."""
 
     def make(self, batch: pa.RecordBatch, base: dict[str, pa.Array]) -> list[TableData]:
@@ -181,7 +181,7 @@ class TimerRows(StateRows):
         return TableData(self.target.table, ENTRIES, pa.table({**base, "sub": _time_subs(times), "value": nothing}))
 
 
-class AggregateRows(StateRows):
+class AggregateRows(StateImport):
     """Accumulators of rolling aggregates, off results or off their parts."""
 
     def __init__(self, target: StateTarget) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
     from headrace.plan.physical import OpPlan, Program
     from headrace.state.store import StoreFiles
-    from headrace.transfer.runs import RunWriter
+    from headrace.transfer.runs import RunSorter
 
 ROW_TIME: Final = "row_time"
 """The column with the event time of rows that do not hold it themselves."""
@@ -116,7 +116,7 @@ class StepTask:
 class RowsIntoStep:
     """Runs rows through a step, as an epoch before the first whose results nobody gets."""
 
-    def __init__(self, program: Program, step: str, store: StoreFiles, writer: RunWriter, *, clock_us: int) -> None:
+    def __init__(self, program: Program, step: str, store: StoreFiles, writer: RunSorter, *, clock_us: int) -> None:
         self.step = step
         self.next_due_us: int | None = None
         self._writer = writer

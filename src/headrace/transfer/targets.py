@@ -17,7 +17,7 @@ from headrace.transfer.state_rows import (
     ListRows,
     MapRows,
     SingleRows,
-    StateRows,
+    StateImport,
     StateTarget,
     TimerRows,
 )
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.plan.physical import Program
     from headrace.state.format import TableData
 
-_KINDS: Final[dict[str, type[StateRows]]] = {
+_KINDS: Final[dict[str, type[StateImport]]] = {
     **dict.fromkeys(SINGLE, SingleRows),
     **dict.fromkeys(("timer", "wall_timer", "timers"), TimerRows),
     "map": MapRows,
@@ -69,7 +69,7 @@ def _addresses(program: Program) -> list[str]:
     return [step if name == VALUE_TABLE else f"{step}.{name}" for step, name in states]
 
 
-def open_target(program: Program, address: str, *, clock_us: int) -> StateRows:
+def open_target(program: Program, address: str, *, clock_us: int) -> StateImport:
     """Who makes tables of rows for a state."""
     step, table = find_state(program, address)
     plan = program.steps[step]

@@ -22,13 +22,13 @@ from headrace.read.columns import EXPIRES_AT
 from headrace.state.format import PANES, TableData
 from headrace.state.panes.fragments import START
 from headrace.state.panes.table import PANE_COLUMNS, read_about
-from headrace.transfer.state_rows import StateRows, StateTarget, too_little
+from headrace.transfer.state_rows import StateImport, StateTarget, too_little
 from headrace.transfer.values_in import read_times
 
 _ITSELF: Final = frozenset({"count", "sum", "min", "max", "collect"})
 
 
-class WindowRows(StateRows):
+class WindowRows(StateImport):
     """Windows whose partial aggregates lie in columns."""
 
     def __init__(self, target: StateTarget) -> None:

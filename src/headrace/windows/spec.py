@@ -10,8 +10,8 @@ from headrace.aggregates.accumulate import describe_accumulators, describe_resul
 from headrace.model.amounts import count_of
 from headrace.model.job import INNER, VALUE_TABLE, DeclaredState
 from headrace.model.time import format_span
-from headrace.model.type_shape import TypeShape, accumulators_shape, describe_type
-from headrace.operators.spec import Combined, OperatorChoice, StepInfo, StepSpec
+from headrace.model.type_shape import accumulators_shape, describe_type
+from headrace.operators.spec import WALL, Combined, OperatorChoice, StepInfo, StepSpec, StoredType
 from headrace.windows.evictors import Evictor, KeepDelta, KeepRows, KeepSpan
 from headrace.windows.kinds import RowCount
 from headrace.windows.settings import WindowSettings
@@ -29,6 +29,10 @@ class WindowSpec(WindowSettings, StepSpec):
     def uses_watermark(self) -> bool:
         by_event = self.assigner.timed and self.assigner.clock == "event"
         return by_event or _fires_on_event_time(self.fire, self.timed)
+
+    @property
+    def uses_wall_clock(self) -> bool:
+        return (self.assigner.timed and self.assigner.clock == WALL) or _may_fire_on_wall_time(self.fire)
 
     def choose(self, info: StepInfo) -> OperatorChoice:
         from headrace.windows.choose import choose_windows
@@ -79,20 +83,21 @@ class WindowSpec(WindowSettings, StepSpec):
         )
         return {"value": told}
 
-    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+    def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         """Windows row by row; slices and fragments are columns that say it themselves."""
         if self._chosen(info) != "by row":
             return {}
         from headrace.windows.by_row.contents import REDUCED
         from headrace.windows.by_row.row_contents import ROWS_TABLE
 
-        row = describe_type(info.taken[0].type)
+        row = info.taken[0].type
         if self.keeps_rows:
-            return {VALUE_TABLE: ("windows", accumulators_shape({})), ROWS_TABLE: (INNER, row)}
+            windows = StoredType("windows", accumulators_shape({}))
+            return {VALUE_TABLE: windows, ROWS_TABLE: StoredType(INNER, describe_type(row), row)}
         if self.aggs:
-            accs = describe_accumulators(self.aggs, info.taken[0], f"step {info.step}")
-            return {VALUE_TABLE: ("windows", accs)}
-        return {VALUE_TABLE: ("windows", accumulators_shape({REDUCED: info.taken[0].type}))}
+            accumulators = describe_accumulators(self.aggs, info.taken[0], f"step {info.step}")
+            return {VALUE_TABLE: StoredType("windows", accumulators)}
+        return {VALUE_TABLE: StoredType("windows", accumulators_shape({REDUCED: row}))}
 
     def tell(self) -> tuple[str, ...]:
         notes = [_tell_rows(self.assigner) if isinstance(self.assigner, RowCount) else self.windows]
@@ -137,6 +142,16 @@ def _fires_on_event_time(fire: Trigger | None, timed: bool) -> bool:
             return _fires_on_event_time(fire.of, timed)
         case _:
             return timed
+
+
+def _may_fire_on_wall_time(fire: Trigger | None) -> bool:
+    match fire:
+        case None | PerRow() | PerEpoch() | EveryRows() | OnDelta():
+            return False
+        case Periodic():
+            return fire.clock == WALL
+    # A timeout waits by the wall clock; triggers of users may set timers on it.
+    return True
 
 
 def _tell_fire(fire: Trigger | None) -> list[str]:

@@ -45,6 +45,8 @@ _REMOTE_MOVES: Final = {
 }
 _MOVES: Final = {
     r"failed validation|constraint|invariant": "change or drop the constraint of the table, or filter such rows out",
+    r"missing file .* when restore": "files of then were taken away (VACUUM): hold the output until its old end is "
+    "passed, or write to another table",
     r"Invalid table version": "the table was taken away or replaced while the job ran: bring it back, or start again",
     r"feature|protocol|column mapp": "the table asks more of its writers than deltalake can do: write to another "
     "table, under the name of this output (write(…, name=…))",

@@ -12,6 +12,8 @@ the epoch (`transaction`):
 So comparing and writing are one step, though nothing is locked: a driver that sleeps anywhere in between loses, and
 leaves files behind that the table does not know (``vacuum`` takes them away).
 
+A job that goes back has the version restored that the table had after the epoch (`rewind`).
+
 Rows are written again instead of handing staged Parquet files over: only so are constraints checked, files become as
 few as they can be, and their statistics are those of the table.
 """
@@ -26,11 +28,27 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from headrace.connectors.delta.errors import Overtaken, deltalake_module, others_write, telling
+from headrace.connectors.delta.rewind import check_restore, derive_restore, epoch_note, read_history, restored_note
 from headrace.connectors.delta.table import open_table, prepare_table, settle, table_schema, target_of
-from headrace.connectors.delta.transaction import EpochTransaction, split_number, transaction_of
+from headrace.connectors.delta.transaction import (
+    EpochTransaction,
+    beginning_of,
+    split_number,
+    transaction_of,
+    writer_of,
+)
 from headrace.connectors.files.partitions import check_texts, room_at
 from headrace.connectors.recorded import is_released
-from headrace.connectors.sink_contract import GuaranteeChoice, Release, Sink, StageTask, StageWriter, chosen_guarantee
+from headrace.connectors.sink_contract import (
+    Forget,
+    GuaranteeChoice,
+    Release,
+    Rewind,
+    Sink,
+    StageTask,
+    StageWriter,
+    chosen_guarantee,
+)
 from headrace.connectors.staged import ARROW, PartWriter, encode_arrow, read_batches
 from headrace.errors import ProgramError, SinkFailed
 from headrace.model.crash import reach
@@ -71,6 +89,8 @@ class DeltaSink(Sink):
         where = self.target.where
         self.partition_by = field_names(partition_by, "partition_by", where)
         self.guarantee = chosen_guarantee(guarantee, where)
+        if self.guarantee == "exactly once":
+            self.rewinds: frozenset[Rewind] = frozenset({"repeat", "hold"})
         self.merge = schema_mode == "merge"
         self._table: Any = None
         """As it was after the last look at it; None: it is to be opened."""
@@ -151,6 +171,55 @@ class DeltaSink(Sink):
         by = f" (by {', '.join(self.partition_by)})" if self.partition_by else ""
         return f"delta {self.path}{by}"
 
+    # --- going back
+
+    def check_forget(self, ctx: Forget) -> None:
+        with telling(self.target, "look how it was"):
+            plan = derive_restore(read_history(self._newest()), writer_of(ctx), int(ctx.timeline), ctx.epoch)
+        check_restore(plan, self.target, ctx.output)
+
+    def forget(self, ctx: Forget) -> None:
+        lost: BaseException | None = None
+        for _ in range(_TRIES):
+            try:
+                with telling(self.target, f"go back to epoch {ctx.epoch}"):
+                    self._forget(ctx)
+                reach("forgetting", ctx.epoch)
+                # The columns are those of then again.
+                self.start()
+                return
+            except Overtaken as conflict:
+                self._table, lost = None, conflict.__cause__
+            except BaseException:
+                self._table = None
+                raise
+        raise others_write(self.target, lost)
+
+    def _forget(self, ctx: Forget) -> None:
+        """One commit: the version of then, and a number that shuts the abandoned timeline out."""
+        deltalake = deltalake_module()
+        table, writer = self._newest(), writer_of(ctx)
+        plan = derive_restore(read_history(table), writer, int(ctx.timeline), ctx.epoch)
+        check_restore(plan, self.target, ctx.output)
+        number = max(beginning_of(ctx.next_timeline), table.transaction_version(writer) or 0)
+        if plan.version is None and number == table.transaction_version(writer):
+            return
+        noted = [deltalake.Transaction(app_id=writer, version=number)]
+        if plan.version is None:
+            commit = deltalake.CommitProperties(app_transactions=noted)
+            nothing = table_schema(table).empty_table()
+            deltalake.write_deltalake(table, nothing, mode="append", commit_properties=commit)
+        else:
+            note = restored_note(plan.version)
+            commit = deltalake.CommitProperties(app_transactions=noted, custom_metadata=note)
+            table.restore(plan.version, commit_properties=commit)
+        reach("forgetting", ctx.epoch)
+        settle(self.target, self._reopened())
+
+    def _reopened(self) -> Any:
+        self._table = None
+        return self._newest()
+
     # --- an epoch
 
     def _release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
@@ -207,7 +276,9 @@ class DeltaSink(Sink):
                 table,
                 rows.reader(),
                 mode="append",
-                commit_properties=deltalake.CommitProperties(app_transactions=noted),
+                commit_properties=deltalake.CommitProperties(
+                    app_transactions=noted, custom_metadata=None if transaction is None else epoch_note(transaction)
+                ),
             )
         except Exception:
             # What was raised while rows were read came out of the writer as mere text.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from headrace.connectors.sink_contract import Release
+from headrace.connectors.sink_contract import Forget, Release
 
 _EPOCHS_OF_A_TIMELINE: Final = 1 << 40
 """Delta's numbers have 63 bits. With an epoch every millisecond this is 35 years of one timeline."""
@@ -21,11 +21,19 @@ class EpochTransaction(NamedTuple):
     number: int
 
 
+def writer_of(ctx: Release | Forget) -> str:
+    """Who writes: an output of a job."""
+    return f"headrace-{ctx.job}-{ctx.output}"
+
+
 def transaction_of(release: Release) -> EpochTransaction:
     """What a release is to Delta."""
-    return EpochTransaction(
-        f"headrace-{release.job}-{release.output}", int(release.timeline) * _EPOCHS_OF_A_TIMELINE + release.epoch
-    )
+    return EpochTransaction(writer_of(release), int(release.timeline) * _EPOCHS_OF_A_TIMELINE + release.epoch)
+
+
+def beginning_of(timeline: str) -> int:
+    """The number right before all of a timeline's."""
+    return int(timeline) * _EPOCHS_OF_A_TIMELINE - 1
 
 
 def split_number(number: int) -> tuple[int, int]:

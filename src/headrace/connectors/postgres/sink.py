@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from headrace.connectors.keyed_target import KeyedTarget
     from headrace.connectors.postgres.undo import OutputEpoch
     from headrace.model.rows import RowCodec
 
@@ -128,7 +129,7 @@ class PostgresSink(Sink):
 
     def start(self) -> None:
         assert self.codec is not None
-        with self._connected("prepare the table") as connection:
+        with self.connected("prepare the table") as connection:
             columns = table_columns(self.codec)
             binary = prepare_table(connection, self.target, columns, self.key, create=self.create, epochs=self._guarded)
             if self._journal is not None:
@@ -143,7 +144,7 @@ class PostgresSink(Sink):
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
         assert self.codec is not None
         place = Place(ctx.read, {column.name: column.kind for column in table_columns(self.codec) if not column.array})
-        with self._connected(f"write epoch {ctx.epoch}", place) as connection, connection.transaction():
+        with self.connected(f"write epoch {ctx.epoch}", place) as connection, connection.transaction():
             if self._guarded:
                 recorded = self._claim(connection, ctx)
                 if is_released(recorded, ctx, self.target.where):
@@ -169,6 +170,13 @@ class PostgresSink(Sink):
     def takes(self, part: StagedPart) -> bool:
         return part.format in (CSV, BINARY)
 
+    def keyed(self, job: str) -> KeyedTarget | None:
+        if self.mode != "upsert" or not self._guarded:
+            return None
+        from headrace.connectors.postgres.keyed import PostgresKeyed
+
+        return PostgresKeyed(self, job)
+
     def close(self) -> None:
         self._disconnect()
 
@@ -187,22 +195,23 @@ class PostgresSink(Sink):
         return self.guarantee == "exactly once"
 
     @property
-    def _epochs(self) -> str:
+    def epochs_sql(self) -> str:
         return self.target.beside(EPOCHS_TABLE).sql
 
     def _claim(self, connection: psycopg.Connection[Any], ctx: OutputEpoch | Forget) -> tuple[int, int]:
         """Locks what is known of this output: the timeline and epoch that are the newest in the table; −1: none."""
         ours = (ctx.job, ctx.output)
-        connection.execute(f"INSERT INTO {self._epochs} VALUES (%s, %s, -1, -1, now()) ON CONFLICT DO NOTHING", ours)
+        connection.execute(f"INSERT INTO {self.epochs_sql} VALUES (%s, %s, -1, -1, now()) ON CONFLICT DO NOTHING", ours)
         row = connection.execute(
-            f"SELECT timeline, epoch FROM {self._epochs} WHERE job = %s AND output = %s FOR UPDATE", ours
+            f"SELECT timeline, epoch FROM {self.epochs_sql} WHERE job = %s AND output = %s FOR UPDATE", ours
         ).fetchone()
         assert row is not None
         return row[0], row[1]
 
     def _note(self, connection: psycopg.Connection[Any], ctx: OutputEpoch | Forget, timeline: int, epoch: int) -> None:
         connection.execute(
-            f"UPDATE {self._epochs} SET timeline = %s, epoch = %s, released_at = now() WHERE job = %s AND output = %s",
+            f"UPDATE {self.epochs_sql} SET timeline = %s, epoch = %s, released_at = now() "
+            "WHERE job = %s AND output = %s",
             (timeline, epoch, ctx.job, ctx.output),
         )
 
@@ -210,7 +219,7 @@ class PostgresSink(Sink):
 
     def check_forget(self, ctx: Forget) -> None:
         journal = self._undo_journal()
-        with self._connected("look how far it can go back") as connection, connection.transaction():
+        with self.connected("look how far it can go back") as connection, connection.transaction():
             recorded = self._claim(connection, ctx)
             if recorded <= (int(ctx.timeline), ctx.epoch) or recorded >= (int(ctx.next_timeline), 0):
                 # Nothing was written behind it; or all was taken back, and the next timeline has begun.
@@ -232,7 +241,7 @@ class PostgresSink(Sink):
     def forget(self, ctx: Forget) -> None:
         journal, following = self._undo_journal(), (int(ctx.next_timeline), -1)
         self.check_forget(ctx)
-        with self._connected("take rows back") as connection, connection.transaction():
+        with self.connected("take rows back") as connection, connection.transaction():
             recorded = self._claim(connection, ctx)
             journal.take_back(connection, ctx.job, ctx.output, int(ctx.timeline), ctx.epoch)
             reach("forgetting", ctx.epoch)
@@ -257,7 +266,7 @@ class PostgresSink(Sink):
     # --- the connection
 
     @contextmanager
-    def _connected(self, doing: str, place: Place | None = None) -> Iterator[psycopg.Connection[Any]]:
+    def connected(self, doing: str, place: Place | None = None) -> Iterator[psycopg.Connection[Any]]:
         """A connection, new or kept; whatever goes wrong ends it, so that the next call begins with another."""
         try:
             with telling(self.target, self.dsn, doing, place):

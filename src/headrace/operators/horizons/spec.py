@@ -10,10 +10,9 @@ from headrace.aggregates.accumulate import describe_accumulators, describe_resul
 from headrace.aggregates.declare import Agg, Declared
 from headrace.model.job import VALUE_TABLE, DeclaredState
 from headrace.model.time import format_span
-from headrace.operators.spec import StepInfo, StepSpec
+from headrace.operators.spec import StepInfo, StepSpec, StoredType
 
 if TYPE_CHECKING:
-    from headrace.model.type_shape import TypeShape
     from headrace.operators.contract import Operator
 
 _CLOCK = "event"
@@ -44,8 +43,9 @@ class HorizonSpec(StepSpec):
         clock = self.expiring().get(VALUE_TABLE, "")
         return {VALUE_TABLE: DeclaredState("aggregate", clock, results=results, key=info.key_fields)}
 
-    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
-        return {VALUE_TABLE: ("aggregate", describe_accumulators(self.aggs, info.taken[0], f"step {info.step}"))}
+    def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
+        accumulators = describe_accumulators(self.aggs, info.taken[0], f"step {info.step}")
+        return {VALUE_TABLE: StoredType("aggregate", accumulators)}
 
     def expiring(self) -> Mapping[str, str]:
         """What is kept of a key goes with its rows, unless something is kept of all of them."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from headrace.model.job import COLUMNS, INNER, DeclaredState
 from headrace.model.pairs import PairCodec
 from headrace.model.time import format_span
-from headrace.model.type_shape import TypeShape, describe_type
-from headrace.operators.spec import StepInfo, StepSpec
+from headrace.model.type_shape import describe_type
+from headrace.operators.spec import StepInfo, StepSpec, StoredType
 from headrace.windows.spec import WindowSpec
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class IntervalJoin(StepSpec):
         left, right = info.taken
         return IntervalJoinOperator(info.step, left, right, self.low_us, self.high_us, self.how)
 
-    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+    def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _sides(info)
 
     def tell(self) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ class UnboundedJoin(StepSpec):
         """Whether later results replace earlier ones."""
         return self.keep == "latest" or self.how != "inner"
 
-    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+    def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _sides(info)
 
     def tell(self) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ class AsOfJoin(StepSpec):
         left, right = info.taken
         return AsOfJoinOperator(info.step, left, right, self.tolerance_us)
 
-    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+    def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _sides(info)
 
     def tell(self) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ class WindowJoin(StepSpec):
     def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
         return _declared(self.assigner, info)
 
-    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+    def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _pairs(info)
 
     def tell(self) -> tuple[str, ...]:
@@ -178,7 +178,7 @@ class CoGroup(StepSpec):
     def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
         return _declared(self.assigner, info)
 
-    def stored(self, info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+    def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _pairs(info)
 
     def tell(self) -> tuple[str, ...]:
@@ -201,18 +201,20 @@ def _declared(assigner: Assigner, info: StepInfo) -> Mapping[str, DeclaredState]
     return {"value": DeclaredState("windows", assigner.clock, key=info.key_fields, windows=words)}
 
 
-def _sides(info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+def _sides(info: StepInfo) -> Mapping[str, StoredType]:
     """The rows of either side, as they are stored."""
     from headrace.operators.joins.buffered import TABLES
 
-    return {table: (COLUMNS, describe_type(codec.type)) for table, codec in zip(TABLES, info.taken, strict=True)}
+    kinds = (codec.type for codec in info.taken)
+    return {table: StoredType(COLUMNS, describe_type(kind), kind) for table, kind in zip(TABLES, kinds, strict=True)}
 
 
-def _pairs(info: StepInfo) -> Mapping[str, tuple[str, TypeShape]]:
+def _pairs(info: StepInfo) -> Mapping[str, StoredType]:
     """The rows of windows, each beside an empty place for the other side's."""
     from headrace.windows.by_row.row_contents import ROWS_TABLE
 
-    return {ROWS_TABLE: (INNER, describe_type(PairCodec(*info.taken).type))}
+    pair = PairCodec(*info.taken).type
+    return {ROWS_TABLE: StoredType(INNER, describe_type(pair), pair)}
 
 
 def _lates(assigner: Assigner) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from headrace.net.access import User
 from headrace.read.forms import JSON
 from headrace.read.reader import Reader
 from headrace.read.snapshot import Snapshot
+from headrace.read.steps import count_old_rows
 from headrace.serve.http.asking import TIMES, Asked
 from headrace.serve.http.job import NEWEST_EPOCHS, ServedJob, answer, headers_of, tag_of, time_json, watermark_of
 from headrace.serve.http.jobs import EPOCH_PARAMETERS, Jobs, download, unchanged
@@ -128,12 +129,14 @@ def _tables(asked: Asked, snapshot: Snapshot) -> list[Reader]:
 
 
 def _about_state(snapshot: Snapshot, table: Reader, form: str = JSON) -> dict[str, Any]:
-    step = table.address.partition(".")[0]
+    step, _, declared = snapshot.declared(table.address)
+    old = count_old_rows(table.views, declared)
     return {
         "state": table.address,
         "step": step,
         "kind": table.kind,
         "rows": table.stored_rows,
+        **({"old_rows": old} if old else {}),
         "watermark": time_json(snapshot.watermark_us(step), form),
     }
 

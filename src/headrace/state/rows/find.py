@@ -19,7 +19,9 @@ from headrace.model.shapes import split_optional
 from headrace.state.rows.format import FIELD
 
 if TYPE_CHECKING:
+    from headrace.model.row_adapter import RowAdapter
     from headrace.model.rows import RowCodec
+    from headrace.state.adapters import ValueAdapter
     from headrace.state.block import Block
     from headrace.state.view import TableView
 
@@ -185,7 +187,14 @@ def _find_in_view(view: TableView, wanted: KeyTimes, order: Int64s, hashes: UInt
         hit = np.flatnonzero(starts < stops)
         if len(hit):
             codes, starts, stops = _of_key(block, wanted, codes[hit], starts[hit], stops[hit])
-            yield _in_time(block, wanted, codes, starts, stops, back)
+            rows = _in_time(block, wanted, codes, starts, stops, back)
+            yield rows if view.adapter is None else _adapted(rows, view.adapter)
+
+
+def _adapted(rows: BatchRows, adapter: ValueAdapter | RowAdapter) -> BatchRows:
+    """Rows of an older type, and none but those that are asked for."""
+    batch = rows.batch if rows.rows is None else rows.batch.take(pa.array(rows.rows))
+    return BatchRows(adapter.rows(batch), None, rows.codes)
 
 
 def _of_key(

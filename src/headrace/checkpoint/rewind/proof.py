@@ -1,0 +1,82 @@
+"""What sources still have: asked before anything of a rewind is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from headrace.connectors.source_contract import SURE, InputFile, Passage, Replay, Source
+from headrace.errors import HeadraceError
+from headrace.state import layout
+from headrace.state.manifest import Manifest
+from headrace.state.spark_offsets import entry_number, log_offset, source_offsets
+from headrace.state.store import StoreFiles
+
+Sources = Mapping[str, Source]
+"""Name in Spark's log → source."""
+
+
+def prove_sources(store: StoreFiles, sources: Sources, start: Manifest, end: Manifest) -> dict[str, Replay]:
+    """Source → whether it can give again what was read between two epochs.
+
+    Sources that the program no longer has are not asked: nothing of them is read again.
+    """
+    before = {**start.retired, **source_offsets(start.offsets)}
+    after = {**end.retired, **source_offsets(end.offsets)}
+    paths = store.list(layout.INPUTS)
+    return {name: _prove(store, paths, name, source, before, after) for name, source in sources.items()}
+
+
+def _prove(
+    store: StoreFiles, paths: Iterable[str], name: str, source: Source, before: Mapping[str, str],
+    after: Mapping[str, str],
+) -> Replay:  # fmt: skip
+    start, end = before.get(name), after.get(name)
+    if start == end:
+        return SURE
+    files = tuple(_files_between(store, paths, name, start, end))
+    try:
+        return source.check_replay(Passage(_position(start), _position(end), files))
+    except (HeadraceError, OSError) as error:
+        return Replay("unknown", f"it could not be asked ({str(error).splitlines()[0]})")
+
+
+def _position(offset: str | None) -> Any:
+    """An offset as JSON holds it. Some of Spark's sources write text that is none."""
+    if offset is None:
+        return None
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return offset
+
+
+class _LogLine(msgspec.Struct):
+    path: str
+    timestamp: int = 0
+    batch: int = msgspec.field(default=-1, name="batchId")
+
+
+def _files_between(
+    store: StoreFiles, paths: Iterable[str], name: str, start: str | None, end: str | None
+) -> Iterator[InputFile]:
+    """The files that entries of a source's log list behind one offset, up to another."""
+    reached = -1 if end is None else log_offset(end)
+    if reached is None or reached < 0:
+        return
+    first = -1 if start is None else log_offset(start)
+    prefix = layout.input_entry(f"{name}/")
+    seen = set()
+    for path in paths:
+        number = entry_number(path, prefix)
+        if number is None or (number <= (first or 0) and not path.endswith(".compact")):
+            continue
+        for line in store.read(path).splitlines()[1:]:
+            listed = msgspec.json.decode(line, type=_LogLine)
+            batch = listed.batch if listed.batch >= 0 else number
+            if (-1 if first is None else first) < batch <= reached and listed.path not in seen:
+                seen.add(listed.path)
+                yield InputFile(listed.path, listed.timestamp)

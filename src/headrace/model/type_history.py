@@ -1,0 +1,83 @@
+"""What becomes of stored values that are several changes of their type behind.
+
+Values go through every type that their state had since, one after the other, as if they had been rewritten by every
+program in between. So what is read does not depend on whether they were: a field that was removed is gone, also where
+a later type has one of its name, and a field that was added has the default that it was added with. Only where that
+way is not open, because a function that led through it has left the program, is the old type compared with the newest.
+
+What this module deliberately does not do: read a store (`headrace.state.adapters`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from headrace.model.job import DeclaredState
+from headrace.model.migrations import Migration
+from headrace.model.type_adapt import Adapt, same_value
+from headrace.model.type_change import SAME, TypeChange, compare_keys, compare_types
+from headrace.model.type_shape import TypeShape, nameless
+
+
+def derive_reading(
+    state: DeclaredState, version: int, migrations: Sequence[Migration] = (), *, fill: bool = False
+) -> TypeChange:
+    """What becomes of the values of a state that lie in runs of a version of its step.
+
+    Of a list the values are its elements, of a map those of its entries, whose names may not change. ``fill``: as of
+    `compare_types`, for those who write what they read.
+    """
+    types = state.types_since(version)
+    if len(types) == 1:
+        return SAME
+    return derive_change(state.kind, types, migrations, fill=fill)
+
+
+def derive_change(
+    kind: str, types: Sequence[TypeShape | None], migrations: Sequence[Migration] = (), *, fill: bool = False
+) -> TypeChange:
+    """What becomes of values of a kind of state that had these types, the oldest first."""
+    names = _compare_names(kind, types[0], types[-1])
+    if names.kind == "refused":
+        return names
+    parts = [value_part(kind, each) for each in types]
+    if any(part is None for part in parts):
+        return SAME
+    known = [part for part in parts if part is not None]
+    last = len(known) - 2
+    links = [compare_types(old, new, migrations, fill=fill or i < last) for i, (old, new) in enumerate(pairwise(known))]
+    if len(links) > 1 and any(link.kind == "refused" for link in links):
+        return compare_types(known[0], known[-1], migrations, fill=fill)
+    return links[0] if len(links) == 1 else _together(links)
+
+
+def value_part(kind: str, shape: TypeShape | None) -> TypeShape | None:
+    """Of the type of a state that of one stored value."""
+    return shape.items if shape is not None and shape.kind == kind and kind in ("list", "map") else shape
+
+
+def _compare_names(kind: str, old: TypeShape | None, new: TypeShape | None) -> TypeChange:
+    if old is None or new is None or kind != "map":
+        return SAME
+    if old.keys is not None and new.keys is not None and nameless(old.keys) == nameless(new.keys):
+        return SAME
+    return compare_keys(old.keys, new.keys)
+
+
+def _together(links: Sequence[TypeChange]) -> TypeChange:
+    words = tuple(dict.fromkeys(word for link in links for word in link.words))
+    kind = next((kind for kind in ("migrates", "reads") if any(link.kind == kind for link in links)), "same")
+    # What a type in between dropped must not come back.
+    direct = all(link.direct for link in links) and not any(link.drops for link in links[:-1])
+    adapts = [link.adapt or same_value for link in links]
+    return TypeChange(kind, words, direct, any(link.drops for link in links), _one_after_the_other(adapts))  # type: ignore[arg-type]
+
+
+def _one_after_the_other(adapts: Sequence[Adapt]) -> Adapt:
+    def adapt(value: object) -> object:
+        for each in adapts:
+            value = each(value)
+        return value
+
+    return adapt

@@ -1,0 +1,132 @@
+"""Which step's state holds what an output wrote: decided from the compiled program, or refused with the ways out.
+
+An output can be written again from state where its rows are what one rolling step gives out (`aggregate`, `reduce`,
+`latest`), changed on their way by nothing but functions and expressions of a row. What other steps gave out is not in
+their state: windows that closed are gone, and what `process` emitted was never kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.errors import ProgramError
+from headrace.model.nearest import nearest
+from headrace.model.report import TAP
+from headrace.operators.rolling import RollingOperator
+from headrace.operators.stateless import BatchOperator, ExprOperator, OnlyOperator, RowOperator
+from headrace.plan.physical import Fragment, OpPlan, OutputPlan, Program, Target
+
+if TYPE_CHECKING:
+    from headrace.operators.contract import Operator
+
+_PURE = (RowOperator, OnlyOperator, BatchOperator, ExprOperator)
+
+
+@dataclass(frozen=True)
+class RefillPlan:
+    """The way from a state to an output."""
+
+    output: OutputPlan
+    place: int
+    """Of the output in the program."""
+    step: str
+    fragment: Fragment
+    """The step, and what its rows pass on their way."""
+
+
+def derive_refill(program: Program, name: str) -> RefillPlan:
+    """The way to an output of this name. Raises ProgramError where there is none."""
+    place, output = _find_output(program, name)
+    leading = [
+        (fragment, index)
+        for fragment in program.fragments
+        for index, op in enumerate(fragment.ops)
+        if Target("out", place) in _targets_of(op)
+    ]
+    entering = any(Target("out", place) in _entries_of(fragment) for fragment in program.fragments)
+    if entering or len(leading) != 1:
+        found = "rows of a source, as they are read" if not leading else "rows of several streams"
+        raise _refused(output, found)
+    fragment, last = leading[0]
+    way = _way_back(fragment, last, output)
+    return RefillPlan(output, place, fragment.ops[way[0]].step, _only(fragment, way, place))
+
+
+def _find_output(program: Program, name: str) -> tuple[int, OutputPlan]:
+    known = {output.name: place for place, output in enumerate(program.outputs) if not output.name.startswith(TAP)}
+    if name not in known:
+        near = nearest(name, list(known))
+        raise ProgramError(
+            f"there is no output {name!r}",
+            where=f"app {program.app}",
+            expected=", ".join(sorted(known)) or "a program that writes to something",
+            found=name,
+            next_move=f"did you mean {near[0]}?" if near else "headrace explain APP.PY lists outputs with their names",
+        )
+    return known[name], program.outputs[known[name]]
+
+
+def _way_back(fragment: Fragment, last: int, output: OutputPlan) -> list[int]:
+    """The operators from a rolling step to the output, in order."""
+    way = [last]
+    while True:
+        operator = fragment.ops[way[0]].build()
+        if isinstance(operator, RollingOperator):
+            return way
+        if not isinstance(operator, _PURE):
+            raise _refused(output, _what_it_is(fragment.ops[way[0]], operator))
+        before = [index for index, op in enumerate(fragment.ops) if _leads_to(op, way[0])]
+        enters = any(target.kind == "op" and target.place == way[0] for target in _entries_of(fragment))
+        if enters or len(before) != 1:
+            raise _refused(output, "rows of a source" if enters else "rows of several streams")
+        way.insert(0, before[0])
+
+
+def _entries_of(fragment: Fragment) -> list[Target]:
+    """Where rows go that come into a fragment."""
+    return [*fragment.entry, *fragment.errors, *(each for targets in fragment.entries.values() for each in targets)]
+
+
+def _leads_to(op: OpPlan, place: int) -> bool:
+    return any(target.kind == "op" and target.place == place for target in _targets_of(op))
+
+
+def _targets_of(op: OpPlan) -> list[Target]:
+    return [target for targets in op.targets.values() for target in targets]
+
+
+def _only(fragment: Fragment, way: list[int], place: int) -> Fragment:
+    """The operators of the way, wired to each other and to the output alone."""
+    ops = []
+    for number, index in enumerate(way):
+        op = fragment.ops[index]
+        following = way[number + 1] if number + 1 < len(way) else None
+        targets = {
+            outlet: tuple(
+                target._replace(place=number + 1) if target.kind == "op" else target
+                for target in each
+                if target == Target("out", place) or (target.kind == "op" and target.place == following)
+            )
+            for outlet, each in op.targets.items()
+        }
+        if following is not None:
+            targets = {outlet: tuple(t for t in each if t.kind == "op") for outlet, each in targets.items()}
+        ops.append(replace(op, targets=targets))
+    return Fragment(tuple(ops))
+
+
+def _what_it_is(op: OpPlan, operator: Operator) -> str:
+    kind = type(operator).__name__.removesuffix("Operator").lower()
+    return f"rows of {op.step} ({kind}), which keeps no copy of what it gave out"
+
+
+def _refused(output: OutputPlan, found: str) -> ProgramError:
+    return ProgramError(
+        f"the output {output.name} cannot be written again from state",
+        where=output.site,
+        expected="rows that an aggregate, reduce or latest gives out, changed by map, filter, select and the like",
+        found=found,
+        next_move="replay them into a new target: run the program from a savepoint into a store of its own "
+        "(headrace run APP.PY --from SAVEPOINT --store NEW), with this output pointing to the new target",
+    )
