@@ -215,6 +215,7 @@ def redis(
     ttl: Span | None = None,
     maxlen: int | None = None,
     guard: str = "headrace:{job}:{output}",
+    undo: Span | None = None,
 ) -> Sink:
     """Strings, hashes or entries of streams in Redis (7 or newer). **Exactly once.**
 
@@ -224,13 +225,14 @@ def redis(
     strings and hashes expire, `maxlen` bounds a stream.
 
     Rows change together with a guard (`guard` is its key) in one script, 10 000 rows or 4 MB at a time: an epoch up to
-    that size is visible at once, of a larger one readers may see a part for a moment. `url` may be
+    that size is visible at once, of a larger one readers may see a part for a moment. With ``undo="24h"`` what was
+    there before is kept for so long, so that a job that goes back takes back what it wrote since. `url` may be
     ``hr.secret("REDIS_URL")``. Redis Cluster is not supported.
 
     >>> redis(key="user:{user}", as_="hash", ttl="1h").describe()
     'redis hash user:{user} at redis://localhost:6379'
     """
-    return RedisSink(url, key, as_, field=field, format=format, ttl=ttl, maxlen=maxlen, guard=guard)
+    return RedisSink(url, key, as_, field=field, format=format, ttl=ttl, maxlen=maxlen, guard=guard, undo=undo)
 
 
 def discard() -> DiscardSink:

@@ -9,6 +9,8 @@ Redis runs, logs and replicates as a whole. So wherever a release ends, the guar
 - the same epoch with another print: other rows under the same number; refused;
 - a guard older than what this driver has seen written: the server lost data; refused.
 
+With ``undo=`` the script also notes what was there before each row (`undo`).
+
 A script is not undone when a command in it fails (a key of another type). So it notes the rows before the failure, and
 the next release goes on at the row that failed.
 """
@@ -19,6 +21,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from headrace.connectors.redis.undo import journal_key
 from headrace.connectors.staged import read_batches
 from headrace.model.report import StagedPart
 
@@ -34,7 +37,8 @@ GROUP_BYTES = 4 * 2**20
 SCRIPT: Final = """#!lua
 local guard = KEYS[1]
 local timeline, epoch = tonumber(ARGV[1]), tonumber(ARGV[2])
-local held = redis.call('HMGET', guard, 'timeline', 'epoch', 'print', 'done', 'row', 'complete')
+local held = redis.call('HMGET', guard, 'timeline', 'epoch', 'print', 'done', 'row', 'complete',
+  'back_timeline', 'back_epoch')
 local was_timeline, was_epoch = tonumber(held[1] or -1), tonumber(held[2] or -1)
 local seen_timeline, seen_epoch = tonumber(ARGV[4]), tonumber(ARGV[5])
 if was_timeline < seen_timeline or (was_timeline == seen_timeline and was_epoch < seen_epoch) then
@@ -50,12 +54,35 @@ if was_timeline == timeline and was_epoch == epoch then
   done, skipped = tonumber(held[4]), tonumber(held[5])
 end
 
+local journal, undo_ms, former = KEYS[2], tonumber(ARGV[8]), {}
+if undo_ms > 0 then
+  if was_timeline == timeline and was_epoch == epoch then
+    if redis.call('EXISTS', journal) == 0 then undo_ms = 0 end
+  else
+    redis.call('DEL', journal)
+    former[1] = cmsgpack.pack({tonumber(held[7] or was_timeline), tonumber(held[8] or was_epoch)})
+  end
+end
+
+local function keep(row)
+  former[#former + 1] = cmsgpack.pack(row)
+end
+
 local function note(packs, rows, complete)
+  for from = 1, #former, 1000 do
+    redis.call('RPUSH', journal, unpack(former, from, math.min(from + 999, #former)))
+  end
+  if undo_ms > 0 then redis.call('PEXPIRE', journal, undo_ms) end
+  former = {}
+  if held[7] then redis.call('HDEL', guard, 'back_timeline', 'back_epoch') end
   redis.call('HSET', guard, 'timeline', ARGV[1], 'epoch', ARGV[2], 'print', ARGV[3],
     'done', packs, 'row', rows, 'complete', complete)
 end
 
 local function write_string(at, pack)
+  if undo_ms > 0 then
+    keep({'s', pack[at], redis.call('DUMP', pack[at]), redis.call('PEXPIRETIME', pack[at])})
+  end
   if pack[2] > 0 then return redis.pcall('SET', pack[at], pack[at + 1], 'PX', pack[2]), at + 2 end
   return redis.pcall('SET', pack[at], pack[at + 1]), at + 2
 end
@@ -72,7 +99,15 @@ local function write_fields(at, pack)
     else
       reply = redis.pcall('XADD', pack[at], '*', unpack(pack, set_from, set_to))
     end
+    if undo_ms > 0 and type(reply) == 'string' then keep({'x', pack[at], reply}) end
     return reply, gone_to + 1
+  end
+  if undo_ms > 0 then
+    local names = {}
+    for place = set_from, set_to, 2 do names[#names + 1] = pack[place] end
+    for place = gone_from, gone_to do names[#names + 1] = pack[place] end
+    local values = redis.pcall('HMGET', pack[at], unpack(names))
+    if not values['err'] then keep({'h', pack[at], names, values, redis.call('PEXPIRETIME', pack[at])}) end
   end
   if set_to >= set_from then reply = redis.pcall('HSET', pack[at], unpack(pack, set_from, set_to)) end
   if gone_to >= gone_from and not (type(reply) == 'table' and reply['err']) then
@@ -85,9 +120,9 @@ local function write_fields(at, pack)
 end
 
 local first = tonumber(ARGV[6])
-local packs = #ARGV - 7
+local packs = #ARGV - 8
 for number = math.max(0, done - first), packs - 1 do
-  local pack = cmsgpack.unpack(ARGV[8 + number])
+  local pack = cmsgpack.unpack(ARGV[9 + number])
   local write = pack[1] == 'string' and write_string or write_fields
   local at, row, size = 4, 0, #pack
   while at <= size do
@@ -111,8 +146,9 @@ if first + packs <= done then return {'wrote', done} end
 note(first + packs, 0, ARGV[7])
 return {'wrote', first + packs}
 """
-"""KEYS: the guard. ARGV: timeline, epoch, print, timeline and epoch seen before (−1: none), number of the first pack
-given, whether the last pack is among them (1 or 0), then the packs."""
+"""KEYS: the guard, and the epoch's list of former rows. ARGV: timeline, epoch, print, timeline and epoch seen before
+(−1: none), number of the first pack given, whether the last pack is among them (1 or 0), for how many milliseconds
+former rows are kept (0: not at all), then the packs."""
 
 Outcome = Literal["wrote", "done", "lost", "older", "other", "failed"]
 
@@ -155,11 +191,12 @@ def print_of(parts: Sequence[StagedPart]) -> str:
 
 
 def write_group(
-    client: redis.Redis, guard: str, group: Group, ctx: Release, print_: str, seen: tuple[int, int]
+    client: redis.Redis, guard: str, group: Group, ctx: Release, print_: str, seen: tuple[int, int], undo_ms: int
 ) -> GuardAnswer:
     """Runs the script for one group."""
-    given: list[Any] = [ctx.timeline, ctx.epoch, print_, *seen, group.first, int(group.last)]
-    answer: Any = client.eval(SCRIPT, 1, guard, *given, *group.packs)
+    given: list[Any] = [ctx.timeline, ctx.epoch, print_, *seen, group.first, int(group.last), undo_ms]
+    keys = [guard, journal_key(guard, ctx.timeline, ctx.epoch)]
+    answer: Any = client.eval(SCRIPT, 2, *keys, *given, *group.packs)
     outcome: Any = answer[0].decode()
     if outcome == "failed":
         return GuardAnswer(outcome, error=answer[1].decode(), key=answer[2].decode(errors="replace"))

@@ -9,7 +9,7 @@ This module deliberately knows nothing of Redis Cluster: rows and guard could no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.redis.guard import GuardAnswer, print_of, read_groups, write_group
@@ -24,7 +24,8 @@ from headrace.connectors.redis.server import (
     is_too_old,
     shown_url,
 )
-from headrace.connectors.sink_contract import Guarantee, Release, Sink, StageTask, StageWriter
+from headrace.connectors.redis.undo import UndoAnswer, check_chain, take_back
+from headrace.connectors.sink_contract import Forget, Guarantee, Release, Rewind, Sink, StageTask, StageWriter
 from headrace.connectors.staged import PartWriter
 from headrace.errors import HeadraceError, ProgramError, SinkFailed, SinkUnavailable
 from headrace.model.crash import reach
@@ -59,6 +60,7 @@ class RedisSink(Sink):
         ttl: Span | None,
         maxlen: int | None,
         guard: str,
+        undo: Span | None,
     ) -> None:
         self.where = f"sink.redis(key={key!r})"
         self.url = check_url(url, self.where)
@@ -78,6 +80,16 @@ class RedisSink(Sink):
             ttl_ms,
             maxlen or 0,
         )
+        self.undo_ms = 0 if undo is None else span_us(undo, what="undo", where=self.where) // 1000
+        if undo is not None and self.undo_ms < 1:
+            raise self._wrong(
+                "undo is too short",
+                "at least a millisecond",
+                repr(undo),
+                "leave it out, and the output can be held only",
+            )
+        if self.undo_ms:
+            self.rewinds: frozenset[Rewind] = frozenset({"repeat", "hold"})
         self._client: redis.Redis | None = None
         self._seen = _NOTHING_SEEN
         """Timeline and epoch that this process has seen written."""
@@ -151,7 +163,7 @@ class RedisSink(Sink):
         form = self.form
         return PartWriter(task, lambda table: pack_table(table, codec, form), PACKS)
 
-    def guard_key(self, ctx: Release) -> str:
+    def guard_key(self, ctx: Release | Forget) -> str:
         """Where this job keeps what it has written of this output."""
         return self.guard.replace("{job}", ctx.job).replace("{output}", self.output)
 
@@ -164,7 +176,7 @@ class RedisSink(Sink):
             if group.first:
                 reach("between_files", ctx.epoch)
             try:
-                answer = write_group(self._connected(), self.guard_key(ctx), group, ctx, told, self._seen)
+                answer = write_group(self._connected(), self.guard_key(ctx), group, ctx, told, self._seen, self.undo_ms)
             except Exception as error:
                 raise self._in_words(error, f"output {self.output}, epoch {ctx.epoch}") from error
             if answer.outcome == "done":
@@ -173,6 +185,35 @@ class RedisSink(Sink):
                 raise self._refused(answer, ctx)
             [done] = answer.numbers
         self._seen = (int(ctx.timeline), ctx.epoch)
+
+    def check_forget(self, ctx: Forget) -> None:
+        self._check_chain(self._undoing(check_chain, ctx), ctx)
+
+    def forget(self, ctx: Forget) -> None:
+        self.check_forget(ctx)
+        while True:
+            answer = self._undoing(take_back, ctx)
+            self._check_chain(answer, ctx)
+            if answer.outcome == "done":
+                return
+            reach("forgetting", ctx.epoch)
+
+    def _undoing(self, step: Callable[[redis.Redis, str, Forget], UndoAnswer], ctx: Forget) -> UndoAnswer:
+        try:
+            return step(self._connected(), self.guard_key(ctx), ctx)
+        except Exception as error:
+            raise self._in_words(error, f"output {self.output}, going back to epoch {ctx.epoch}") from error
+
+    def _check_chain(self, answer: UndoAnswer, ctx: Forget) -> None:
+        if answer.outcome == "missing":
+            raise SinkFailed(
+                "Redis does not know what its keys held then",
+                where=self._place,
+                expected=f"former rows since epoch {ctx.epoch} of timeline {ctx.timeline}, because of undo=",
+                found=f"none of epoch {answer.epoch}: it was written without undo=, or they have expired",
+                next_move=f"go back to epoch {answer.epoch} or later, hold the output (--hold {ctx.output}), or write "
+                "under other keys; keep former rows longer from now on with a larger undo=",
+            )
 
     def _connected(self) -> redis.Redis:
         if self._client is None:
