@@ -224,6 +224,33 @@ def test_a_refill_that_died_is_completed_by_the_next(shop: Shop, monkeypatch: py
     assert shop.rows("totals") == before
 
 
+# --- behind a rewind
+
+
+def go_back(shop: Shop, **how: Any) -> None:
+    shop.harness.__exit__(None, None, None)
+    shop.harness = hr.testing.Harness(shop.app, store=shop.store, sinks=True, start_from="0", **how)
+
+
+OTHERS = ("totals", "newest", "sums", "raw", "two")
+
+
+def test_a_rewind_takes_rows_back_and_a_refill_agrees_with_it(shop: Shop) -> None:
+    """The tables of Postgres, by real epochs, rewinds and releases."""
+    before = shop.rows("euros")
+    shop.sell(10, 20, 30, 40, shops=4)
+    assert shop.rows("euros") != before
+    go_back(shop, repeat=("euros", "called"), hold=OTHERS)
+    assert shop.rows("euros") == before
+    assert shop.refill("euros", "--verify").stdout == "euros: 3 rows of epoch 0, and the target agrees\n"
+    query(shop.dsn, "DELETE FROM euros")
+    assert shop.refill("euros").exit_code == 0 and shop.rows("euros") == before
+    shop.sell(10, 20, 30, 40, shops=4)
+    shop.sell(1)
+    assert shop.rows("euros")[0] == ("shop 0", 0.16)
+    assert shop.refill("euros", "--verify").exit_code == 0
+
+
 # --- refusals
 
 

@@ -143,7 +143,8 @@ def read_released_state(store: StoreFiles, newest: ManifestName, output: str, po
 
     Epochs behind the position may have given out nothing; the first that did is still being released, or waits for it.
     """
-    if position is None:
+    if position is None or (position[0] > newest.timeline and position[1] < 0):
+        # Nothing was ever released; or rows were taken back, and the timeline that goes on has published nothing.
         return read_state(store, *newest)
     if position[0] > newest.timeline:
         raise StoreError(
@@ -154,13 +155,22 @@ def read_released_state(store: StoreFiles, newest: ManifestName, output: str, po
             next_move="the store was brought back from an older copy: refill from the newest one",
         )
     behind = position[1] if position[0] == newest.timeline else -1
-    place, at = newest, newest
-    while at.epoch > behind and at.timeline == newest.timeline:
+    place: ManifestName | None = newest
+    at: ManifestName | None = newest
+    while at is not None and at.timeline == newest.timeline and at.epoch > behind:
         manifest = read_manifest(store, *at)
-        at = at._replace(epoch=manifest.parent_epoch)
+        if at == newest and output in manifest.held:
+            raise StoreError(
+                "the output is held until the job has passed its old end",
+                where=f"output {output}",
+                expected="a state that is not behind what the target shows",
+                found=f"epoch {at.epoch}, while the target has epoch {position[1]} of timeline {position[0]}",
+                next_move="let the job run until it has passed its old end, and refill then",
+            )
+        at = manifest.parent_place
         if manifest.outputs.get(output):
             place = at
-    if place.epoch < 0:
+    if place is None:
         raise StoreError(
             "nothing of the output has been released yet",
             where=f"output {output}",
