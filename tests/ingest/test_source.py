@@ -9,7 +9,7 @@ import pytest
 
 from headrace import source
 from headrace.connectors.ingest import IngestReader
-from headrace.connectors.source_contract import BadRows, Offset, SplitReader
+from headrace.connectors.source_contract import BadRows, Offset, Passage, SplitReader
 from headrace.errors import InputLost, ProgramError, StoreError
 from headrace.ingest import layout
 from headrace.ingest.log import Append, Log, LogOptions
@@ -189,3 +189,16 @@ def test_what_cannot_be_read_is_told_while_the_program_is_built_or_starts(tmp_pa
     with pytest.raises(StoreError, match="there is no log here"):
         source.ingest(tmp_path).reader(codec_of(Click))
     assert source.ingest(f"file://{tmp_path}").describe() == f"ingest file://{tmp_path} (events)"
+
+
+def test_a_job_that_goes_back_is_told_which_events_were_deleted(tmp_path: Path) -> None:
+    log = fill(tmp_path, 60, segment_bytes=200)
+    asked = source.ingest(tmp_path, stream=STREAM)
+    assert asked.check_replay(Passage({log: {"0": 0}}, {log: {"0": 60}})).verdict == "sure"
+    first, second = layout.list_segments(layout.partition_folder(tmp_path, STREAM, 0))[:2]
+    first.unlink()
+    kept = layout.first_number(second)
+    assert asked.check_replay(Passage({log: {"0": kept}}, {log: {"0": 60}})).verdict == "sure"
+    lost = asked.check_replay(Passage({log: {"0": kept - 1}}, {log: {"0": 60}}))
+    assert (lost.verdict, f"events {kept - 1} to {kept - 1} of partition 0" in lost.why) == ("lost", True)
+    assert asked.check_replay(Passage({"another": {"0": 0}}, {"another": {"0": 60}})).verdict == "lost"

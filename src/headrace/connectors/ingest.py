@@ -18,7 +18,17 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from headrace.connectors.reading import BATCH_ROWS, check_positive
-from headrace.connectors.source_contract import EPOCH_ROWS_AT_MOST, BadRows, Offset, Source, Split, SplitReader
+from headrace.connectors.source_contract import (
+    EPOCH_ROWS_AT_MOST,
+    SURE,
+    BadRows,
+    Offset,
+    Passage,
+    Replay,
+    Source,
+    Split,
+    SplitReader,
+)
 from headrace.errors import BadRow, InputLost, ProgramError, StoreError
 from headrace.ingest import layout
 from headrace.ingest.reading import first_kept, lost, read_log_file, read_mark, read_range
@@ -72,6 +82,20 @@ class IngestSource(Source):
                 next_move=f"start the server first: headrace ingest --log {self.log}",
             )
         return IngestReader(path, self.stream, codec, self.max_per_epoch)
+
+    def check_replay(self, passage: Passage) -> Replay:
+        """Whether no segment with events behind the old position was deleted. The log itself has to be the same."""
+        path = self.path.absolute()
+        found = read_log_file(path)
+        start = passage.start or {}
+        if found is None or (start and found.id not in start):
+            return Replay("lost", "its log is gone, or another log lies in its place")
+        read = {int(n): int(number) for n, number in start.get(found.id, {}).items()}
+        for n in layout.list_partitions(path, self.stream):
+            folder, first = layout.partition_folder(path, self.stream, n), read.get(n, 0)
+            if (kept := first_kept(folder)) > first:
+                return Replay("lost", f"events {first} to {kept - 1} of partition {n} were deleted (--keep)")
+        return SURE
 
     def describe(self) -> str:
         return f"ingest {self.log} ({self.stream})"

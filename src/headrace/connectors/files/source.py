@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from headrace.connectors.files.errors import explain_bad_row
 from headrace.connectors.files.parquet_rows import parquet_rows
 from headrace.connectors.files.reads import check_fields, csv_read, json_read, parquet_read, read_csv_header
+from headrace.connectors.files.replay import find_files
 from headrace.connectors.reading import check_positive
-from headrace.connectors.source_contract import BadInput, FileRows, Source, SparkRead
+from headrace.connectors.source_contract import BadInput, FileRows, Passage, Replay, Source, SparkRead
 from headrace.errors import ExpressionError, ProgramError
 from headrace.model.shapes import quoted
 from headrace.sql.expr import as_sql, parse, resolve_name, supported
@@ -181,6 +182,9 @@ class FilesSource(Source):
 
     def explain_bad(self, codec: RowCodec, raw: str) -> BadInput:
         return explain_bad_row(codec, raw, self.format)
+
+    def check_replay(self, passage: Passage) -> Replay:
+        return find_files(passage)
 
     def describe(self) -> str:
         split = "" if self.splits is None else f", split by {self.splits.text.replace('`', '')}"

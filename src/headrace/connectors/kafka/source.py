@@ -26,7 +26,7 @@ from headrace.connectors.kafka.messages import (
 )
 from headrace.connectors.kafka.options import broker_list, check_options, client_options, start_options
 from headrace.connectors.reading import check_positive
-from headrace.connectors.source_contract import EPOCH_ROWS_AT_MOST, BadInput, Source, SparkRead
+from headrace.connectors.source_contract import EPOCH_ROWS_AT_MOST, BadInput, Passage, Replay, Source, SparkRead
 from headrace.errors import ProgramError
 from headrace.model.ids import MIN_TIME
 
@@ -97,6 +97,13 @@ class KafkaSource(Source):
 
     def explain_bad(self, codec: RowCodec, raw: str) -> BadInput:
         return explain_message(codec, self.format, self.parts, raw)
+
+    def check_replay(self, passage: Passage) -> Replay:
+        from headrace.connectors.kafka.client import Cluster
+        from headrace.connectors.kafka.replay import find_messages
+
+        options = {name: value for name, value in self.options.items() if name == name.lower()}
+        return find_messages(Cluster(self.brokers, options, self.where), passage.start or {}, passage.end or {})
 
     def describe(self) -> str:
         topics = f"topics like {self.pattern}" if self.pattern is not None else ", ".join(self.topics)

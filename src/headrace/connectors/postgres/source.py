@@ -24,7 +24,7 @@ from headrace.connectors.postgres.select import SESSION, Selection, from_clause,
 from headrace.connectors.postgres.server import open_connection, psycopg_module, quoted, text_literal
 from headrace.connectors.postgres.spool import BAD, BATCH_ROWS, Copy, Spool, SpoolFile
 from headrace.connectors.reading import check_positive, position, slice_range
-from headrace.connectors.source_contract import BadRows, Offset, Source, Split, SplitReader
+from headrace.connectors.source_contract import SURE, BadRows, Offset, Passage, Replay, Source, Split, SplitReader
 from headrace.errors import EnvironmentMissing, HeadraceError, ProgramError
 from headrace.model.field_names import field_name
 from headrace.model.rows import codec_of
@@ -116,6 +116,10 @@ class TableSource(Source):
         """
         name = field_name(key, "key", self.where)
         return TableLookup(self.text, self.dsn, codec_of(output, where=self.where), name, self.where)
+
+    def check_replay(self, passage: Passage) -> Replay:
+        # It is read from the job's own copy, which stays as long as the store.
+        return SURE
 
     def describe(self) -> str:
         return f"table {_short(self.text)}"

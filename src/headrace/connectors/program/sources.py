@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from headrace.connectors.reading import BATCH_ROWS, check_positive, position, slice_range
-from headrace.connectors.source_contract import EPOCH_ROWS_AT_MOST, Offset, Source, Split, SplitReader
+from headrace.connectors.source_contract import (
+    EPOCH_ROWS_AT_MOST,
+    SURE,
+    Offset,
+    Passage,
+    Replay,
+    Source,
+    Split,
+    SplitReader,
+)
 from headrace.errors import BadRow, FunctionFailed, ProgramError
 from headrace.model.amounts import count_of
 
@@ -59,6 +68,9 @@ class ItemsSource(Source):
     def reader(self, codec: RowCodec) -> ItemsReader:
         batch = pa.RecordBatch.from_arrays(codec.to_arrays(self.rows), schema=codec.schema)
         return ItemsReader(batch, self.per_epoch, self.partitions)
+
+    def check_replay(self, passage: Passage) -> Replay:
+        return SURE
 
     def describe(self) -> str:
         return f"items ({count_of(len(self.rows), 'row')})"
@@ -275,6 +287,9 @@ class GeneratorSource(Source):
         return GeneratorReader(
             maker, rate=self.rate, total=self.total, per_epoch=self.per_epoch, partitions=self.partitions
         )
+
+    def check_replay(self, passage: Passage) -> Replay:
+        return SURE
 
     def describe(self) -> str:
         pace = "as fast as possible" if self.rate is None else f"{self.rate:g} rows/s"

@@ -182,14 +182,7 @@ class RedisStreamReader(SplitReader):
         return self._ask(stream, (0, 0), 0, (0, 0))[0]
 
     def _ask(self, stream: str, after: EntryId, count: int, upto: EntryId) -> tuple[Look, EntryId, int]:
-        def ask(client: redis.Redis) -> Any:
-            return client.eval(LOOK, 1, stream, id_text(after), count, id_text(upto))
-
-        exists, length, added, last, deleted, first, entry, passed = self._planning(ask)
-        look = Look(
-            bool(exists), length, added, read_id(last), read_id(deleted), read_id(first) if first else None
-        )  # fmt: skip
-        return look, read_id(entry) if entry else after, passed
+        return self._planning(lambda client: _read_look(client, stream, after, count, upto))
 
     def _planning(self, ask: Callable[[redis.Redis], T]) -> T:
         """Asks with the client that planning keeps; one that failed is not used again."""
@@ -314,6 +307,32 @@ class RedisStreamReader(SplitReader):
             found=found,
             next_move="look at the server's version with INFO server",
         )
+
+
+def find_losses(url: str, positions: Mapping[str, Any]) -> list[str]:
+    """What streams no longer have of all that lies behind these positions, in words; None: nothing was read of it."""
+    client = connect(url, tries=TRIES)
+    losses = []
+    try:
+        for stream, stored in positions.items():
+            position = None if stored is None else read_position(stored)
+            if isinstance(position, Position):
+                look, _, _ = _read_look(client, stream, (0, 0), 0, (0, 0))
+                if loss := find_loss(position, look):
+                    losses.append(f"stream {stream}: {loss}")
+    finally:
+        client.close()
+    return losses
+
+
+def _read_look(
+    client: redis.Redis, stream: str, after: EntryId, count: int, upto: EntryId
+) -> tuple[Look, EntryId, int]:
+    """What a stream says of itself; and, of up to so many entries behind an id, the last id and their number."""
+    answer: Any = client.eval(LOOK, 1, stream, id_text(after), count, id_text(upto))
+    exists, length, added, last, deleted, first, entry, passed = answer
+    look = Look(bool(exists), length, added, read_id(last), read_id(deleted), read_id(first) if first else None)
+    return look, read_id(entry) if entry else after, passed
 
 
 def _next_page(page: list[tuple[bytes, Mapping[bytes, bytes]]]) -> int:

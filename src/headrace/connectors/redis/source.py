@@ -15,7 +15,7 @@ from headrace.connectors.reading import check_positive
 from headrace.connectors.redis.entries import EntryFields
 from headrace.connectors.redis.positions import EARLIEST, LATEST, id_text
 from headrace.connectors.redis.server import check_url, shown_url
-from headrace.connectors.source_contract import Source
+from headrace.connectors.source_contract import SURE, Passage, Replay, Source
 from headrace.errors import ProgramError
 from headrace.model.shapes import is_record_class, split_optional
 from headrace.model.time import Timestamp, timestamp
@@ -109,6 +109,12 @@ class RedisStreamSource(Source):
             max_per_epoch=self.max_per_epoch,
             skip_lost=self.lost == "skip",
         )
+
+    def check_replay(self, passage: Passage) -> Replay:
+        from headrace.connectors.redis.reader import find_losses
+
+        losses = find_losses(self.url, {stream: (passage.start or {}).get(stream) for stream in self.streams})
+        return Replay("lost", losses[0]) if losses else SURE
 
     def describe(self) -> str:
         return f"redis stream {', '.join(self.streams)} at {shown_url(self.url)}"
