@@ -106,6 +106,14 @@ def test_latency_wins_over_the_share() -> None:
     assert job.share > 0.2
 
 
+def test_the_latency_holds_also_where_epochs_cost_now_this_and_now_that() -> None:
+    job = simulate(own_us=220_000, jitter=0.8)
+    job.run(300, 1_000)
+    late = sum(each > POLICY.latency_us for each in job.latencies)
+    assert late / len(job.latencies) <= 0.01
+    assert job.pacer.note == ""
+
+
 def test_a_shorter_latency_makes_shorter_epochs_only_where_it_binds() -> None:
     periods = []
     for latency_us in (SECOND // 2, SECOND, 10 * SECOND):

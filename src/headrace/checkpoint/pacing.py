@@ -8,9 +8,9 @@ before: with a period T between two beginnings it is r·T, and the whole epoch t
 - a row that came right behind a beginning is out after T + c + r·T, so the latency L holds where T ≤ (L − c) / (1 + r).
 
 The shortest T that satisfies the first two is taken, and no longer one than the third allows: latency wins over spend.
-Costs are smoothed over a few epochs, and a tenth of the latency is left for those that take longer. While a source is
-behind there is no pause at all: its rows are late already, and epochs are longer by themselves, as more rows wait for
-each.
+Costs are smoothed over a few epochs, and of the latency some is left for epochs that take longer: the more, the more
+their costs differ. While a source is behind there is no pause at all: its rows are late already, and epochs are longer
+by themselves, as more rows wait for each.
 
 What this module deliberately does not do: wait.
 """
@@ -35,8 +35,10 @@ MEASURED_AT_LEAST: Final = 3
 """So many epochs have to be measured before they count for more than the assumption."""
 NEWEST_WEIGHT: Final = 0.3
 """Of the newest epoch, in what is smoothed over several."""
-HEADROOM: Final = 0.9
-"""Of the latency: the rest is for epochs that take longer than those before them."""
+HEADROOM: Final = 0.95
+"""Of the latency: the rest is for what nobody measures."""
+SPREADS: Final = 2.0
+"""So many times what the costs of epochs differ by is left for those that take longer."""
 _PATIENCE_EPOCHS: Final = 3
 """A latency is broken, and holds again, after so many epochs in a row."""
 _IDLE_US: Final = 250_000
@@ -50,6 +52,8 @@ class Load(NamedTuple):
     own_us: float
     rate: float
     """Work per time: at 1 and beyond the input comes faster than it is handled."""
+    spread_us: float = 0.0
+    """What the own costs differ by, from epoch to epoch."""
 
 
 class PeriodPlan(NamedTuple):
@@ -84,8 +88,15 @@ def derive_load(before: Load | None, cost: EpochCost, since_us: int) -> Load:
     rate = cost.work_us / max(1, since_us)
     if before is None:
         return Load(cost.own_us, rate)
-    old = 1 - NEWEST_WEIGHT
-    return Load(old * before.own_us + NEWEST_WEIGHT * cost.own_us, old * before.rate + NEWEST_WEIGHT * rate)
+    return Load(
+        _smooth(before.own_us, cost.own_us),
+        _smooth(before.rate, rate),
+        _smooth(before.spread_us, abs(cost.own_us - before.own_us)),
+    )
+
+
+def _smooth(before: float, newest: float) -> float:
+    return before + NEWEST_WEIGHT * (newest - before)
 
 
 def decide_period(policy: Adaptive, load: Load) -> PeriodPlan:
@@ -94,9 +105,9 @@ def decide_period(policy: Adaptive, load: Load) -> PeriodPlan:
     >>> decide_period(Adaptive(1_000_000, 0.2), Load(100_000, 0.1))
     PeriodPlan(period_us=500000, late=False)
     >>> decide_period(Adaptive(1_000_000, 0.2), Load(300_000, 0.1))
-    PeriodPlan(period_us=545454, late=False)
+    PeriodPlan(period_us=590909, late=False)
     """
-    most_us = (policy.latency_us * HEADROOM - load.own_us) / (1 + load.rate)
+    most_us = (policy.latency_us * HEADROOM - load.own_us - SPREADS * load.spread_us) / (1 + load.rate)
     if load.rate >= 1 or load.own_us / (1 - load.rate) + policy.min_pause_us > most_us:
         # Whatever is done, rows wait longer: then the least is to go on at once.
         return PeriodPlan(0, late=True)
