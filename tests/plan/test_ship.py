@@ -411,3 +411,38 @@ def test_a_copy_has_its_own_objects_and_shares_code() -> None:
 def test_a_copy_leaves_behind_what_does_not_travel() -> None:
     sink = hr.sink.collect().bind(codec_of(row_type("Tap", {"user": str})), "out")
     assert not hasattr(copy_program(sink), "rows")
+
+
+def test_former_names_of_fields_and_functions_of_migrations_arrive(tmp_path: Path) -> None:
+    program = """
+        import headrace as hr
+        from headrace.model.migrations import registered_migrations
+
+        class Cents(hr.Record):
+            cents: int
+
+        class Money(hr.Record):
+            euros: float
+            currency: str = hr.field(default="EUR", was=("coin", "valuta"))
+
+        RATE = 100
+
+        @hr.migrate(Cents, Money)
+        def to_money(old: Cents) -> Money:
+            return Money(old.cents / RATE)
+
+        it = (Money, registered_migrations())
+    """
+    use = """
+        from headrace.model.type_change import compare_types
+        from headrace.model.type_shape import describe_type
+        Money, [migration] = it
+        shape = describe_type(Money)
+        print(shape.fields[1].was, migration.name)
+        change = compare_types(migration.old, shape, [migration])
+        print(change.text, change.adapt({"cents": 250}))
+    """
+    assert ship(tmp_path, program, use).splitlines() == [
+        "('coin', 'valuta') to_money",
+        "Cents → Money by to_money {'euros': 2.5, 'currency': 'EUR'}",
+    ]
