@@ -150,18 +150,23 @@ def _with_history(name: str, state: DeclaredState, known: Mapping[str, DeclaredS
         if former in known:
             names += known[former].was
     before = next((known[each] for each in (name, *state.was) if each in known), None)
-    since, formers = (0, ()) if before is None else _with_types(state, before, version)
-    if before is not None and formers == before.formers and state.type is not None and before.type is not None:
-        # The program may have stopped to mention former names that values of an older version still have.
-        state = msgspec.structs.replace(state, type=with_former_names(state.type, before.type))
+    if before is not None:
+        state = _with_types(state, before, version)
     was = tuple(each for each in dict.fromkeys(names) if each != name)
-    return msgspec.structs.replace(state, was=was, since=since, formers=formers)
+    return msgspec.structs.replace(state, was=was)
 
 
-def _with_types(state: DeclaredState, before: DeclaredState, version: int) -> tuple[int, tuple[FormerType, ...]]:
-    if state.type is None or before.type is None or nameless(state.type) == nameless(before.type):
-        return before.since, before.formers
-    return version + 1, (FormerType(before.since, before.type), *before.formers)
+def _with_types(state: DeclaredState, before: DeclaredState, version: int) -> DeclaredState:
+    """A state with the types it had before."""
+    old, new = before.type, state.type
+    since, formers = before.since, before.formers
+    if old is not None and new is not None and old != new:
+        if nameless(old) != nameless(new):
+            since, formers = version + 1, (FormerType(before.since, old), *before.formers)
+        else:
+            # The program may have stopped to mention former names that values of an older version still have.
+            new = with_former_names(new, old)
+    return msgspec.structs.replace(state, type=new, since=since, formers=formers)
 
 
 def _not_below(version: int, states: dict[str, DeclaredState]) -> dict[str, DeclaredState]:
