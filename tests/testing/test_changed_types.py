@@ -161,6 +161,9 @@ def test_a_function_may_leave_the_program_once_folds_have_rewritten_what_needed_
     hr.migrate(Cents, Money, to_money)
     job = keeping(Money, lambda n: Money(float(n), "EUR"))
     with job.harness(tmp_path, parallelism=3) as h:
+        # A fold that dies before a manifest names what it wrote has not happened.
+        h.crash("base_written")
+        assert set(versions(tmp_path)) == {0}
         for _ in range(2 * 3):
             h.epoch()
             h.maintain()
