@@ -82,7 +82,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "connectors.keyed_target",
         "connectors.staged",
     },
-    "checkpoint": {"model", "state", "connectors.sink_contract", "connectors.source_contract"},
+    "upgrade": {"model", "state", "aggregates.results", "sql.same"},
+    "checkpoint": {"model", "state", "upgrade", "connectors.sink_contract", "connectors.source_contract"},
     "read": {"model", "state", "aggregates"},
     "edit": {"model", "state", "aggregates.accumulate", "read", "checkpoint"},
     "transfer": {

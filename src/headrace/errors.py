@@ -82,6 +82,10 @@ class Refused(StoreError):
     """Recovery looked at the facts and found no safe way to go on."""
 
 
+class UpgradeRefused(Refused):
+    """The program has changed so that it does not fit what is stored."""
+
+
 class FunctionFailed(HeadraceError):
     """A user's function raised. The store stays as it was and can be resumed after the fix."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from headrace.checkpoint.decide import (
@@ -25,7 +24,7 @@ from headrace.checkpoint.decide import (
 )
 from headrace.checkpoint.facts import RecoveryFacts
 from headrace.model.job import JobFacts
-from headrace.model.report import RunRef, StepReport, TaskReport
+from headrace.model.report import StepReport, TaskReport
 from headrace.state.manifest import JobState, Manifest
 from headrace.state.record import StoreRecord
 
@@ -87,30 +86,6 @@ def test_only_a_store_of_ones_own_that_nothing_is_kept_in_is_thrown_away(
 ) -> None:
     refused = decide_fresh(owner, "a", savepoints)
     assert refused is None if not words else refused is not None and words in refused.reason
-
-
-def kept_as(table: str, *, runs: bool = True) -> RecoveryFacts:
-    run = RunRef(4, 0, 128, 1, 1, 1, "run")
-    at = state(4)
-    manifest = msgspec.structs.replace(at.manifest, tables={"hourly": table} if table else {})
-    return facts(JobState(manifest, {"hourly": (run,)} if runs else {}), 4)
-
-
-def test_a_step_that_would_keep_another_kind_of_table_is_refused() -> None:
-    job = replace(JOB, tables={"hourly": "entries"})
-    decision = decide_recovery(kept_as("slices"), job)
-    assert isinstance(decision, Refuse)
-    assert "hourly" in decision.reason
-    assert decision.expected == "slices, as stored"
-    assert "another name" in decision.next_move and "--fresh" in decision.next_move
-    renamed = replace(JOB, tables={"daily": "entries"}, was={"daily": "hourly"})
-    assert isinstance(decide_recovery(kept_as("slices"), renamed), Refuse)
-
-
-def test_a_step_goes_on_with_its_table_and_so_does_one_of_a_store_that_names_none() -> None:
-    job = replace(JOB, tables={"hourly": "slices"})
-    for before in (kept_as("slices"), kept_as(""), kept_as("entries", runs=False)):
-        assert decide_recovery(before, job) == ResumeFrom(4, released=True)
 
 
 def test_key_groups_are_fixed_for_the_life_of_a_store() -> None:

@@ -106,7 +106,8 @@ def test_a_renamed_step_and_a_renamed_state_keep_their_rules(tmp_path: Path) -> 
             yield from (Hit(ctx.key, name) for name, bound in self.bounds.items() if event.cents > bound)
 
     for parallelism in (3, 1):
-        with Job(tmp_path, function=Above(), name="above", was="over", parallelism=parallelism) as job:
+        given_up = ["over.changes", "over.spent"]
+        with Job(tmp_path, function=Above(), name="above", was="over", parallelism=parallelism, drop=given_up) as job:
             assert job.epoch([], [Tx("c", 2)]) == [Hit("c", "a")]
             assert job.epoch([Rule("b", 1)], [Tx("c", 2)]) == [Hit("c", "a"), Hit("c", "b")]
             job.epoch([Rule("b", 2)], [])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.errors import Refused
+from headrace.errors import Refused, UpgradeRefused
 from headrace.model.order import EpochLimits
 from headrace.testing import Harness
 
@@ -189,21 +189,18 @@ def test_a_renamed_step_whose_first_epoch_dies_is_renamed_again(tmp_path: Path) 
         assert pairs(h.take(job.totals)) == sorted((page, 2) for page in PAGES)
 
 
-def test_a_step_under_a_new_name_without_was_starts_empty_and_the_old_state_waits(tmp_path: Path) -> None:
+def test_a_step_under_a_new_name_without_was_is_refused_until_the_old_state_is_given_up(tmp_path: Path) -> None:
     job = Job()
     with job.harness(tmp_path) as h:
         push_all(h, job)
         h.epoch()
     job = Job(name="sums")
-    with job.harness(tmp_path) as h:
+    with pytest.raises(UpgradeRefused, match=r'say \.named\("sums", was="totals"\); or drop it: --drop totals'):
+        job.harness(tmp_path)
+    with job.harness(tmp_path, drop=["totals"]) as h:
         push_all(h, job, n=3)
         h.epoch()
         assert set(pairs(h.take(job.totals))) == {(page, 3) for page in PAGES}
-    job = Job()
-    with job.harness(tmp_path) as h:
-        push_all(h, job)
-        h.epoch()
-        assert set(pairs(h.take(job.totals))) == {(page, 2) for page in PAGES}
 
 
 class Renamed(hr.Process[Hit, Total, str]):
@@ -264,7 +261,8 @@ class RenamedForGood(hr.Process[Hit, Total, str]):
 def test_a_state_that_was_renamed_keeps_what_no_epoch_touched_since(tmp_path: Path, last: Any) -> None:
     for function, pages in ((Totals, PAGES), (Renamed, PAGES[:1]), (last, PAGES)):
         job = Job(function(), name="totals")
-        with job.harness(tmp_path) as h:
+        given_up = [f"totals.{name}" for name in ("all", "counts", "silent", "clock")] if function is last else []
+        with job.harness(tmp_path, drop=given_up) as h:
             h.push(job.hits, *(Hit(page, h.at("12:00")) for page in pages))
             h.epoch()
             found = pairs(h.take(job.totals))
@@ -379,7 +377,7 @@ def test_a_step_may_be_added_before_behind_and_beside_others(tmp_path: Path) -> 
         assert sorted(hit.n for hit in h.take(newest)) == [1, 100]
 
     job = Job()
-    with job.harness(tmp_path) as h:
+    with job.harness(tmp_path, drop=["newest", "behind"]) as h:
         push_all(h, job)
         h.epoch()
         assert ("page-0", 8) in pairs(h.take(job.totals))

@@ -29,7 +29,7 @@ from headrace.aggregates.list_rules import (
 from headrace.aggregates.rules import rule_of
 from headrace.aggregates.sketch import quantile_of, quantiles_of
 from headrace.model.columns import DECIMAL, shortest_decimal
-from headrace.state.panes.table import read_about
+from headrace.state.panes.table import clock_of, read_about
 
 AVG: Final = "avg"
 COUNT_DISTINCT: Final = "count_distinct"
@@ -116,6 +116,11 @@ def parse_about(text: str) -> About:
 def spans_of(schema: pa.Schema) -> str:
     """How the windows of a table lie in time."""
     return parse_about(read_about(schema)).spans
+
+
+def cut_of(schema: pa.Schema) -> str:
+    """The same and by which clock: tables of one step that differ in it cannot be merged."""
+    return f"{spans_of(schema)}, {clock_of(schema)} clock"
 
 
 def read_results(merged: pa.RecordBatch, results: Mapping[str, Sequence[str]]) -> dict[str, pa.Array]:

@@ -31,6 +31,7 @@ from headrace.checkpoint.fence import Fence
 from headrace.checkpoint.publish import (
     derive_added,
     derive_counters,
+    derive_hidden,
     derive_loops,
     derive_outputs,
     derive_stats,
@@ -45,7 +46,7 @@ from headrace.errors import EpochFailed, FunctionFailed, Refused
 from headrace.model import crash
 from headrace.model.behind import Behind
 from headrace.model.job import JobFacts, derive_states, derive_version, without_former_types
-from headrace.model.order import EpochOrder, Loops, waiting
+from headrace.model.order import Dropped, EpochOrder, Loops, waiting
 from headrace.model.pace import EpochCost
 from headrace.model.report import RunRef, TaskReport
 from headrace.model.watermarks import Kept, TimeState, choose_kept, derive_next_idle_us, derive_time, merge_marks
@@ -96,6 +97,8 @@ class Coordinator:
     hold: Hold | None = None
     """What the next epoch repeats without giving it out; None: nothing."""
     edits: StateEdits | None = None
+    dropped: Dropped | None = None
+    """What this start gave up: the tasks are told until the next manifest says so. ``state`` is without it."""
 
     def resume(self, recovered: RecoveredJob) -> None:
         """Goes on from what is published, after a start or when Spark could not carry on."""
@@ -103,6 +106,7 @@ class Coordinator:
         self.timeline = recovered.timeline
         self.adopted = recovered.adopted
         self.hold = recovered.hold
+        self.dropped = recovered.upgrade.given_up
 
     def begin(
         self,
@@ -143,6 +147,7 @@ class Coordinator:
             final=final or (state is not None and state.manifest.ending),
             hints=marks,
             reached_us=reached_us,
+            dropped=self.dropped,
         )
 
     def complete(
@@ -170,8 +175,7 @@ class Coordinator:
         # A sweep frees old names, so a driver that slept long enough could take one again: then a newer fence exists.
         self.fence.check()
         self.state = state
-        self.adopted = {}
-        self.hold = None
+        self.adopted, self.hold, self.dropped = {}, None, None
         if self.edits is not None and manifest.notes:
             self.edits.published(manifest)
         self.releaser.release(manifest)
@@ -292,8 +296,12 @@ class Coordinator:
             full=full,
             steps=steps,
             states=derive_states(self.job.states, {} if before is None else before.manifest.states, self.job.was),
-            tables={**({} if before is None else before.manifest.tables), **self.job.tables},
-            loop_types={**({} if before is None else before.manifest.loop_types), **self.job.loop_types},
+            tables=dict(self.job.tables),
+            rules={step: dict(rules) for step, rules in self.job.rules.items()},
+            hidden=derive_hidden(before, self.job.states, self.job.was),
+            sources=dict(self.job.source_kinds),
+            sinks=dict(self.job.sinks),
+            loop_types=dict(self.job.loop_types),
             outputs={output: parts for output, parts in derive_outputs(reports).items() if output not in held},
             held=sorted(held),
             loops=loops,

@@ -55,7 +55,9 @@ def decide_recovery(facts: RecoveryFacts, job: JobFacts) -> Recovery:
         if facts.record.key_groups != job.key_groups:
             return Refuse(
                 "the number of key groups is fixed for the life of a store", f"{facts.record.key_groups} key groups",
-                f"{job.key_groups}", "take the old number, or start a new store",
+                f"{job.key_groups}",
+                "take the old number; or rewrite the store: headrace rewrite STORE --to NEW --key-groups "
+                f"{job.key_groups}",
             )  # fmt: skip
     if facts.state is None:
         if facts.committed is not None:
@@ -67,9 +69,6 @@ def decide_recovery(facts: RecoveryFacts, job: JobFacts) -> Recovery:
                 "restore the whole store from a copy, or start over with --fresh",
             )
         return StartFresh()
-    refused = _decide_tables(facts.state, job)
-    if refused is not None:
-        return refused
     epoch = facts.state.epoch
     if facts.shown is not None and facts.shown.program != job.program:
         return Refuse(
@@ -119,22 +118,6 @@ def _of_another_app(owner: str, app: str) -> Refuse:
         "the store belongs to another app", f"app {app!r}", f"app {owner!r}",
         "give this app a store of its own (store=…)",
     )  # fmt: skip
-
-
-def _decide_tables(state: JobState, job: JobFacts) -> Refuse | None:
-    """Refuses a program that would keep another kind of table for a step than the store holds."""
-    for step, table in job.tables.items():
-        name = step if step in state.runs else job.was.get(step, step)
-        stored = state.manifest.tables.get(name, table)
-        if stored != table and state.runs.get(name):
-            return Refuse(
-                f"the step {step!r} would store its windows in another way than before",
-                f"{stored}, as stored",
-                f"{table}; explain says why",
-                "give the step another name, and it begins anew; or take back what changed its windows; or start over "
-                "with --fresh",
-            )
-    return None
 
 
 @dataclass(frozen=True)

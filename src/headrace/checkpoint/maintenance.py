@@ -147,6 +147,7 @@ class Upkeep:
             clocks={table: now[clock] for table, clock in self._job.ttl.get(step, {}).items()},
             fired={EVENT_DUE: watermark, WALL_DUE: manifest.clock_us},
             renamed=_former_names(manifest, layout.step_of(step)) if adapters is None else adapters.renamed,
+            hidden=manifest.hidden.get(layout.step_of(step)),
             adapters=adapters,
             inline_bytes=self._inline_bytes,
         )

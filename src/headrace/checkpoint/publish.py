@@ -101,6 +101,20 @@ def derive_counters(
     return totals
 
 
+def derive_hidden(before: JobState | None, steps: Iterable[str], was: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """Step → dropped table → the epoch from which on its rows count, as long as older runs are listed."""
+    if before is None or not before.manifest.hidden:
+        return {}
+    hidden: dict[str, dict[str, int]] = {}
+    for step in steps:
+        name = step if step in before.manifest.hidden else was.get(step, step)
+        tables = before.manifest.hidden.get(name, {})
+        oldest = min((ref.epoch for each in (name, step) for ref in before.runs_of(each)), default=before.epoch)
+        if mine := {table: since for table, since in tables.items() if oldest < since}:
+            hidden[step] = mine
+    return hidden
+
+
 def derive_waits(reports: Iterable[TaskReport]) -> dict[str, int]:
     """Step → event time at which the next thing is due in any of its shards."""
     waits: dict[str, int] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -21,6 +22,9 @@ from headrace.state import layout
 from headrace.state.record import StoreRecord, read_record
 from headrace.state.savepoints import list_savepoints
 from headrace.state.store import StoreFiles, open_store
+from headrace.upgrade.derive import derive_upgrade
+from headrace.upgrade.lines import Upgrade
+from headrace.upgrade.stored import RunTables
 
 
 def open_for_driving(url: str) -> StoreFiles:
@@ -36,15 +40,21 @@ def open_for_driving(url: str) -> StoreFiles:
         ) from error
 
 
-def recover(store: StoreFiles, job: JobFacts, fence: Fence, releaser: Releaser, *, attempt: int = 0) -> RecoveredJob:
+def recover(
+    store: StoreFiles, job: JobFacts, fence: Fence, releaser: Releaser, *, attempt: int = 0,
+    drop: Collection[str] = (),
+) -> RecoveredJob:  # fmt: skip
     """Brings a store into the state from which the next epoch can run.
 
-    Called at the start of a job, and again with the next ``attempt`` when Spark could not carry on.
+    Called at the start of a job, and again with the next ``attempt`` when Spark could not carry on. ``drop``: addresses
+    of state that a person gives up where the program does not fit it.
     """
     facts = read_facts(store)
     decision = decide_recovery(facts, job)
     if isinstance(decision, Refuse):
         raise _refused(store, decision)
+    upgrade = plan_upgrade(store, facts, job, drop)
+    upgrade.check(store.url)
     record = facts.record or _make_record(store, job)
     run = f"{fence.number}x{attempt}"
     manifest = None if facts.state is None else facts.state.manifest
@@ -57,12 +67,22 @@ def recover(store: StoreFiles, job: JobFacts, fence: Fence, releaser: Releaser, 
     write_spark_log(store, run, record, manifest, facts.previous_offsets, job.sources, planned)
     drop_spark_logs(store, run)
     if facts.state is None or manifest is None:
-        return RecoveredJob(decision, run, None, record.timeline)
+        return RecoveredJob(decision, run, None, record.timeline, upgrade=upgrade)
     cuts = [group_range(shard, job.parallelism, job.key_groups).start for shard in range(job.parallelism)]
+    state = facts.state.without(upgrade.given_up)
+    emptied = {name: () for name, refs in facts.state.runs.items() if refs and not state.runs[name]}
     return RecoveredJob(
-        decision, run, facts.state, record.timeline, adopt_runs(facts.state, renamed=job.was, cuts=cuts),
-        derive_retired(manifest, job.sources), hold,
+        decision, run, state, record.timeline, emptied | adopt_runs(state, renamed=job.was, cuts=cuts),
+        derive_retired(manifest, job.sources), hold, upgrade,
     )  # fmt: skip
+
+
+def plan_upgrade(store: StoreFiles, facts: RecoveryFacts, job: JobFacts, drop: Collection[str] = ()) -> Upgrade:
+    """What the program does to what is in the store. Nothing is written."""
+    if facts.state is None:
+        return derive_upgrade(None, job, None)
+    tables, released = RunTables(store, facts.state), facts.unreleased is None
+    return derive_upgrade(facts.state, job, tables, store=store.url, drop=drop, released=released)
 
 
 def _derive_hold(facts: RecoveryFacts) -> Hold | None:

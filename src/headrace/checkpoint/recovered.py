@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from headrace.checkpoint.decide import Recovery
 from headrace.model.report import RunRef
 from headrace.state.manifest import JobState
+from headrace.upgrade.lines import Upgrade
 
 
 @dataclass(frozen=True)
@@ -32,3 +33,5 @@ class RecoveredJob:
     adopted: dict[str, tuple[RunRef, ...]] = field(default_factory=dict)
     retired: dict[str, str] = field(default_factory=dict)
     hold: Hold | None = None
+    upgrade: Upgrade = field(default_factory=lambda: Upgrade(None, ()))
+    """What the program does to what it found; ``state`` is without what was given up."""

@@ -91,6 +91,8 @@ class Settings(msgspec.Struct, metaclass=_SettingsMeta, frozen=True, forbid_unkn
     """With ``start_from``: outputs of which nothing goes out until the old end is passed; ``all`` that can."""
     again: bool = False
     """With ``start_from``: whether to go back once more, where the job went back to that very epoch before."""
+    drop: list[str] = []
+    """State that is given up where a changed program does not fit it: ``step``, ``step.state``, or a loop."""
     plain: bool = False
     """Whether to write log lines instead of a live table."""
     serve: Serving = Serving(on=False)
@@ -211,6 +213,8 @@ def _cleaned(name: str, value: Any, origin: str) -> Any:
         return serve_words(value, origin)
     if isinstance(value, Adaptive):
         return str(value)
+    if name == "drop" and isinstance(value, str):
+        return [each.strip() for each in value.split(",") if each.strip()]
     if name not in ("spark", "vars"):
         return os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(value, str):

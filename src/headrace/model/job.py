@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.model.archive import Archive
+from headrace.model.meaning import AggregateMeaning
 from headrace.model.migrations import Migration
 from headrace.model.time_shape import TimeShape
 from headrace.model.type_shape import TypeShape, nameless, with_former_names
@@ -50,6 +51,8 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of windows: whether results say if they come before, at or after the end of theirs."""
     windows: str = ""
     """Of windows: how they are cut, in words; a program that cuts them in another way may have to be refused."""
+    meanings: dict[str, AggregateMeaning] = {}
+    """Of aggregates: result → what it is of."""
     times: TimeShape | None = None
     """Where the times of a value are: of a map or list of all of it, of windows and aggregates of a row of results."""
     key_times: TimeShape | None = None
@@ -84,6 +87,9 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(reversed(types))
 
 
+Rules = Mapping[str, Mapping[str, str]]
+
+
 @dataclass(frozen=True)
 class JobFacts:
     """One compiled program, as coordinator, recovery and maintenance see it."""
@@ -116,6 +122,12 @@ class JobFacts:
     """Functions of the program's that lead from old types to new ones."""
     bound_to_epochs: tuple[str, ...] = ()
     """What would come to something else if rows of several epochs came in one, or at another time; in words."""
+    rules: Rules = field(default_factory=dict)
+    """Step → what it does with what it keeps: name of the rule → words for it."""
+    source_kinds: Mapping[str, str] = field(default_factory=dict)
+    """Source → its kind: its offsets are in the words of that."""
+    sinks: Mapping[str, str] = field(default_factory=dict)
+    """Output → the kind of its sink."""
 
 
 States = Mapping[str, Mapping[str, DeclaredState]]
@@ -123,13 +135,13 @@ States = Mapping[str, Mapping[str, DeclaredState]]
 
 
 def derive_states(declared: States, before: States, was: Mapping[str, str]) -> dict[str, dict[str, DeclaredState]]:
-    """What a program declares, with all the names and types its states ever had.
+    """What a program declares, with all the names and types its states ever had; nothing of steps that it lacks.
 
     ``before``: the same of the last published epoch; ``was`` maps a renamed step to its former name. A state is found
     under an old name long after the program has stopped to mention it, and in an old type long after the program has
     stopped to write it: keys that nobody touched still lie there.
     """
-    states = {step: dict(known) for step, known in before.items()}
+    states: dict[str, dict[str, DeclaredState]] = {}
     for step, mine in declared.items():
         known = before.get(step) or before.get(was.get(step, ""), {})
         version = derive_version(known)

@@ -17,6 +17,17 @@ from headrace.model.report import StagedPart
 PROPERTY: Final = "headrace.order"
 
 
+class Dropped(msgspec.Struct, frozen=True, omit_defaults=True):
+    """State that a person gave up when a changed program was started, by the names under which it lies in the store."""
+
+    steps: tuple[str, ...] = ()
+    """All that these steps keep."""
+    tables: dict[str, tuple[str, ...]] = {}
+    """Step → single tables of it."""
+    loops: tuple[str, ...] = ()
+    """The rows that wait in these."""
+
+
 class EpochOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """One epoch, as the driver ordered it. Everything else a task needs it reads from the parent's manifest."""
 
@@ -35,6 +46,8 @@ class EpochOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """Drained input: the watermark goes to the end of time."""
     hints: dict[str, dict[str, int]] = {}
     """Source → split → event times that a filter in the JVM hid from the tasks of the epoch before."""
+    dropped: Dropped | None = None
+    """State that the parent's manifest still lists, and that is given up with this epoch."""
     reached_us: int | None = None
     """The watermark, set by hand: only the test kit does."""
     began_us: int | None = None

@@ -121,6 +121,13 @@ class StepSpec(ABC):
         """State → the clock by which its entries expire, ``event`` or ``wall``, beyond what the function declares."""
         return {}
 
+    def rules(self, info: StepInfo) -> Mapping[str, str]:
+        """What the step does with what it keeps: name of the rule → words that differ where the rule does.
+
+        They stand in manifests, so that a later program that has others can be judged by them.
+        """
+        return {}
+
     def tell(self) -> tuple[str, ...]:
         """What ``app.explain()`` says of the step, a note each."""
         return ()

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.aggregates.accumulate import describe_results
+from headrace.aggregates.meaning import describe_meanings
 from headrace.dataflow.aggregation import key_columns
 from headrace.dataflow.graph import (
     AsyncNode,
@@ -107,8 +108,15 @@ def declared_states(node: KeyedNode, info: StepInfo | None = None) -> dict[str, 
     if node.op != "aggregate":
         return {}
     taken = node.input.codec
-    results = describe_results(node.aggs, taken)
-    return {VALUE_TABLE: DeclaredState("aggregate", results=results, key=tuple(key_columns(taken, node.key)))}
+    key = tuple(key_columns(taken, node.key))
+    results, meanings = describe_results(node.aggs, taken), describe_meanings(node.aggs, taken)
+    return {VALUE_TABLE: DeclaredState("aggregate", results=results, key=key, meanings=meanings)}
+
+
+def step_rules(node: KeyedNode, info: StepInfo) -> dict[str, str]:
+    """What a step does with what it keeps, for the programs that come after this one."""
+    rules = {"key": str(node.key), "rows": node.op}
+    return rules if node.spec is None else {**rules, **node.spec.rules(info)}
 
 
 def uses_watermark(node: KeyedNode) -> bool:

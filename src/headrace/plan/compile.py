@@ -38,7 +38,7 @@ from headrace.model.report import TAP
 from headrace.model.type_shape import type_text
 from headrace.model.watermarks import TimedSource
 from headrace.operators.spec import StepInfo
-from headrace.plan.build import declared_states, operator_builder, step_info, uses_watermark
+from headrace.plan.build import declared_states, operator_builder, step_info, step_rules, uses_watermark
 from headrace.plan.physical import (
     EdgePlan,
     Fragment,
@@ -272,6 +272,7 @@ class _Compiler:
             },
             lifetimes={decl.name: (decl.ttl.span_us, decl.ttl.refresh) for decl in node.decls if decl.ttl is not None},
             key=node.key.type,
+            rules=step_rules(node, self.infos[node]),
             declared=declared_states(node, self.infos[node]),
             times=step_times(node),
             types=step_types(node, self.infos[node]),

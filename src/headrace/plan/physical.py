@@ -18,6 +18,7 @@ from msgspec import structs
 
 from headrace.model.job import ROW, DeclaredState, JobFacts
 from headrace.model.keyspec import ANYWHERE
+from headrace.model.report import TAP
 from headrace.model.time_shape import TimeShape
 from headrace.model.type_shape import describe_type
 from headrace.model.watermarks import TimedSource
@@ -254,6 +255,8 @@ class StepPlan:
     """State that a function declares to expire → how long entries live, and what begins the span anew."""
     key: Any = None
     """Python type of the key, for reading it back."""
+    rules: dict[str, str] = field(default_factory=dict)
+    """What it does with what it keeps, for the programs that come after this one."""
     declared: dict[str, DeclaredState] = field(default_factory=dict)
     """States that say more of themselves than their kind."""
     times: dict[str, tuple[TimeShape | None, TimeShape | None]] = field(default_factory=dict)
@@ -340,4 +343,7 @@ class Program:
             annotations={step.step: step.annotations for step in steps},
             migrations=self.migrations,
             bound_to_epochs=self.bound_to_epochs,
+            rules={step.step: step.rules for step in steps},
+            source_kinds={source.log_name: source.source.kind for source in self.sources},
+            sinks={output.name: output.sink.kind for output in self.outputs if not output.name.startswith(TAP)},
         )

@@ -77,7 +77,10 @@ def layers_of(
         renamed = {name: known.was for name, known in declared.items() if known.was}
     groups = state.manifest.key_groups
     part = range(groups) if only is None else only
-    return open_layers(files, runs_of(state, step), lo=part.start, hi=part.stop, groups=groups, renamed=renamed)
+    return open_layers(
+        files, runs_of(state, step), lo=part.start, hi=part.stop, groups=groups, renamed=renamed,
+        hidden=state.manifest.hidden.get(step),
+    )  # fmt: skip
 
 
 def former_steps(state: JobState, step: str) -> list[str]:

@@ -5,7 +5,7 @@ Small runs and outputs travel inside the report of their task, and so inside the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -121,25 +121,30 @@ def open_shard(
     before = {} if parent is None else parent.manifest.states
     states = derive_states(facts.states, before, facts.was)[step]
     adapters = Adapters(step, states, facts.migrations, facts.annotations.get(step))
+    dropped = {} if parent is None else parent.manifest.hidden
+    hidden = dropped.get(step) or dropped.get(plan.was or "", {})
     layers = open_layers(
         store, refs, lo=groups.start, hi=groups.stop, groups=program.key_groups, renamed=adapters.renamed,
-        adapters=adapters,
+        hidden=hidden, adapters=adapters,
     )  # fmt: skip
     opened = OpenShard(store, order, limits, budget, step, shard, groups, program.key_groups, layers, adapters.version)
     opened.state = ShardState(
         layers, lo=groups.start, hi=groups.stop, groups=program.key_groups, spill=opened.spill,
         overlay_limit_bytes=limits.overlay_bytes,
     )  # fmt: skip
-    opened.state.declared_before = before.get(step) or before.get(plan.was or "", {})
     if "broadcast" in plan.states.values():
         refs = runs.get(layout.broadcast(step)) or runs.get(layout.broadcast(plan.was or ""), ())
-        opened.state.shared = open_shared(store, refs, groups=program.key_groups, adapters=adapters)
+        opened.state.shared = open_shared(store, refs, groups=program.key_groups, hidden=hidden, adapters=adapters)
     return opened
 
 
-def open_shared(store: StoreFiles, refs: Sequence[RunRef], *, groups: int, adapters: Adapters) -> SharedState:
+def open_shared(
+    store: StoreFiles, refs: Sequence[RunRef], *, groups: int, hidden: Mapping[str, int], adapters: Adapters
+) -> SharedState:
     """The broadcast states of a step, whole, whatever the shard."""
-    layers = open_layers(store, refs, lo=0, hi=groups, groups=groups, renamed=adapters.renamed, adapters=adapters)
+    layers = open_layers(
+        store, refs, lo=0, hi=groups, groups=groups, renamed=adapters.renamed, hidden=hidden, adapters=adapters
+    )
     return SharedState(layers, tuple(refs))
 
 

@@ -97,7 +97,7 @@ class Worker:
             return None
         known = self._parent
         if known is not None and known.manifest.nonce == order.parent:
-            return known
+            return known.without(order.dropped)
         timeline = order.timeline if order.parent_timeline is None else order.parent_timeline
         manifest = read_manifest(self.store, timeline, order.parent_epoch)
         if manifest.nonce != order.parent:
@@ -112,7 +112,7 @@ class Worker:
             self._parent = known.followed_by(manifest)
         else:
             self._parent = read_state(self.store, timeline, order.parent_epoch)
-        return self._parent
+        return self._parent.without(order.dropped)
 
 
 MAX_PROGRAMS = 4

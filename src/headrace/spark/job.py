@@ -73,8 +73,7 @@ class Job:
         say: Callable[[str], None] = log.warning,
     ) -> None:  # fmt: skip
         self._say, self.settings = say, settings
-        self.until = until
-        self.watch = watch
+        self.until, self.watch = until, watch
         self._nodes = app.nodes
         self.program: Program = compile_app(app, parallelism=settings.parallelism, key_groups=settings.key_groups)
         self._side: Side | None = None
@@ -203,7 +202,7 @@ class Job:
             self._choose_side(decide_side(self.program, None if state is None else state.manifest))
         job = self._current.facts
         self._maintainer = Maintainer(self.store, job, self._fence.number, retain=self.settings.retain)
-        recovered = recover(self.store, job, self._fence, self._releaser)
+        recovered = recover(self.store, job, self._fence, self._releaser, drop=self.settings.drop)
         self._coordinator = Coordinator(
             self.store, job, self._fence, self._releaser, self._maintainer, None, retired=recovered.retired,
             edits=self._edits,
@@ -215,7 +214,8 @@ class Job:
         """Begins anew from what is published, in a new folder: Spark could not carry on, or its input has ended."""
         assert self._fence is not None and self._coordinator is not None
         self._attempts += 1
-        recovered = recover(self.store, self._coordinator.job, self._fence, self._releaser, attempt=self._attempts)
+        job, drop = self._coordinator.job, self.settings.drop
+        recovered = recover(self.store, job, self._fence, self._releaser, attempt=self._attempts, drop=drop)
         self._coordinator.resume(recovered)
         return recovered
 

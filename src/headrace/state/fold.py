@@ -10,7 +10,8 @@ inputs. It leaves out:
 - tombstones and clear markers, only when the oldest run of the range is among the inputs: else they hide something;
 - expired rows, by the clock of each table; where older runs remain a tombstone takes their place;
 - rows of a timer index that a watermark has passed;
-- slices of partial aggregates that no window needs any more, and rows that no join needs.
+- slices of partial aggregates that no window needs any more, and rows that no join needs;
+- tables that were dropped.
 
 Values of an older version of the step become those of the newest on the way, whatever is folded. Where a type changed,
 runs that would be left alone are folded for that alone, a range at a time (`plan_rewrite`), so that there is an end to
@@ -232,14 +233,16 @@ def fold_runs(
     fired: Mapping[str, int] | None = None,
     renamed: Mapping[str, Sequence[str]] | None = None,
     adapters: Adapters | None = None,
+    hidden: Mapping[str, int] | None = None,
 ) -> FoldedRun:
     """One run of the key groups [lo, hi) of several, newest first given.
 
     ``clocks``: table → time at or before which its rows have expired; tables without an entry keep all rows.
     ``fired``: timer index → watermark up to which its timers have fired; slices end by the same two clocks.
-    ``renamed``: table → its former names. ``adapters``: rewrites values of older versions.
+    ``renamed``: table → its former names. ``adapters``: rewrites values of older versions. ``hidden``: table that was
+    dropped → the epoch before which runs that hold it do not count.
     """
-    layers = Layers(runs, lo=lo, hi=hi, groups=groups, renamed=renamed, adapters=adapters)
+    layers = Layers(runs, lo=lo, hi=hi, groups=groups, renamed=renamed, hidden=hidden, adapters=adapters)
     encoder = RunEncoder(lo, hi, groups)
 
     def pieces() -> Iterator[Piece]:
@@ -272,6 +275,7 @@ def write_fold(
     fired: Mapping[str, int] | None = None,
     renamed: Mapping[str, Sequence[str]] | None = None,
     adapters: Adapters | None = None,
+    hidden: Mapping[str, int] | None = None,
     inline_bytes: int = 0,
 ) -> RunRef | None:
     """Does a planned fold and makes its run durable under ``path``; ``None`` when no row is left.
@@ -289,6 +293,7 @@ def write_fold(
         fired=fired,
         renamed=renamed,
         adapters=adapters,
+        hidden=hidden,
     )
     inline = b""
     if sum(ref.size_bytes for ref in fold.inputs) <= 4 * inline_bytes:

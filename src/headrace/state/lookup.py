@@ -182,15 +182,18 @@ class Layers:
         hi: int,
         groups: int,
         renamed: Mapping[str, Sequence[str]] | None = None,
+        hidden: Mapping[str, int] | None = None,
         adapters: Adapters | None = None,
     ) -> None:
         """``renamed`` maps a table to its former names, newest first: runs written before hold it under those.
 
+        ``hidden``: table, by the name it lies under → the epoch before which runs that hold it do not count.
         ``adapters``: what is done with values of runs of older versions; None: nothing.
         """
         self._adapters = adapters
         self.lo, self.hi, self.groups = lo, hi, groups
         self._renamed = {name: tuple(was) for name, was in (renamed or {}).items()}
+        self._hidden = dict(hidden or {})
         self._runs: tuple[tuple[RunRef, StateRun], ...] = ()
         self._views: dict[str, tuple[TableView, ...]] = {}
         for ref, run in reversed(runs):
@@ -224,12 +227,23 @@ class Layers:
         return self._renamed
 
     @property
+    def hidden(self) -> Mapping[str, int]:
+        """Table that was dropped → the epoch before which runs that hold it do not count."""
+        return self._hidden
+
+    @property
     def tables(self) -> dict[str, str]:
         """Name → kind of every table that any of the runs holds, by its present name."""
         present = {was: name for name, formers in self._renamed.items() for was in formers}
         return {
-            present.get(name, name): table.kind for _, run in reversed(self._runs) for name, table in run.tables.items()
+            present.get(name, name): table.kind
+            for ref, run in reversed(self._runs)
+            for name, table in run.tables.items()
+            if self._counts(ref, name)
         }
+
+    def _counts(self, ref: RunRef, table: str) -> bool:
+        return not self._hidden or ref.epoch >= self._hidden.get(table, ref.epoch)
 
     def views(self, table: str) -> tuple[TableView, ...]:
         """The runs that hold a table, newest first, each cut to the key groups it speaks for."""
@@ -245,7 +259,7 @@ class Layers:
                 continue
             # Within one run the present name is the newer one: a fold may have put both side by side.
             for name in (table, *self._renamed.get(table, ())):
-                if name in run.tables:
+                if name in run.tables and self._counts(ref, name):
                     adapter = None if self._adapters is None else self._adapters.of(table, ref.version)
                     yield TableView(run.tables[name], *hash_bounds(lo, hi, self.groups), adapter, ref.version)
 
@@ -324,9 +338,10 @@ def open_layers(
     hi: int,
     groups: int,
     renamed: Mapping[str, Sequence[str]] | None = None,
+    hidden: Mapping[str, int] | None = None,
     adapters: Adapters | None = None,
 ) -> Layers:
     """Opens what a manifest lists for a step; references that do not touch the shard are not even opened."""
     wanted = [ref for ref in refs if ref.lo < hi and lo < ref.hi]
     runs = [(ref, open_ref(store, ref)) for ref in wanted]
-    return Layers(runs, lo=lo, hi=hi, groups=groups, renamed=renamed, adapters=adapters)
+    return Layers(runs, lo=lo, hi=hi, groups=groups, renamed=renamed, hidden=hidden, adapters=adapters)

@@ -24,6 +24,7 @@ import msgspec
 from headrace.errors import CorruptFile, MissingFile, StoreError
 from headrace.model.behind import Behind
 from headrace.model.job import DeclaredState
+from headrace.model.order import Dropped
 from headrace.model.pace import EpochCost
 from headrace.model.report import RunRef, StagedPart
 from headrace.model.type_shape import TypeShape
@@ -115,6 +116,15 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Step → state → what the program declared."""
     tables: dict[str, str] = {}
     """Step → what it stores, in words, where the program chose among several operators; it may not change."""
+    rules: dict[str, dict[str, str]] = {}
+    """Step → what it does with what it keeps: name of the rule → words for it."""
+    hidden: dict[str, dict[str, int]] = {}
+    """Step → table that a person dropped → the epoch from which on its rows count again: older runs may still hold
+    some, until folds leave them out."""
+    sources: dict[str, str] = {}
+    """Source → its kind."""
+    sinks: dict[str, str] = {}
+    """Output → the kind of its sink."""
     loop_types: dict[str, TypeShape] = {}
     """Loop → the type of its rows."""
     outputs: dict[str, list[StagedPart]] = {}
@@ -189,6 +199,27 @@ class JobState(msgspec.Struct, frozen=True):
         for step, change in manifest.steps.items():
             runs[step] = change.apply_to(runs.get(step, ()))
         return JobState(manifest, runs)
+
+    def without(self, dropped: Dropped | None) -> JobState:
+        """The same state without what a person gave up: as the next epoch sees it."""
+        if dropped is None:
+            return self
+        manifest, gone = self.manifest, set(dropped.steps)
+        states = {step: dict(states) for step, states in manifest.states.items() if step not in gone}
+        hidden = {step: dict(tables) for step, tables in manifest.hidden.items() if step not in gone}
+        for step, tables in dropped.tables.items():
+            hidden.setdefault(step, {}).update(dict.fromkeys(tables, self.epoch + 1))
+            for table in tables:
+                states.get(step, {}).pop(table, None)
+        changed = msgspec.structs.replace(
+            manifest,
+            states=states,
+            hidden=hidden,
+            counters={step: counts for step, counts in manifest.counters.items() if step not in gone},
+            loops={name: parts for name, parts in manifest.loops.items() if name not in dropped.loops},
+        )
+        runs = {name: () if layout.step_of(name) in gone else refs for name, refs in self.runs.items()}
+        return JobState(changed, runs)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

@@ -13,7 +13,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -36,7 +36,6 @@ from headrace.state.subs import SubCodec
 from headrace.state.ttl import Expiry
 
 if TYPE_CHECKING:
-    from headrace.model.job import DeclaredState
     from headrace.model.rows import RowCodec
     from headrace.state.lookup import Layers
 
@@ -115,8 +114,6 @@ class ShardState:
         """What all shards of the step have alike; put here by whoever opens the runs."""
         self.step = ""
         """Name of the step, for messages."""
-        self.declared_before: Mapping[str, DeclaredState] = {}
-        """What the program of the epoch before declared of the step."""
 
     @property
     def layers(self) -> Layers:

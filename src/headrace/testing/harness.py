@@ -19,6 +19,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -84,15 +85,16 @@ class Harness:
         repeat: str | Sequence[str] = (),
         hold: str | Sequence[str] = (),
         again: bool = False,
+        drop: Sequence[str] = (),
     ) -> None:
         """``start``: wall clock of the first epoch. ``store``: a folder or URL to keep. ``sinks``: feed real sinks too.
 
-        ``start_from``, ``repeat``, ``hold``, ``again``: as in ``app.run``; what is to be read again is pushed again.
+        ``start_from``, ``repeat``, ``hold``, ``again``, ``drop``: as in ``app.run``; push what is to be read again.
         ``spark``: a session that evaluates expressions right behind a source, for those outside of the worker's subset.
         """
         check_parallelism(parallelism)
         self.clock_us: int = parse_time(start)
-        self._start = start
+        self._start, self._drop = start, tuple(drop)
         self._limits = limits or EpochLimits()
         self._spark = spark
         self._program, self._taken = compile_with_taps(app, parallelism, spark, feed_sinks=sinks)
@@ -102,7 +104,6 @@ class Harness:
         self._store = open_store(store or self._temporary or "", durable=False)
         self._pushed = PushedRows(source.name for source in self._program.sources)
         self._fence: Fence | None = None
-        self._reached: int | None = None
         try:
             for output in self._program.outputs:
                 output.sink.start()
@@ -338,10 +339,10 @@ class Harness:
 
     def _recover(self, fence: Fence, request: RewindRequest | None) -> None:
         sinks = {output.name: output.sink for output in self._program.outputs}
-        releaser, job = Releaser(self._store, sinks), self._program.facts
-        # Rows are pushed, so there is no source to ask whether it still has them.
+        # Rows are pushed, so no source is of any kind, and there is none to ask whether it still has them.
+        releaser, job = Releaser(self._store, sinks), replace(self._program.facts, source_kinds={})
         Rewinder(self._store, job, fence, releaser, sinks, {}, clock=lambda: self.clock_us / 1e6).begin(request)
-        recovered = recover(self._store, job, fence, releaser)
+        recovered = recover(self._store, job, fence, releaser, drop=self._drop)
         self._run = recovered.run
         self._upkeep = Upkeep(
             self._store, job, fence.number, retain=RETAIN_AT_LEAST, inline_bytes=self._limits.inline_run_bytes
@@ -384,8 +385,7 @@ class Harness:
             queued, self._played.splits = self._pushed.between(before, offsets)
             env = TaskEnv(self._played.program, self._store, order, self._limits, coordinator.state)
             reports = self._played.run(env, queued)
-            failures = [failure for report in reports for failure in report.failures]
-            if failures:
+            if failures := [failure for report in reports for failure in report.failures]:
                 raise failure_error(self._program, failures[0])
             coordinator.complete(order, reports, offsets=offsets, inputs={}, took_us={})
         self._store.scratch().write(layout.spark_commit(self._run, epoch), b"v1\n{}")

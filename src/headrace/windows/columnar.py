@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from headrace.aggregates.results import spans_of
-from headrace.errors import FunctionFailed, StoreError
+from headrace.errors import FunctionFailed
 from headrace.model.batch import Rows
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.job import VALUE_TABLE
 from headrace.model.report import StepReport
 from headrace.operators.contract import Operator, TaskInfo
-from headrace.state.panes.table import first_live_pane
 from headrace.windows.settings import FINALS
 from headrace.windows.triggers import Periodic
 
@@ -64,23 +62,7 @@ class ColumnarWindows(Operator):
         self.plan.begin(task.epoch)
         self.column = state.panes(VALUE_TABLE, self.plan.schema)
         self.before_us = task.last_clock_us if self._by_wall else task.starts_at(self.step)
-        self._check_windows()
         self.mark = self._bucket(ended=False)
-
-    def _check_windows(self) -> None:
-        """Refuses slices that were cut in another way and are still needed: windows of both kinds would be wrong."""
-        for view in self.state.layers.views(VALUE_TABLE):
-            schema, newest = view.table.schema, view.table.entries[-1].last
-            if spans_of(schema) == self.plan.about.spans:
-                continue
-            if newest is None or newest >= first_live_pane(schema, self.before_us):
-                raise StoreError(
-                    "the windows of this step were changed while some are still open",
-                    where=f"step {self.step}",
-                    expected=f"{spans_of(schema)}, as stored",
-                    found=self.plan.about.spans,
-                    next_move="give the step another name; its windows begin anew then",
-                )
 
     def _placed(self, error: FunctionFailed) -> FunctionFailed:
         error.where = error.where or f"step {self.step}"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.aggregates.accumulate import describe_accumulators, describe_results
+from headrace.aggregates.meaning import describe_meanings
+from headrace.aggregates.results import cut_of
 from headrace.model.amounts import count_of
 from headrace.model.job import INNER, VALUE_TABLE, DeclaredState
 from headrace.model.time import format_span
@@ -75,13 +77,39 @@ class WindowSpec(WindowSettings, StepSpec):
         results: dict[str, list[Any]] = {}
         if not self.keeps_rows:
             results = describe_results(self.aggs, info.taken[0]) if self.aggs else {"!row": ["row"]}
-        pane = self.tells_pane(info)
-        # A table of slices says itself how its windows are cut, once there is one.
-        words = self.windows if self._chosen(info) == "by row" else ""
         told = DeclaredState(
-            "windows", clock, results=results, key=info.key_fields, archive=self.archive, pane=pane, windows=words
-        )
-        return {"value": told}
+            "windows", clock, results=results, key=info.key_fields, archive=self.archive,
+            pane=self.tells_pane(info), windows=self.windows,
+            meanings=describe_meanings(self.aggs, info.taken[0]),
+        )  # fmt: skip
+        return {VALUE_TABLE: told}
+
+    def rules(self, info: StepInfo) -> Mapping[str, str]:
+        """``cut``: how a columnar operator cut what it keeps, as its tables say it themselves."""
+        rules = {
+            "fire": "; ".join(_tell_fire(self.fire)) or "fires at the end",
+            "panes": "discards what it has given out" if self.discard else "accumulates",
+            "allow_late": format_span(self.allow_late_us),
+        }
+        match self._chosen(info):
+            case "sliced":
+                from headrace.windows.sliced.plan import PanePlan
+
+                rules["cut"] = cut_of(PanePlan(self, info).schema)
+            case "sessions":
+                from headrace.windows.sessions.plan import SessionPlan
+
+                rules["cut"] = cut_of(SessionPlan(self, info).schema)
+            case _:
+                rules["holds"] = self._holds
+        return rules
+
+    @property
+    def _holds(self) -> str:
+        """What a window kept row by row has in it."""
+        if self.keeps_rows:
+            return "rows"
+        return "aggregates" if self.aggs else "one reduced row"
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         """Windows row by row; slices and fragments are columns that say it themselves."""

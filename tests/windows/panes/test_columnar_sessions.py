@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.aggregates.declare import collect, count, first, last, sum
+from headrace.aggregates.results import cut_of
 from headrace.errors import FunctionFailed, StoreError
 from headrace.model.ids import MAX_TIME
 from headrace.testing.operators import verify_operator
 from headrace.testing.rig import OperatorRig, row_time
 from headrace.windows.by_row.operator import WindowOperator
-from headrace.windows.kinds import Session, Tumbling
+from headrace.windows.kinds import Session
 from headrace.windows.sessions import firing as session_firing
 from headrace.windows.sessions import operator as session_rows
 from headrace.windows.sessions.operator import SessionPaneOperator
+from headrace.windows.sessions.plan import SessionPlan
 from headrace.windows.triggers import PerEpoch, Periodic
 from tests.windows.panes.steps import AGGS, TRIED, Sale, builtin_sum, info_of, naive, results, spec_of, told
 
@@ -195,25 +197,14 @@ def test_another_gap_counts_for_rows_that_come_from_then_on() -> None:
 @pytest.mark.parametrize(
     "other", [spec_of(Session(10), COUNTS, allow_late_us=5), spec_of(Session(10, clock="wall"), COUNTS)]
 )
-def test_how_long_sessions_are_kept_and_by_which_clock_cannot_change_while_some_are_open(other: Any) -> None:
-    rig = rig_of(spec_of(Session(10), COUNTS))
-    rig.epoch([Sale("a", 0)], watermark=0)
-    rig.take_over(SessionPaneOperator(other, info_of(COUNTS)))
-    with pytest.raises(StoreError, match="some are still open"):
-        rig.epoch([Sale("a", 1)], watermark=1)
-    rig.take_over(SessionPaneOperator(spec_of(Session(10), COUNTS), info_of(COUNTS)))
-    rig.epoch(watermark=9)
-    assert results(rig, "rows") == [(1,)]
+def test_how_long_sessions_are_kept_and_by_which_clock_is_part_of_their_cut(other: Any) -> None:
+    schemas = [SessionPlan(spec, info_of(COUNTS)).schema for spec in (spec_of(Session(10), COUNTS), other)]
+    assert cut_of(schemas[0]) != cut_of(schemas[1])
 
 
-def test_sessions_and_slices_cannot_take_each_others_place() -> None:
-    from headrace.windows.sliced.operator import PaneOperator
-
-    rig = rig_of(spec_of(Session(10), COUNTS))
-    rig.epoch([Sale("a", 0)], watermark=0)
-    rig.take_over(PaneOperator(spec_of(Tumbling(10), COUNTS), info_of(COUNTS)))
-    with pytest.raises(StoreError, match="some are still open"):
-        rig.epoch([Sale("a", 1)], watermark=1)
+def test_another_gap_is_the_same_cut() -> None:
+    schemas = [SessionPlan(spec_of(Session(gap), COUNTS), info_of(COUNTS)).schema for gap in (10, 20)]
+    assert cut_of(schemas[0]) == cut_of(schemas[1])
 
 
 def test_sessions_that_were_kept_one_by_one_are_refused() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.aggregates.accumulate import describe_accumulators, describe_results
 from headrace.aggregates.declare import Agg, Declared
+from headrace.aggregates.meaning import describe_meanings
 from headrace.model.job import VALUE_TABLE, DeclaredState
 from headrace.model.time import format_span
 from headrace.operators.spec import StepInfo, StepSpec, StoredType
@@ -41,7 +42,8 @@ class HorizonSpec(StepSpec):
     def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
         results = describe_results(self.aggs, info.taken[0])
         clock = self.expiring().get(VALUE_TABLE, "")
-        return {VALUE_TABLE: DeclaredState("aggregate", clock, results=results, key=info.key_fields)}
+        meanings = describe_meanings(self.aggs, info.taken[0])
+        return {VALUE_TABLE: DeclaredState("aggregate", clock, results=results, key=info.key_fields, meanings=meanings)}
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         accumulators = describe_accumulators(self.aggs, info.taken[0], f"step {info.step}")

@@ -59,6 +59,10 @@ class IntervalJoin(StepSpec):
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _sides(info)
 
+    def rules(self, info: StepInfo) -> Mapping[str, str]:
+        within = f"right from {format_span(self.low_us)} to {format_span(self.high_us)} after left"
+        return {"rows": "an interval join", "within": within, "how": self.how}
+
     def tell(self) -> tuple[str, ...]:
         low, high = format_span(self.low_us), format_span(self.high_us)
         return (
@@ -90,6 +94,10 @@ class UnboundedJoin(StepSpec):
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _sides(info)
 
+    def rules(self, info: StepInfo) -> Mapping[str, str]:
+        ttl = {} if self.ttl is None else {"ttl": f"{format_span(self.ttl.span_us)} by the {self.ttl.clock} clock"}
+        return {"rows": "a join without a window", "keep": self.keep, "how": self.how, **ttl}
+
     def tell(self) -> tuple[str, ...]:
         rows = "all rows" if self.keep == "all" else "the newest row"
         lasting = "for ever" if self.ttl is None else f"for {format_span(self.ttl.span_us)} by {self.ttl.clock} clock"
@@ -116,6 +124,10 @@ class AsOfJoin(StepSpec):
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _sides(info)
+
+    def rules(self, info: StepInfo) -> Mapping[str, str]:
+        tolerance = "any age" if self.tolerance_us is None else format_span(self.tolerance_us)
+        return {"rows": "an as-of join", "tolerance": tolerance}
 
     def tell(self) -> tuple[str, ...]:
         limit = "" if self.tolerance_us is None else f", at most {format_span(self.tolerance_us)} old"
@@ -151,6 +163,9 @@ class WindowJoin(StepSpec):
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _pairs(info)
 
+    def rules(self, info: StepInfo) -> Mapping[str, str]:
+        return {"rows": "a window join", "how": self.how}
+
     def tell(self) -> tuple[str, ...]:
         return (f"{self.how} join", *WindowSpec(self.assigner).tell(), "keeps every row until its window goes")
 
@@ -180,6 +195,9 @@ class CoGroup(StepSpec):
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _pairs(info)
+
+    def rules(self, info: StepInfo) -> Mapping[str, str]:
+        return {"rows": "a co-group"}
 
     def tell(self) -> tuple[str, ...]:
         return (*WindowSpec(self.assigner).tell(), "keeps every row until its window goes")

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 class CoGroupOperator(WindowOperator):
     """Calls a function with the left and the right rows of each key and window."""
 
-    # A pair that lies in an old and in a new window would come twice, and a row be alone in the one and not in the
-    # other.
-    stands_alone = True
-
     def __init__(self, assigner: Assigner, function: Any, info: StepInfo) -> None:
         self.pairs = PairCodec(*info.taken)
         spec = WindowSpec(assigner, function=function)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from headrace.windows.by_row.results import make_result_rows
 from headrace.windows.by_row.row_contents import RowContents
 from headrace.windows.by_row.row_triggers import OwnTrigger, make_row_trigger
 from headrace.windows.by_row.schedule import Schedule, derive_plan, plain_spec
-from headrace.windows.by_row.window_state import EVER, OpenWindow, WindowName, check_windows, window_codec
+from headrace.windows.by_row.window_state import EVER, OpenWindow, WindowName, window_codec
 from headrace.windows.kinds import Session, has_window
 
 if TYPE_CHECKING:
@@ -52,8 +52,6 @@ class WindowOperator(KeyedOperator):
 
     windows: OpenWindows
     key: KeyWindows
-    stands_alone: ClassVar[bool] = False
-    """Whether windows that were cut in another way may not go on beside these."""
 
     def __init__(self, spec: WindowSettings, info: StepInfo) -> None:
         super().__init__(info.step, info.key_type)
@@ -95,7 +93,6 @@ class WindowOperator(KeyedOperator):
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
-        check_windows(self.state, self.assigner, self.settings.windows, alone=self.stands_alone)
         self.schedule.begin(self.state, self.watermark, task)
         self.windows = OpenWindows(self.state, self._stored, len(self.contents.kinds), self.schedule)
         if self.merging is None:

@@ -4,10 +4,8 @@ The table ``value`` of a windowed step holds one entry for each open window of a
 end as a map is by its keys: what the rows came to so far, and what the trigger has to remember. Rows that must be kept
 themselves lie in a table of their own (`headrace.windows.by_row.row_contents`).
 
-A program may come back with other windows while some are open. An open window goes on as it was until it is over,
-beside the new ones, if its bounds mean the same to both: windows of another clock would never end, and a session takes
-any open window that it touches for a session. Otherwise the program is refused, in its first epoch, unless no window is
-open on any shard.
+A program may come back with other windows while some are open (`headrace.upgrade.windows` says with which). An open
+window goes on as it was until it is over, beside the new ones.
 """
 
 from __future__ import annotations
@@ -18,16 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from headrace.errors import StoreError
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.values import ValueCodec, value_codec
 from headrace.state.subs import SubCodec
 
 if TYPE_CHECKING:
     from headrace.aggregates.own import GuardedAccumulators
-    from headrace.model.job import DeclaredState
-    from headrace.state.shard import ShardState
-    from headrace.windows.kinds import Assigner
 
 
 WINDOWS_TABLE: Final = "value"
@@ -193,34 +187,3 @@ def window_codec(kinds: Mapping[str, Any], mark: Any) -> ValueCodec:
 def place_bytes(place: int) -> bytes:
     """A row's place, which is wider than the numbers of MessagePack."""
     return place.to_bytes(16, "big")
-
-
-SESSION: Final = "session"
-"""How the words for sessions begin."""
-
-
-def check_windows(state: ShardState, assigner: Assigner, words: str, *, alone: bool) -> None:
-    """Refuses windows that cannot go on beside these. ``words`` say how these are cut; ``alone``: none can."""
-    before = state.declared_before.get(WINDOWS_TABLE)
-    if before is None or before.kind != "windows" or _goes_on(before, assigner, words, alone):
-        return
-    if next(state.layers.scan(WINDOWS_TABLE), None) is None:
-        return
-    raise StoreError(
-        "the windows of this step were changed while some are still open",
-        where=f"step {state.step}",
-        expected=before.windows or f"windows of {before.clock or 'no'} time, as stored",
-        found=words,
-        next_move="take the old ones until none is open; or give the step another name, and it begins anew",
-    )
-
-
-def _goes_on(before: DeclaredState, assigner: Assigner, words: str, alone: bool) -> bool:
-    clock = assigner.clock if assigner.timed else ""
-    if before.clock != clock:
-        return False
-    if not before.windows or before.windows == words:
-        return True
-    were, are = before.windows.startswith(SESSION), words.startswith(SESSION)
-    # Sessions of another gap are sessions: their rows keep them open as long as they said when they came.
-    return were == are and (are or not alone)

@@ -1,0 +1,1 @@
+"""What becomes of the state of a job whose program has changed: decided before anything starts."""

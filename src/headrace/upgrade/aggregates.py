@@ -1,0 +1,96 @@
+"""Aggregates that come, go, or mean something else than what is stored under their name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from headrace.model.job import DeclaredState
+from headrace.model.meaning import AggregateMeaning
+from headrace.model.time import format_span
+from headrace.sql.same import is_same_expression
+
+_WIDENS: Final = {("int", "float")}
+"""Types of values whose stored partial results go on as the other; a number that does not fit stops the job."""
+
+
+class MeaningChanges(NamedTuple):
+    """What became of the aggregates of a step."""
+
+    notes: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str, str], ...] = ()
+    """Of each that means something else: its name, what it was, and what it is."""
+
+
+def compare_aggregates(before: DeclaredState, now: DeclaredState, *, columnar: bool) -> MeaningChanges:
+    """``columnar``: partial results lie in columns, whose types are compared here."""
+    notes = [*_come_and_go(before, now)]
+    refused: list[tuple[str, str, str]] = []
+    for name, meaning in now.meanings.items():
+        old = before.meanings.get(name)
+        if old is None:
+            refused += _by_kind(name, before, meaning)
+            continue
+        if not is_same_meaning(old, meaning):
+            refused.append((name, old.words, meaning.words))
+        elif columnar and old.type != meaning.type and (old.type, meaning.type) not in _WIDENS:
+            refused.append((name, f"{old.words} of {old.type}", f"{meaning.words} of {meaning.type}"))
+        else:
+            notes += _notes_on(name, old, meaning)
+    return MeaningChanges(tuple(notes), tuple(refused))
+
+
+def is_same_meaning(one: AggregateMeaning, other: AggregateMeaning) -> bool:
+    """Whether partial results of the one go on as those of the other.
+
+    The length of a horizon, the number of values that `top` keeps and the share of a quantile may differ.
+    """
+    if one.kind != other.kind:
+        return False
+    if (one.over_us is None) != (other.over_us is None):
+        return False
+    texts = ((one.column, other.column), (one.where, other.where), (one.by, other.by))
+    return all(is_same_expression(*pair) for pair in texts)
+
+
+def _come_and_go(before: DeclaredState, now: DeclaredState) -> Iterator[str]:
+    if not before.results or not now.results:
+        return
+    for name in now.results:
+        if name not in before.results:
+            yield f"aggregate `{name}` added: {_since(now, name)}"
+    for name in before.results:
+        if name not in now.results:
+            yield f"aggregate `{name}` taken out"
+
+
+def _since(now: DeclaredState, name: str) -> str:
+    if now.kind == "windows":
+        return "in windows that are open it counts the rows from now on"
+    over_us = now.meanings[name].over_us if name in now.meanings else None
+    if over_us is None:
+        return "counts the rows from now on"
+    return f"counts the rows that are kept; complete {format_span(over_us)} from now"
+
+
+def _by_kind(name: str, before: DeclaredState, now: AggregateMeaning) -> list[tuple[str, str, str]]:
+    """Of a store that knows no more of an aggregate than how it is finished."""
+    finish = before.results.get(name)
+    if not finish or finish[0] == now.kind or finish[0] == "!row":
+        return []
+    return [(name, str(finish[0]), now.words)]
+
+
+def _notes_on(name: str, old: AggregateMeaning, now: AggregateMeaning) -> Iterator[str]:
+    if old.name != now.name:
+        yield f"aggregator of `{name}` is now {now.name}, was {old.name}: taken for the same"
+    if old.type and old.type != now.type:
+        yield f"aggregate `{name}` of {now.type}, was {old.type}"
+    if old.n != now.n:
+        more = ": more come with new rows" if now.n > old.n else ""
+        yield f"aggregate `{name}` keeps {now.n} values, had kept {old.n}{more}"
+    if old.q != now.q:
+        yield f"aggregate `{name}` is the quantile {now.q}, was {old.q}, of all that was counted"
+    if old.over_us is not None and now.over_us is not None and old.over_us != now.over_us:
+        longer = "; rows from before are kept no longer than they were to be" if now.over_us > old.over_us else ""
+        yield f"horizon of `{name}` {format_span(old.over_us)} → {format_span(now.over_us)}{longer}"

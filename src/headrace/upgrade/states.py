@@ -1,0 +1,211 @@
+"""The states of a step that is in the store and in the program: what becomes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from headrace.model.amounts import count_of
+from headrace.model.job import VALUE_TABLE, DeclaredState
+from headrace.model.time import format_span
+from headrace.model.type_change import TypeChange, compare_keys
+from headrace.model.type_history import value_part
+from headrace.upgrade.aggregates import compare_aggregates
+from headrace.upgrade.lines import Objection, UpgradeLine
+from headrace.upgrade.match import Declared, Matches, is_named, match_states
+from headrace.upgrade.sample import try_migration
+from headrace.upgrade.stored import StoredTables
+from headrace.upgrade.types import OldTypes, are_alike, fits_state, kind_words, text_of
+
+SAMPLE: Final = 300
+"""Stored values of a state on which a migration is tried."""
+
+
+class StateMatcher:
+    """The states of one step. ``step``: as the program names it; ``former``: as the store does."""
+
+    def __init__(
+        self, step: str, former: str, before: Declared, now: Declared, stored: StoredTables,
+        old: OldTypes, *, columnar: bool,
+    ) -> None:  # fmt: skip
+        self.step = step
+        self.former = former
+        self.before = before
+        self.now = now
+        self.stored = stored
+        self.old = old
+        self.columnar = columnar
+        self.matches: Matches = match_states(before, now)
+
+    def lines(self) -> Iterator[UpgradeLine]:
+        for name, former in self.matches.former.items():
+            if former is None:
+                yield self._new(name)
+            else:
+                yield self._matched(name, former)
+        for name, state in self.now.items():
+            if not is_named(name, state) and name in self.before:
+                yield from self._beside(name, self.before[name], state)
+        for name in self.matches.unread:
+            yield from self._unread(name)
+
+    def address(self, name: str) -> str:
+        """Of a state of the program: ``step.state``, or the step alone for what nobody named."""
+        return _address(self.step, name, self.now.get(name))
+
+    def former_address(self, name: str) -> str:
+        """The same of a state of the store."""
+        return _address(self.former, name, self.before.get(name))
+
+    # --- one state
+
+    def _new(self, name: str) -> UpgradeLine:
+        vain = self.matches.vain.get(name)
+        if vain is None:
+            return UpgradeLine("state", self.address(name), "new", (kind_words(self.now[name].kind),))
+        there = ", ".join(state for state in self.before if is_named(state, self.before[state]))
+        return self._refused(
+            name,
+            Objection(
+                f"the state {self.address(name)!r} is to go on with {vain!r}, and the store has no such state",
+                f"a state that the step {self.former!r} keeps in the store: {there or 'it keeps none'}",
+                f'was="{vain}"',
+                "correct was=, or leave it out, and the state starts empty",
+            ),
+        )
+
+    def _matched(self, name: str, former: str) -> UpgradeLine:
+        before, now = self.before[former], self.now[name]
+        was = "" if former == name else self.former_address(former)
+        objection = self._object(name, former, before, now)
+        if objection is not None:
+            return self._refused(name, objection, former)
+        change = self.old.change(name)
+        notes = [*change.words, *_ttl_notes(before, now)]
+        if now.results:
+            notes += compare_aggregates(before, now, columnar=self.columnar).notes
+        if before.kind != now.kind:
+            notes.insert(0, f"{before.kind} → {now.kind}")
+        if change.direct:
+            return UpgradeLine("state", self.address(name), "renamed" if was else "kept", tuple(notes), was=was)
+        rows = self.stored.rows(self.former, former)
+        return UpgradeLine("state", self.address(name), "migrated", tuple(notes), was=was, rows=rows)
+
+    def _beside(self, name: str, before: DeclaredState, now: DeclaredState) -> Iterator[UpgradeLine]:
+        """Whole rows that a join or a window keeps."""
+        change = self.old.change(name)
+        if change.kind == "refused" and self.stored.rows(self.former, name):
+            what = f"what the step {self.step!r} keeps"
+            yield self._refused(name, self._type_objection(what, name, before, now, change))
+        elif change.direct and change.words:
+            yield UpgradeLine("state", self.address(name), "kept", change.words)
+        elif change.words:
+            rows = self.stored.rows(self.former, name)
+            yield UpgradeLine("state", self.address(name), "migrated", change.words, rows=rows)
+
+    def _unread(self, name: str) -> Iterator[UpgradeLine]:
+        """A state of the store that the program's step lacks."""
+        if not self.stored.holds(self.former, name):
+            return
+        address, before = self.former_address(name), self.before[name]
+        rows = self.stored.rows(self.former, name)
+        free = [each for each, former in self.matches.former.items() if former is None]
+        fitting = [each for each in free if fits_state(before, self.now[each])]
+        advice = "".join(f'`{name}` fits the new state `{each}`: say hr.state(was="{name}"); or ' for each in fitting)
+        yield UpgradeLine(
+            "state", address, "refused", rows=rows,
+            objection=Objection(
+                f"the state {address!r} is stored, and the step {self.step!r} of the program has no such state",
+                f"a state {name!r} of that step ({kind_words(before.kind)}), or one that says was={name!r}",
+                f"{count_of(rows, 'stored row')} that nobody would read",
+                f"{advice}drop it: --drop {address}",
+            ),
+        )  # fmt: skip
+
+    # --- why not
+
+    def _object(self, name: str, former: str, before: DeclaredState, now: DeclaredState) -> Objection | None:
+        if not are_alike(before.kind, now.kind):
+            what = f"{self._what(name)} was stored as another kind of state"
+            return self._if_stored(former, what, kind_words(before.kind), kind_words(now.kind))
+        change = self.old.change(name)
+        if change.kind == "refused":
+            return self._type_objection(self._what(name), former, before, now, change)
+        if now.kind == "broadcast" and compare_keys(before.key_type, now.key_type).kind == "refused":
+            what = f"the keys of {self._what(name)} have another type than those that are stored"
+            return self._if_stored(former, what, text_of(before.key_type), text_of(now.key_type))
+        if now.results and (refused := compare_aggregates(before, now, columnar=self.columnar).refused):
+            return self._mean_objection(former, refused)
+        if change.direct:
+            return None
+        values = self.stored.sample(self.former, former, SAMPLE)
+        return try_migration(self.old.adapters, name, values, self.former_address(former))
+
+    def _what(self, name: str) -> str:
+        address = self.address(name)
+        return f"what the step {self.step!r} keeps" if address == self.step else f"the state {address!r}"
+
+    def _if_stored(self, former: str, what: str, was: str, is_now: str) -> Objection | None:
+        if not self.stored.holds(self.former, former):
+            return None
+        address = self.former_address(former)
+        return Objection(
+            what, f"{was}, as stored", is_now,
+            f"declare the new state under a new name, and drop the old one: --drop {address}; or let it begin anew "
+            f"under its name: --drop {address}",
+        )  # fmt: skip
+
+    def _type_objection(
+        self, what: str, former: str, before: DeclaredState, now: DeclaredState, change: TypeChange
+    ) -> Objection:
+        old, new = (text_of(value_part(state.kind, state.type)) for state in (before, now))
+        return Objection(
+            f"{what} cannot be read as its new type",
+            f"{old}, as stored, or a type that values of it are read as",
+            change.text or new,
+            f"give what is new a default; or write a function that leads there, hr.migrate({old}, {new}); or let it "
+            f"begin anew: --drop {self.former_address(former)}",
+        )
+
+    def _mean_objection(self, former: str, refused: Sequence[tuple[str, str, str]]) -> Objection | None:
+        if not self.stored.holds(self.former, former):
+            return None
+        names = ", ".join(f"`{name}`" for name, _, _ in refused)
+        means = "means something else" if len(refused) == 1 else "mean something else"
+        return Objection(
+            f"{names} of the step {self.step!r} {means} than what is stored under that name",
+            "; ".join(f"{name}={was}" for name, was, _ in refused) + ", as stored",
+            "; ".join(f"{name}={is_now}" for name, _, is_now in refused),
+            "give the new aggregate another name: the others go on, and it begins with the next row; or let the whole "
+            f"step begin anew: --drop {self.former_address(former)}",
+        )  # fmt: skip
+
+    def _refused(self, name: str, objection: Objection, former: str = "") -> UpgradeLine:
+        address, old = self.address(name), self.former_address(former or name)
+        return UpgradeLine("state", address, "refused", was="" if old == address else old, objection=objection)
+
+
+def _ttl_notes(before: DeclaredState, now: DeclaredState) -> Iterator[str]:
+    old, new = _lifetime(before), _lifetime(now)
+    if old == new or (before.clock and not before.ttl_us):
+        return
+    if not old:
+        yield f"ttl {new}: what is stored gets an expiry with its next touch"
+    elif not new:
+        yield f"ttl {old} taken away: what is stored stays"
+    else:
+        other = "; what is stored is judged by the new clock" if before.clock != now.clock else ""
+        yield f"ttl {old} → {new}: what is stored keeps its expiry until its next touch{other}"
+
+
+def _lifetime(state: DeclaredState) -> str:
+    """How long entries live, in words; empty where they do for ever, or where the store does not know."""
+    if not state.ttl_us:
+        return ""
+    since = {"create": " from the first write", "read": " from the last read or write"}.get(state.refresh, "")
+    return f"{format_span(state.ttl_us)} by the {state.clock} clock{since}"
+
+
+def _address(step: str, name: str, state: DeclaredState | None) -> str:
+    nameless = name == VALUE_TABLE and state is not None and state.kind in ("row", "aggregate", "windows")
+    return step if nameless else f"{step}.{name}"

@@ -1,0 +1,138 @@
+"""What really lies in the tables of a store: asked only where a decision, or a person, needs to know.
+
+`StoredTables` is what the decisions ask; `RunTables` answers from the runs of an epoch. Opening a run costs reading its
+footer, and nothing is opened for a step that nobody asks about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from headrace.aggregates.results import cut_of
+from headrace.model.ids import MIN_TIME
+from headrace.state import layout
+from headrace.state.format import DUE, ENTRIES, PANES, ROWS, VALUE
+from headrace.state.lookup import Layers, open_layers
+from headrace.state.manifest import JobState
+from headrace.state.panes.table import clock_of, first_live_pane
+from headrace.state.store import StoreFiles
+
+
+class StoredValue(NamedTuple):
+    """One stored value."""
+
+    key: bytes
+    sub: bytes | None
+    """Of an entry of a list or a map, its name."""
+    value: bytes
+    version: int
+    """Of the step, when it was written."""
+
+
+class StoredTables(Protocol):
+    """What is stored for steps, by the names they have in the store."""
+
+    def tables(self, step: str) -> tuple[str, ...]:
+        """Tables that anything was written to, by their present names; broadcast states are among them."""
+
+    def rows(self, step: str, table: str) -> int:
+        """Rows of a table, before merging."""
+
+    def holds(self, step: str, table: str) -> bool:
+        """Whether anything in a table still counts: a value, an entry, or a window that is open."""
+
+    def cuts(self, step: str, table: str) -> frozenset[str]:
+        """How partial aggregates that are still needed were cut (`headrace.aggregates.results.cut_of`)."""
+
+    def versions(self, step: str) -> frozenset[int]:
+        """The versions of the step in which its runs were written."""
+
+    def sample(self, step: str, table: str, count: int) -> Iterator[StoredValue]:
+        """Some values of a table, from all over it."""
+
+
+class RunTables:
+    """The tables of a published epoch."""
+
+    def __init__(self, store: StoreFiles, state: JobState) -> None:
+        self._store = store
+        self._state = state
+        self._layers: dict[str, tuple[Layers, ...]] = {}
+
+    def tables(self, step: str) -> tuple[str, ...]:
+        return tuple(
+            name
+            for layers in self._of(step)
+            for name, kind in layers.tables.items()
+            if kind != DUE and not name.startswith("!")
+        )
+
+    def rows(self, step: str, table: str) -> int:
+        return sum(view.rows for layers in self._of(step) for view in layers.views(table))
+
+    def holds(self, step: str, table: str) -> bool:
+        for layers in self._of(step):
+            views = layers.views(table)
+            if not views:
+                continue
+            if views[0].table.kind == PANES:
+                return bool(self.cuts(step, table))
+            if views[0].table.kind == ROWS or next(layers.scan(table), None) is not None:
+                return True
+        return False
+
+    def cuts(self, step: str, table: str) -> frozenset[str]:
+        return frozenset(
+            cut_of(view.table.schema)
+            for layers in self._of(step)
+            for view in layers.views(table)
+            if view.table.kind == PANES and self._is_needed(step, view.table.schema, view.table.entries[-1].last)
+        )
+
+    def sample(self, step: str, table: str, count: int) -> Iterator[StoredValue]:
+        for layers in self._of(step):
+            names = (table, *layers.renamed.get(table, ()))
+            tables = [(ref, run.tables[name]) for ref, run in layers.runs for name in names if name in run.tables]
+            for ref, each in tables:
+                most = max(1, count // (len(tables) * len(each)))
+                for number in range(len(each) if each.kind in (VALUE, ENTRIES) else 0):
+                    yield from _values_in(each.block(number).batch, most, ref.version)
+
+    def versions(self, step: str) -> frozenset[int]:
+        return frozenset(ref.version for ref in self._state.runs_of(step))
+
+    def _is_needed(self, step: str, schema: pa.Schema, newest: int | None) -> bool:
+        manifest = self._state.manifest
+        now_us = manifest.clock_us if clock_of(schema) == "wall" else manifest.time.steps.get(step, MIN_TIME)
+        return newest is None or newest >= first_live_pane(schema, now_us)
+
+    def _of(self, step: str) -> tuple[Layers, ...]:
+        known = self._layers.get(step)
+        if known is None:
+            known = self._layers[step] = tuple(self._open(step))
+        return known
+
+    def _open(self, step: str) -> Iterator[Layers]:
+        manifest = self._state.manifest
+        declared = manifest.states.get(step, {})
+        renamed = {name: each.was for name, each in declared.items() if each.was}
+        groups = manifest.key_groups
+        for name in (step, layout.broadcast(step)):
+            if refs := self._state.runs.get(name):
+                yield open_layers(
+                    self._store, refs, lo=0, hi=groups, groups=groups, renamed=renamed,
+                    hidden=manifest.hidden.get(step),
+                )  # fmt: skip
+
+
+def _values_in(batch: pa.RecordBatch, most: int, version: int) -> Iterator[StoredValue]:
+    """At most so many values of a block, evenly from all over it; tombstones hold none."""
+    rows = pa.array(range(0, batch.num_rows, -(-batch.num_rows // most)), pa.int64())
+    some = batch.take(rows)
+    subs = some.column("sub").to_pylist() if "sub" in some.schema.names else [None] * len(rows)
+    for key, sub, value in zip(some.column("key").to_pylist(), subs, some.column("value").to_pylist(), strict=True):
+        if value is not None:
+            yield StoredValue(key, sub, value, version)

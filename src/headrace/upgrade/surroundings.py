@@ -1,0 +1,94 @@
+"""What is around the steps: sources and their offsets, outputs, loops with rows in flight, shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from headrace.model.amounts import count_of
+from headrace.model.job import ROW, JobFacts
+from headrace.model.order import SOURCE
+from headrace.model.report import StagedPart
+from headrace.model.type_history import derive_change
+from headrace.state.manifest import Manifest
+from headrace.state.spark_offsets import source_offsets
+from headrace.upgrade.lines import Objection, UpgradeLine
+from headrace.upgrade.types import text_of
+
+
+def job_lines(before: Manifest, job: JobFacts) -> Iterator[UpgradeLine]:
+    shards = (f"{count_of(before.parallelism, 'shard')} → {job.parallelism}",)
+    yield UpgradeLine("job", "parallelism", "kept", shards if before.parallelism != job.parallelism else ())
+
+
+def source_lines(before: Manifest, job: JobFacts) -> Iterator[UpgradeLine]:
+    read = source_offsets(before.offsets)
+    for name in job.sources:
+        kind, was = job.source_kinds.get(name, ""), before.sources.get(name)
+        if was is not None and was != kind and name in read:
+            yield UpgradeLine(
+                "source", name, "refused",
+                objection=Objection(
+                    f"the source {name!r} is another kind of source than before, whose offsets mean nothing to it",
+                    f"{was}, as stored",
+                    kind,
+                    f"give the new source a name of its own; the offsets of {name!r} stay, in case it comes back",
+                ),
+            )  # fmt: skip
+        elif name in read:
+            yield UpgradeLine("source", name, "kept")
+        elif name in before.retired:
+            yield UpgradeLine("source", name, "new", ("comes back, and goes on where it once ended",))
+        else:
+            yield UpgradeLine("source", name, "new", ("begins where it says",))
+    for name in sorted(set(read) - set(job.sources) - {SOURCE}):
+        yield UpgradeLine("source", name, "gone", ("its offsets stay, in case it comes back",))
+
+
+def output_lines(before: Manifest, job: JobFacts, *, released: bool) -> Iterator[UpgradeLine]:
+    """``released``: the outputs of the newest epoch are out, as far as is known."""
+    for name, kind in job.sinks.items():
+        was = before.sinks.get(name)
+        if was is None:
+            yield UpgradeLine("output", name, "new", ("takes the rows from now on",) if before.sinks else ())
+        else:
+            yield UpgradeLine("output", name, "kept", (f"{was} → {kind}",) if was != kind else ())
+    for name in before.sinks:
+        if name not in job.sinks:
+            notes = ["what it has written stays where it is"]
+            if not released and (rows := sum(part.rows for part in before.outputs.get(name, ()))):
+                notes.append(f"{count_of(rows, 'row')} of epoch {before.epoch} may still have to go there")
+            yield UpgradeLine("output", name, "gone", tuple(notes))
+
+
+def loop_lines(before: Manifest, job: JobFacts) -> Iterator[UpgradeLine]:
+    for name in job.loops:
+        if name not in before.loops and name not in before.loop_types:
+            yield UpgradeLine("loop", name, "new")
+            continue
+        rows = _rows(before.loops, name)
+        change = derive_change(ROW, (before.loop_types.get(name), job.loop_types.get(name)), job.migrations)
+        if change.kind == "refused" and rows:
+            old, new = (text_of(types.get(name)) for types in (before.loop_types, job.loop_types))
+            yield _refused_loop(
+                name, rows, f"rows that wait in the loop {name!r} cannot be read as their new type",
+                f"{old}, as they were fed", change.text or new, "give new fields a default, or say "
+                "with hr.migrate how the old type becomes the new one; or "
+            )  # fmt: skip
+        else:
+            yield UpgradeLine("loop", name, "kept", change.words, rows=rows or None)
+    for name in before.loops:
+        if name not in job.loops and (rows := _rows(before.loops, name)):
+            yield _refused_loop(
+                name, rows, f"rows wait in the loop {name!r}, which the program does not have",
+                f"a loop named {name!r}", f"{count_of(rows, 'row')} in flight",
+                "let the loop run empty with the old program; or ",
+            )  # fmt: skip
+
+
+def _refused_loop(name: str, rows: int, what: str, expected: str, found: str, advice: str) -> UpgradeLine:
+    objection = Objection(what, expected, found, f"{advice}drop them: --drop {name}")
+    return UpgradeLine("loop", name, "refused", rows=rows, objection=objection)
+
+
+def _rows(loops: Mapping[str, Sequence[StagedPart]], name: str) -> int:
+    return sum(part.rows for part in loops.get(name, ()))
