@@ -23,7 +23,7 @@ from headrace.checkpoint.commands import (
     drop_commands,
     send_command,
 )
-from headrace.checkpoint.fence import STALE_S, Fence, Owner, create_fence, take_fence
+from headrace.checkpoint.fence import STALE_S, Fence, Owner, create_fence, read_holder, take_fence
 from headrace.errors import StoreError
 from headrace.state import layout
 from headrace.state.remote import RemoteStore
@@ -63,7 +63,7 @@ def taken(store: StoreFiles, clock: Clock, owner: Owner | None = None) -> Fence:
 
 
 def sent(store: StoreFiles, clock: Clock, **order: Any) -> JobCommand:
-    return send_command(store, Stop(**order), clock)
+    return send_command(store, Stop(**order), clock, clock.sleep)
 
 
 def waited(store: StoreFiles, command: JobCommand, clock: Clock) -> JobAnswer:
@@ -120,6 +120,22 @@ def test_nobody_is_asked_where_nobody_drives(store: StoreFiles, clock: Clock) ->
     with pytest.raises(StoreError, match="last heard of 20 s ago"):
         sent(store, clock)
     assert not store.list(layout.COMMANDS)
+
+
+def test_a_driver_whose_clock_is_another_is_heard(store: StoreFiles, clock: Clock) -> None:
+    fence = taken(store, clock, THERE)
+    clock.now_s += 3_600
+    there_s = clock.now_s - 3_600
+
+    def beat() -> None:
+        beats = read_holder(store)
+        assert beats is not None
+        late = msgspec.structs.replace(beats, at_us=round(there_s * 1e6), beats=beats.beats + 1)
+        store.write(layout.heartbeat(fence.number), msgspec.json.encode(late))
+
+    clock.then = beat
+    assert sent(store, clock).fence == fence.number
+    fence.drop()
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,13 @@ def test_a_run_that_fails_tells_those_who_waited_for_its_end(driven: Driven) -> 
     assert driven.names() == []
 
 
+def test_a_run_that_fails_tells_those_as_well_whom_it_had_not_heard(driven: Driven) -> None:
+    command = send_command(driven.store, Stop("before-v2"))
+    driven.ending.give_up(3, StoreError("the sink is gone"))
+    with pytest.raises(StoreError, match="the sink is gone"):
+        await_answer(driven.store, command)
+
+
 def test_a_drain_lets_the_run_go_on_to_its_own_end(driven: Driven) -> None:
     command = send_command(driven.store, Stop("last", drain=True))
     driven.ending.glance(3)

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.checkpoint.fence import STALE_S, Beat, Owner, has_died, read_holder, read_owner
+from headrace.checkpoint.fence import BEAT_S, STALE_S, Beat, Owner, has_died, read_holder, read_owner
 from headrace.errors import AlreadyExists, HeadraceError, MissingFile, StoreError
 from headrace.state import layout
 from headrace.state.store import StoreFiles
@@ -37,6 +37,8 @@ GLANCE_S: Final = 2.0
 """How often a driver looks for commands in a remote store, where every look is a request."""
 _POLL_S: Final = 0.2
 _REMOTE_POLL_S: Final = 1.0
+_LISTEN_POLLS: Final = round(2 * BEAT_S / _REMOTE_POLL_S)
+"""So often a silent driver is looked at: two heartbeats long."""
 _KEEP_FENCES: Final = 1
 """Of so many drivers before this one answers stay, for those who are still waiting for them."""
 
@@ -162,11 +164,25 @@ def drop_commands(store: StoreFiles, before: int) -> None:
 # --- the side of whoever asks
 
 
-def send_command(store: StoreFiles, order: Stop | ChangeState, clock: Clock = time.time) -> JobCommand:
-    """Gives a command to the driver of a store. Raises StoreError where nobody drives it."""
+def send_command(
+    store: StoreFiles,
+    order: Stop | ChangeState,
+    clock: Clock = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> JobCommand:
+    """Gives a command to the driver of a store. Raises StoreError where nobody drives it.
+
+    A driver that is silent by the clock of this machine is listened to for a while: its own clock may be another.
+    """
     me = read_owner()
     while True:
-        driver = _read_driver(store, me, clock)
+        try:
+            driver = _read_driver(store, me, clock)
+        except StoreError:
+            silent = _read_silent(store, me)
+            if silent is None or not _is_heard(store, silent, clock, sleep):
+                raise
+            driver = silent
         numbers = map(layout.parse_command, store.list(layout.commands(driver.fence)))
         number = 1 + max((number for number in numbers if number is not None), default=-1)
         command = JobCommand(
@@ -270,6 +286,22 @@ def _read_driver(store: StoreFiles, me: Owner, clock: Clock) -> Beat:
         found=found,
         next_move="nothing is left to stop; a savepoint of a stopped job: headrace savepoint STORE",
     )
+
+
+def _read_silent(store: StoreFiles, me: Owner) -> Beat | None:
+    """A driver of which nothing is known but that it has not been heard of for long."""
+    beat = read_holder(store)
+    return None if beat is None or beat.ended or has_died(beat, me) else beat
+
+
+def _is_heard(store: StoreFiles, beat: Beat, clock: Clock, sleep: Callable[[float], None]) -> bool:
+    log.warning("waiting for a sign of life of the job: %s", beat.describe(round(clock() * 1e6)))
+    for _ in range(_LISTEN_POLLS):
+        sleep(_REMOTE_POLL_S)
+        latest = read_holder(store)
+        if latest is not None and (latest.fence, latest.beats) != (beat.fence, beat.beats):
+            return latest.fence == beat.fence and not latest.ended
+    return False
 
 
 def _unanswered(store: StoreFiles, beat: Beat, why: str) -> StoreError:

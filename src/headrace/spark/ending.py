@@ -72,11 +72,8 @@ class Ending:
         ``place``: its newest epoch; ``final``: whether that is the last of drained input.
         """
         epoch = -1 if place is None else place.epoch
-        if self._inbox is not None:
-            # Who asked while the run was about to end by itself gets what was asked for as well.
-            for late in self._inbox.look():
-                self._meet(late, epoch)
-        self._edits.give_up(epoch)
+        # Who asked while the run was about to end by itself gets what was asked for as well.
+        self._meet_last(epoch)
         failure: HeadraceError | None = None
         for order, command in self._wishes:
             answer = JobAnswer(epoch, order.savepoint)
@@ -93,9 +90,16 @@ class Ending:
 
     def give_up(self, epoch: int, error: BaseException) -> None:
         """The run has ended badly: those who asked are told why. ``epoch``: the newest that is published."""
-        self._edits.give_up(epoch)
+        self._meet_last(epoch)
         for _, command in self._wishes:
             self._answer(command, JobAnswer(epoch, refusal=parts_of(error)))
+
+    def _meet_last(self, epoch: int) -> None:
+        """The commands that nobody has looked at yet."""
+        if self._inbox is not None:
+            for command in self._inbox.look():
+                self._meet(command, epoch)
+        self._edits.give_up(epoch)
 
     def _meet(self, command: JobCommand, published: int) -> None:
         if isinstance(command.order, ChangeState):
