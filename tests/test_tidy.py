@@ -85,7 +85,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "upgrade": {"model", "state", "aggregates.results", "sql.same"},
     "checkpoint": {"model", "state", "upgrade", "connectors.sink_contract", "connectors.source_contract"},
     "read": {"model", "state", "aggregates"},
-    "edit": {"model", "state", "aggregates.accumulate", "read", "checkpoint"},
+    "edit": {
+        "model",
+        "state",
+        "aggregates.accumulate",
+        "read",
+        "checkpoint",
+        "connectors.files.archive",
+        "connectors.files.folder",
+    },
     "transfer": {
         "model",
         "state",

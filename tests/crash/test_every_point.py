@@ -144,6 +144,14 @@ GAPS = (
         (f"{OFFLINE}::test_dying_before_it_is_published_changes_nothing",),
     ),
     Gap(
+        "in the middle of an erasure: new files written, some manifests replaced, some old files deleted",
+        ("erase_rewritten", "erase_manifest", "erase_deleting"),
+        (
+            "tests/edit/test_erasing.py::"
+            "test_dying_anywhere_leaves_a_store_that_reads_and_runs_and_is_erased_by_the_same_command",
+        ),
+    ),
+    Gap(
         "in the middle of taking back what went out",
         ("forgetting",),
         ("tests/sinks/test_files_forget.py::test_a_death_at_every_point_of_a_rewind_is_made_good_by_the_start_alone",),

@@ -35,6 +35,7 @@ from headrace.checkpoint.publish import derive_steps, new_nonce, publish_manifes
 from headrace.errors import StoreError
 from headrace.model import crash
 from headrace.model.report import RunRef
+from headrace.state import layout
 from headrace.state.lineage import is_going_back
 from headrace.state.manifest import EpochNote, JobState, Manifest, list_epochs, read_state
 from headrace.state.record import read_timeline
@@ -59,6 +60,16 @@ class StoppedJob:
     def epoch(self) -> int:
         """The epoch in the making."""
         return self.state.epoch + 1
+
+    def reload(self) -> None:
+        """Reads the state anew: behind what replaced its manifest."""
+        manifest = self.state.manifest
+        self.state = read_state(self.store, manifest.timeline, manifest.epoch)
+        self.writer = self._new_writer()
+
+    def new_uid(self) -> str:
+        """A fresh id for a file that takes the place of an older one."""
+        return layout.new_uid(self._fence.number)
 
     def publish(
         self, note: EpochNote, *, added: Runs | None = None, rewritten: Runs | None = None, due_us: int | None = None

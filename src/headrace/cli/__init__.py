@@ -19,6 +19,7 @@ from headrace.cli import (
     doctor,
     edit,
     epochs,
+    erase,
     explain,
     export,
     ingest,
@@ -72,6 +73,7 @@ app.command("epochs", no_args_is_help=True)(epochs.epochs)
 app.command("state", no_args_is_help=True)(state.state)
 app.command("stop", no_args_is_help=True)(stop.stop)
 app.command("edit", no_args_is_help=True)(edit.edit)
+app.command("erase", no_args_is_help=True)(erase.erase)
 app.command("diff", no_args_is_help=True)(diff.diff)
 app.command("savepoint", no_args_is_help=True)(savepoint.savepoint)
 app.command("savepoints", no_args_is_help=True)(savepoints.savepoints)

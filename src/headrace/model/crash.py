@@ -48,6 +48,9 @@ POINTS: Final = {
     "rewind_forgetting": "one sink has forgotten what is abandoned, the next has not",
     "rewind_forgotten": "all sinks have forgotten, the record of the store does not name the new timeline",
     "rewind_recorded": "the record names the new timeline, which has no epoch",
+    "erase_rewritten": "runs without the key are written, no manifest names them",
+    "erase_manifest": "some manifests name them, others the old ones",
+    "erase_deleting": "no manifest names the old files, some of them are deleted",
     "copy_written": "all files of a copy are there, the record that makes it a store is not",
 }
 
@@ -61,6 +64,9 @@ ASKED: Final = frozenset({
     "stop_pinned",
     "copying",
     "offline_written",
+    "erase_rewritten",
+    "erase_manifest",
+    "erase_deleting",
     "refilling",
     "forgetting",
     "rewind_proved",

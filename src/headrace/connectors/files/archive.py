@@ -42,16 +42,16 @@ class ArchiveGathering(Gathering):
     needs_spans: ClassVar[bool] = False
 
     def gather(self, format: str, parts: Sequence[pa.Buffer], made: Path) -> None:
-        tables = [_read_table(part) for part in parts]
-        _write_sorted(pa.concat_tables(tables), str(made))
+        tables = [read_archived(part) for part in parts]
+        write_sorted(pa.concat_tables(tables), str(made))
 
     def cut(self, format: str, data: pa.Buffer, epoch: int, spans: FileSpans | None, made: Path) -> bool | None:
-        table = _read_table(data)
+        table = read_archived(data)
         left: pa.Table = table.filter(pc.less_equal(table.column(EPOCH), epoch))
         if left.num_rows == table.num_rows:
             return None
         if left.num_rows:
-            _write_sorted(left, str(made))
+            write_sorted(left, str(made))
         return bool(left.num_rows)
 
 
@@ -138,7 +138,7 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         yield bucket_of(day * DAY_US), mine
 
 
-def _read_table(data: pa.Buffer) -> pa.Table:
+def read_archived(data: pa.Buffer) -> pa.Table:
     import pyarrow.parquet as pq
 
     return pq.read_table(pa.BufferReader(data)).replace_schema_metadata(None)
@@ -147,11 +147,11 @@ def _read_table(data: pa.Buffer) -> pa.Table:
 def encode_archived(table: pa.Table) -> pa.Buffer:
     """Final results as a part."""
     out = pa.BufferOutputStream()
-    _write_sorted(table, out)
+    write_sorted(table, out)
     return out.getvalue()
 
 
-def _write_sorted(table: pa.Table, out: Any) -> None:
+def write_sorted(table: pa.Table, out: Any) -> None:
     """By key, in row groups small enough to be read for one of them."""
     import pyarrow.parquet as pq
 
