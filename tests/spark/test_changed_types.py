@@ -47,7 +47,7 @@ def app_of(kind: Any, rows: list[Ping], out: list[str]) -> hr.App:
 
     app = hr.App("money")
     pings = app.read("pings", hr.source.items(rows), Ping)
-    pings.key_by(Ping.host).process(Keep()).named("keep").write(hr.sink.call(lambda epoch, rows: out.extend(rows)))
+    pings.key_by(Ping.host).process(Keep()).named("keep").write(hr.sink.call(lambda rows, epoch: out.extend(rows)))
     return app
 
 

@@ -8,6 +8,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
@@ -15,6 +17,8 @@ from headrace.errors import StoreError
 from headrace.model import migrations
 from headrace.state.manifest import read_state
 from headrace.state.store import open_store
+from headrace.transfer.export import ExportRequest, export_state
+from headrace.transfer.record import EXACT
 from tests.testing.changed import FILES, KEYS, Ask, Job, keeping, kept, write
 
 
@@ -344,3 +348,41 @@ def test_readers_answer_in_the_stored_version_and_by_rules_in_the_type_they_ask_
             assert view.get_many(["k0"])[0] != of(Renamed(1.0, "x"))
             assert dict(view.scan())["k7"] == of(Renamed(8.0, "x"))
         assert h.state(job.told, job.told.node.fn.value, "k2") == Renamed(3.0, "x")
+
+
+# --- tools that write
+
+
+def test_an_edit_of_an_old_value_is_of_the_new_type(tmp_path: Path) -> None:
+    write(keeping(Place, lambda n: Place("x", n)), tmp_path)
+    job = keeping(Renamed, lambda n: Renamed(n, "y"))
+    with job.harness(tmp_path) as h:
+        h.epoch()
+        with h.edit() as edit:
+            edit.patch("kept.value", "k1", {"people": 7.5})
+            edit.patch("kept.named", "k2", {"it": {"people": 1.0, "city": "z"}})
+        assert job.tell(h)["value"] == str(Renamed(7.5, "x"))
+        assert job.tell(h, "k2")["named"] == str({"it": Renamed(1.0, "z")})
+        assert hr.Store(str(tmp_path)).state("kept.value")["k1"] == {"people": 7.5, "city": "x", "country": "?"}
+
+
+def test_an_edit_of_a_value_that_needs_a_function_is_refused(tmp_path: Path) -> None:
+    write(keeping(Cents, Cents), tmp_path)
+    hr.migrate(Cents, Money, to_money)
+    job = keeping(Money, lambda n: Money(float(n), "EUR"))
+    with job.harness(tmp_path) as h:
+        h.epoch()
+        with pytest.raises(StoreError, match="run the job for a while"), h.edit() as edit:
+            edit.patch("kept.value", "k1", {"euros": 1.0})
+
+
+def test_an_exact_export_is_of_the_newest_types(tmp_path: Path) -> None:
+    store, folder = tmp_path / "store", tmp_path / "out"
+    write(keeping(Place, lambda n: Place("x", n)), store)
+    with keeping(Renamed, lambda n: Renamed(n, "y")).harness(store) as h:
+        h.epoch()
+        files = open_store(store, durable=False)
+        export_state(files, "changed", read_state(files, 0, h.published), ExportRequest(str(folder), form=EXACT))
+    [part] = (folder / "kept" / "value").glob("*.parquet")
+    values = [msgspec.msgpack.decode(raw) for raw in pq.read_table(part).column("value").to_pylist()]
+    assert len(values) == len(KEYS) and {"people": 2.0, "city": "x", "country": "?"} in values

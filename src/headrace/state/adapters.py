@@ -131,22 +131,31 @@ class Adapters:
         fill = self._rewrites and annotation is None
         change = derive_reading(state, version, self._migrations, fill=fill)
         if change.kind == "refused" and not self._lenient:
-            old, new = state.type_in(version), state.type
-            assert old is not None and new is not None, "types that are not known are never refused"
-            raise StoreError(
-                f"what is stored in {table!r} cannot be read as the type that it has now",
-                where=f"step {self._step}",
-                expected=type_text(old),
-                found=f"{type_text(new)}: {change.text}",
-                next_move="say with hr.migrate how the old type becomes the new one; or take the old type back",
-            )
-        if change.kind in ("same", "refused") or (state.kind == COLUMNS and annotation is None):
+            raise self._refusal(table, version, change.text)
+        if change.kind in ("same", "refused"):
+            return None
+        if state.kind == COLUMNS and annotation is None:
+            if self._rewrites:
+                raise self._refusal(table, version, change.text)
             return None
         if state.kind == COLUMNS:
             return RowAdapter(where, state.types_since(version), change, annotation, prefix=FIELD)
         if self._rewrites:
             return ValueAdapter(where, change, None if annotation is None else _rewrite_of(annotation))
         return None if change.direct else ValueAdapter(where, change)
+
+    def _refusal(self, table: str, version: int, reason: str) -> StoreError:
+        old, new = self._states[table].type_in(version), self._states[table].type
+        assert old is not None and new is not None, "types that are not known are never refused"
+        return StoreError(
+            f"what is stored in {table!r} cannot be read as the type that it has now",
+            where=f"step {self._step}",
+            expected=type_text(old),
+            found=f"{type_text(new)}: {reason}",
+            next_move="say with hr.migrate how the old type becomes the new one; or take the old type back"
+            if self._annotations or self._migrations
+            else "run the job for a while: its program knows how to read them, and folds rewrite them",
+        )
 
 
 def _rewrite_of(annotation: Any) -> Rewrite:

@@ -22,6 +22,7 @@ from headrace.read.batches import json_rows, typed_batches
 from headrace.read.forms import JSON
 from headrace.read.snapshot import Snapshot
 from headrace.state import layout
+from headrace.state.adapters import Adapters
 from headrace.state.lookup import Layers, open_layers
 from headrace.state.spark_offsets import source_offsets
 from headrace.transfer.counting import DoneRows, Progress
@@ -207,8 +208,8 @@ def _stored(files: StoreFiles, state: JobState, request: ExportRequest) -> list[
         step = layout.step_of(listed)
         if step not in wanted or not refs:
             continue
-        declared = state.manifest.states.get(step, {})
-        renamed = {name: known.was for name, known in declared.items() if known.was}
-        layers = open_layers(files, refs, lo=0, hi=groups, groups=groups, renamed=renamed)
+        # An export does not say which of its rows are of older types, so all of them are of the newest.
+        adapters = Adapters(step, state.manifest.states.get(step, {}), rewrites=True)
+        layers = open_layers(files, refs, lo=0, hi=groups, groups=groups, renamed=adapters.renamed, adapters=adapters)
         tables += [_StoredTable(layers, listed, table) for table in sorted(layers.tables)]
     return tables
