@@ -110,6 +110,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"model", "read", "state.moments"},
     "ingest": {"model", "net"},
     "spark": {"*"},
+    # Runs whole programs, as `spark` and `testing` do.
+    "replay": {"*"},
     "cli": {"*", "cli"},
     "testing": {"*", "testing"},
     # Modules that stand beside the rooms (`__init__`, `source`, `sink`, …) are the front of the house; they hand on

@@ -20,8 +20,9 @@ from headrace.model.report import TaskReport
 from headrace.plan.physical import Program
 from headrace.plan.ship import dump_program, load_program
 from headrace.runtime.task import TaskEnv, run_chain, run_level
+from headrace.runtime.tasks_here import exchange
 from headrace.testing import Harness
-from headrace.testing.playing import PlayedSpark, exchange, source_batch
+from headrace.testing.playing import PlayedSpark, source_batch
 
 Batches = list[pa.RecordBatch]
 Attempt = Callable[[PlayedSpark, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]

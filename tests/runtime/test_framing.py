@@ -20,7 +20,7 @@ from headrace.plan.compile import compile_app
 from headrace.plan.physical import Program
 from headrace.runtime import framing
 from headrace.runtime.framing import FrameCutter, RowGatherer
-from headrace.testing.playing import exchange
+from headrace.runtime.tasks_here import exchange
 
 GROUPS = 512
 

@@ -25,6 +25,7 @@ from headrace.cli import (
     ingest,
     new,
     refill,
+    replay,
     run,
     savepoint,
     savepoints,
@@ -75,6 +76,7 @@ app.command("stop", no_args_is_help=True)(stop.stop)
 app.command("edit", no_args_is_help=True)(edit.edit)
 app.command("erase", no_args_is_help=True)(erase.erase)
 app.command("diff", no_args_is_help=True)(diff.diff)
+app.command("replay", no_args_is_help=True)(replay.replay)
 app.command("savepoint", no_args_is_help=True)(savepoint.savepoint)
 app.command("savepoints", no_args_is_help=True)(savepoints.savepoints)
 app.command("refill", no_args_is_help=True)(refill.refill)

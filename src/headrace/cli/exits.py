@@ -5,7 +5,7 @@ code  meaning
 ====  ==========================================================================================================
 0     done; also a run that was asked to stop and has stopped after its epoch
 1     the program, a setting, a row or a key is at fault, or something that should not have happened; also what
-      ``headrace diff`` compared differs
+      ``headrace diff`` or ``headrace replay`` compared differs
 2     the command was written wrongly; nothing was done
 3     the machine lacks something: Java, a package, memory (Spark's JVM died, and could not be replaced)
 4     the store is at fault: none there, in use by another driver, damaged, not resumable
@@ -34,7 +34,7 @@ class Exit(IntEnum):
     OK = 0
     WRONG = 1
     DIFFERENT = 1
-    """Of ``headrace diff``, as of diff(1)."""
+    """Of what compares, as diff(1) does."""
     USAGE = 2
     ENVIRONMENT = 3
     STORE = 4

@@ -24,7 +24,7 @@ This module deliberately knows nothing of Spark's classes: it is the part of a s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
@@ -349,6 +349,13 @@ class Source(ABC):
         """What reads the rows of its files in the worker, instead of what `spark` says of columns and bad rows.
 
         Used where the rows go to Python anyway. Called in the driver while a run starts, and in tasks; must be cheap.
+        """
+        return None
+
+    def whole_files(self, codec: RowCodec) -> Callable[[str], Iterator[pa.RecordBatch | BadRows]] | None:
+        """What reads a whole file that an epoch read, by the name that Spark gives it, without Spark: for replays.
+
+        The rows must be those that `spark` gives, in their order. None: only Spark can read the source.
         """
         return None
 

@@ -229,8 +229,9 @@ class Finder:
         made: dict[tuple[RunIndex, ...], tuple[Any, ...]] = {}
         self._runs: list[tuple[Any, ...]] = []
         """By key group. Most groups have the same runs as their neighbours."""
-        for low in range(0, 2**64, 2**64 // groups):
-            mine = tuple(index for view, index in self._indexes if view.low <= low <= view.high)
+        width = 2**64 // groups
+        for low in range(0, 2**64, width):
+            mine = tuple(index for view, index in self._indexes if view.low < low + width and low <= view.high)
             if mine not in made:
                 made[mine] = tuple(_together(mine))
             self._runs.append(made[mine])

@@ -75,6 +75,11 @@ class LiveFragment:
         self._opened = False
         self.source_rows: SourceRows | None = None
         """Of a chain whose source is decoded here: what is compiled for that, and kept for the tasks to come."""
+        self._wire()
+
+    def _wire(self) -> None:
+        """Leads what operators give out to those who take it."""
+        plan = self.plan
         for op, operator in zip(plan.ops, self.operators, strict=True):
             operator.outlets = {
                 tag: outlet
@@ -84,6 +89,11 @@ class LiveFragment:
         self._entries = {edge: self.inlet(targets) for edge, targets in plan.entries.items()}
         self.entry = self.inlet(plan.entry)
         self.errors = self._outlet(plan.errors, "errors")
+
+    def put(self, place: int, operator: Operator) -> None:
+        """Has another operator work in a place: one that watches the one that was there."""
+        self.operators[place] = operator
+        self._wire()
 
     def open(self) -> None:
         """Runs every function's ``open`` once in this process."""

@@ -196,6 +196,8 @@ class Layers:
         self._hidden = dict(hidden or {})
         self._runs: tuple[tuple[RunRef, StateRun], ...] = ()
         self._views: dict[str, tuple[TableView, ...]] = {}
+        self._only: int | None = None
+        """The hash that alone is seen, where a task is about one key."""
         for ref, run in reversed(runs):
             self.prepend(ref, run)
 
@@ -252,6 +254,10 @@ class Layers:
             found = self._views[table] = tuple(self._cut_views(table))
         return found
 
+    def narrow(self, hash_: int) -> None:
+        """From now on sees keys of one hash only, as if there were no others."""
+        self._only, self._views = hash_, {}
+
     def _cut_views(self, table: str) -> Iterator[TableView]:
         for ref, run in self._runs:
             lo, hi = max(self.lo, ref.lo), min(self.hi, ref.hi)
@@ -261,7 +267,11 @@ class Layers:
             for name in (table, *self._renamed.get(table, ())):
                 if name in run.tables and self._counts(ref, name):
                     adapter = None if self._adapters is None else self._adapters.of(table, ref.version)
-                    yield TableView(run.tables[name], *hash_bounds(lo, hi, self.groups), adapter, ref.version)
+                    low, high = hash_bounds(lo, hi, self.groups)
+                    if self._only is None:
+                        yield TableView(run.tables[name], low, high, adapter, ref.version)
+                    elif low <= self._only <= high:
+                        yield TableView(run.tables[name], self._only, self._only, adapter, ref.version)
 
     def get_many(self, table: str, hashes: Hashes, keys: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
         """Values of distinct keys, in the order asked: null where there is none. Expiry is ``None`` if none has one."""

@@ -37,7 +37,7 @@ def _prove(
     start, end = before.get(name), after.get(name)
     if start == end:
         return SURE
-    files = tuple(_files_between(store, paths, name, start, end))
+    files = tuple(files_between(store, paths, name, start, end))
     try:
         return source.check_replay(Passage(_position(start), _position(end), files))
     except (HeadraceError, OSError) as error:
@@ -60,7 +60,7 @@ class _LogLine(msgspec.Struct):
     batch: int = msgspec.field(default=-1, name="batchId")
 
 
-def _files_between(
+def files_between(
     store: StoreFiles, paths: Iterable[str], name: str, start: str | None, end: str | None
 ) -> Iterator[InputFile]:
     """The files that entries of a source's log list behind one offset, up to another."""

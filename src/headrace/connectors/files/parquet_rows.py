@@ -67,6 +67,15 @@ class ParquetRows(FileRows):
         filled = {name: value for name, value in codec.defaults.items() if value is not None}
         self._defaults = {name: codec.columns[name].encode([value])[0] for name, value in filled.items()}
 
+    def read_whole(self, uri: str) -> Iterator[pa.RecordBatch | BadRows]:
+        """All rows of a file."""
+        import pyarrow.parquet as pq
+
+        path = local_file(uri)
+        count = 0 if path is None else pq.read_metadata(path).num_rows
+        firsts = range(0, count, PIECE_ROWS)
+        yield from self.read(pa.RecordBatch.from_pydict({"file": [uri] * len(firsts), "row": list(firsts)}))
+
     def read(self, pieces: pa.RecordBatch) -> Iterator[pa.RecordBatch | BadRows]:
         for uri, first, stop in _ranges(pieces):
             path = local_file(uri)

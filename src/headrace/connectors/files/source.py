@@ -12,23 +12,26 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from headrace.connectors.files.errors import explain_bad_row
+from headrace.connectors.files.json_rows import read_json_file
 from headrace.connectors.files.parquet_rows import parquet_rows
 from headrace.connectors.files.reads import check_fields, csv_read, json_read, parquet_read, read_csv_header
 from headrace.connectors.files.replay import find_files
 from headrace.connectors.reading import check_positive
-from headrace.connectors.source_contract import BadInput, FileRows, Passage, Replay, Source, SparkRead
+from headrace.connectors.source_contract import BadInput, BadRows, FileRows, Passage, Replay, Source, SparkRead
 from headrace.errors import ExpressionError, ProgramError
 from headrace.model.shapes import quoted
 from headrace.sql.expr import as_sql, parse, resolve_name, supported
 
 if TYPE_CHECKING:
-    from headrace.connectors.source_contract import SparkRead
+    import pyarrow as pa
+
     from headrace.model.rows import RowCodec
 
 
@@ -179,6 +182,13 @@ class FilesSource(Source):
 
     def decoder(self, codec: RowCodec) -> FileRows | None:
         return None if self.format != "parquet" or self._is_remote() else parquet_rows(codec)
+
+    def whole_files(self, codec: RowCodec) -> Callable[[str], Iterator[pa.RecordBatch | BadRows]] | None:
+        if self.splits is not None or self._is_remote():
+            return None
+        if self.format == "parquet":
+            return None if (rows := parquet_rows(codec)) is None else rows.read_whole
+        return partial(read_json_file, codec) if self.format == "json" else None
 
     def explain_bad(self, codec: RowCodec, raw: str) -> BadInput:
         return explain_bad_row(codec, raw, self.format)
