@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -152,6 +153,16 @@ def test_a_copy_is_a_store_of_its_own_that_says_where_it_is_from(made: MadeStore
     told = call_json("savepoints", copy, "nightly")
     assert (told["copied_from"]["store"], told["copied_from"]["savepoint"]) == (made.path, "nightly")
     assert call_json("state", copy, "count_views.views") == call_json("state", made.path, "count_views.views")
+
+
+def test_a_fork_says_where_it_is_from(made: MadeStore) -> None:
+    origin = {"url": "s3://b/tweets", "query": "q", "savepoint": "before-v2", "timeline": 0, "epoch": 1, "nonce": "n"}
+    record = json.loads(made.files.read(layout.STORE_RECORD))
+    record["forked_from"] = {**origin, "forked_us": START_US}
+    made.files.write(layout.STORE_RECORD, json.dumps(record).encode())
+    told = call_json("savepoints", made.path, "2")["forked_from"]
+    assert told == {"store": "s3://b/tweets", "savepoint": "before-v2", "epoch": 1, "forked": "2024-01-01T12:00:00Z"}
+    assert "2024-01-01T12:00:00Z from s3://b/tweets@before-v2" in call("savepoints", made.path, "2").stdout
 
 
 def test_an_interrupted_copy_says_how_to_go_on_and_does(made: MadeStore, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from headrace.state import layout
 from headrace.state.checking import verify_state
 from headrace.state.copying import CopyReport, copy_savepoint
 from headrace.state.manifest import encode_manifest, read_state
-from headrace.state.record import read_record
+from headrace.state.record import Branch, read_record
 from headrace.state.savepoints import Savepoint, check_files, create_savepoint, delete_savepoint, list_savepoints
 from headrace.state.spark_offsets import entries_read
 from headrace.state.store import LocalStore, open_store
@@ -69,6 +69,20 @@ def test_a_copy_keeps_the_id_and_says_where_it_is_from(job: SavedJob, savepoint:
     origin = record.copied_from
     assert (origin.url, origin.savepoint, origin.epoch, origin.nonce) == (job.store.url, "before-v2", 5, "n5")
     assert origin.copied_us == 7_500_000
+
+
+def test_a_copy_knows_of_those_rewinds_that_led_to_it(job: SavedJob, savepoint: Savepoint, target: LocalStore) -> None:
+    record = read_record(job.store)
+    assert record is not None
+    made = {"from_epoch": 3, "end_epoch": 5, "shown_epoch": 5, "asked": "3", "at_us": 0}
+    earlier = Branch(timeline=0, from_timeline=-1, end_timeline=-1, shown_timeline=-1, mark="a", **made)
+    later = Branch(timeline=1, from_timeline=0, end_timeline=0, shown_timeline=0, mark="b", **made)
+    changed = msgspec.structs.replace(record, timeline=1, branches=(earlier, later))
+    job.store.write(layout.STORE_RECORD, msgspec.json.encode(changed))
+    copy_savepoint(job.store, savepoint, target)
+    copied = read_record(target)
+    assert copied is not None
+    assert (copied.timeline, copied.branches) == (0, (earlier,))
 
 
 def test_an_older_epoch_is_copied_while_the_job_goes_on(job: SavedJob, target: LocalStore) -> None:

@@ -28,6 +28,7 @@ def print_saved_epoch(console: Console, described: SavedEpoch) -> None:
 
 def _print_head(console: Console, described: SavedEpoch) -> None:
     manifest, point, origin = described.manifest, described.savepoint, described.copied_from
+    parent = described.forked_from
     name = f"epoch {manifest.epoch}" if point is None else f"savepoint {point.name}"
     lines = {
         "epoch": f"{manifest.epoch}, published {time_text(manifest.clock_us)}" + ", the last" * manifest.final,
@@ -38,6 +39,7 @@ def _print_head(console: Console, described: SavedEpoch) -> None:
         "shards": f"{manifest.parallelism}, at most {manifest.key_groups}",
         "size": size_text(described.size),
         "copied": "" if origin is None else f"{time_text(origin.copied_us)} from {origin.url}@{origin.savepoint}",
+        "forked": "" if parent is None else f"{time_text(parent.forked_us)} from {parent.url}@{parent.savepoint}",
         "in loops": ", ".join(f"{count_of(rows, 'row')} in {loop}" for loop, rows in described.loops.items()),
     }
     if point is None:

@@ -125,6 +125,7 @@ def _data(described: SavedEpoch) -> dict[str, Any]:
     from headrace.cli.show import json_time
 
     manifest, point, origin = described.manifest, described.savepoint, described.copied_from
+    parent = described.forked_from
     return {
         **({"name": None} if point is None else savepoint_data(point)),
         "timeline": manifest.timeline,
@@ -150,6 +151,10 @@ def _data(described: SavedEpoch) -> dict[str, Any]:
         "copied_from": None if origin is None else {
             "store": origin.url, "savepoint": origin.savepoint, "epoch": origin.epoch,
             "copied": json_time(origin.copied_us),
+        },
+        "forked_from": None if parent is None else {
+            "store": parent.url, "savepoint": parent.savepoint, "epoch": parent.epoch,
+            "forked": json_time(parent.forked_us),
         },
     }  # fmt: skip
 

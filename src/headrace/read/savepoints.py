@@ -13,7 +13,7 @@ from headrace.state import layout
 from headrace.state.checking import Damage, Progress, Verification, verify_state
 from headrace.state.manifest import JobState, Manifest, read_state
 from headrace.state.moments import AtSavepoint, find_moment, parse_moment
-from headrace.state.record import CopiedFrom, read_record
+from headrace.state.record import CopiedFrom, ForkedFrom, read_record
 from headrace.state.savepoints import (
     Savepoint,
     default_name,
@@ -39,6 +39,8 @@ class SavedEpoch(NamedTuple):
     """None: an epoch that `retain` keeps."""
     copied_from: CopiedFrom | None
     """Where the whole store comes from, if it is a copy."""
+    forked_from: ForkedFrom | None
+    """The same of a fork."""
     states: tuple[StateInfo, ...]
     size: SavedSize
     offsets: dict[str, str]
@@ -56,6 +58,7 @@ def describe_moment(store: Store, moment: str) -> SavedEpoch:
         state.manifest,
         _savepoint_of(store, moment),
         None if record is None else record.copied_from,
+        None if record is None else record.forked_from,
         tuple(at.states()),
         derive_size(state),
         source_offsets(state.manifest.offsets),

@@ -27,6 +27,7 @@ from headrace.model import crash
 from headrace.state import layout
 from headrace.state.checked import checked_text, encode_checked
 from headrace.state.checking import Bytes, Progress, read_pieces, side_by_side
+from headrace.state.lineage import derive_lineage
 from headrace.state.manifest import JobState, StepRuns, encode_manifest
 from headrace.state.record import CopiedFrom, no_store, read_record
 from headrace.state.savepoints import Clock, Savepoint, StoredFile, check_files, stored_files
@@ -78,7 +79,10 @@ def copy_savepoint(
         url=store.url, savepoint=savepoint.name, timeline=savepoint.timeline, epoch=savepoint.epoch,
         nonce=savepoint.nonce, copied_us=round(clock() * 1e6),
     )  # fmt: skip
-    whole = msgspec.structs.replace(record, timeline=savepoint.timeline, copied_from=origin)
+    # Of rewinds only those that led here: the numbers of later timelines are free in the copy.
+    timelines = {part.timeline for part in derive_lineage(record, savepoint.place)}
+    branches = tuple(branch for branch in record.branches if branch.timeline in timelines)
+    whole = msgspec.structs.replace(record, timeline=savepoint.timeline, copied_from=origin, branches=branches)
     target.write(layout.STORE_RECORD, msgspec.json.encode(whole))
     target.delete(layout.COPYING)
     return CopyReport(target.url, len(files), size_bytes, copied)
