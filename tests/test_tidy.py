@@ -123,7 +123,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 DOORS: dict[str, set[str]] = {
     "read.store": {"transfer"},
     "transfer.bootstrap": {"spark", "plan"},
-    "dataflow.app": {"spark", "plan", "foreground"},
+    "dataflow.app": {"spark", "plan", "foreground", "starting", "upgrade.lines"},
     "dataflow.app_graph": {"connectors.console.sink", "connectors.files.archive"},
 }
 

@@ -66,6 +66,10 @@ class NoSuchMoment(StoreError):
     """The store does not hold what was asked for: an epoch that is swept or to come, a savepoint, an early time."""
 
 
+class MissingStore(StoreError):
+    """There is no store where one was asked for."""
+
+
 class AlreadyExists(StoreError):
     """Create-if-absent met an existing name: somebody else was first."""
 
@@ -84,6 +88,9 @@ class Refused(StoreError):
 
 class UpgradeRefused(Refused):
     """The program has changed so that it does not fit what is stored."""
+
+    plan: Any = None
+    """The whole `headrace.upgrade.lines.Upgrade`, where this error stands for all of it."""
 
 
 class FunctionFailed(HeadraceError):

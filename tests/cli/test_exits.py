@@ -106,7 +106,7 @@ def test_an_error_for_machines_is_json_on_standard_error(tmp_path: Path) -> None
     result = call("epochs", tmp_path / "nowhere", "--json")
     assert result.stdout == ""
     error = json.loads(result.stderr)["error"]
-    assert error["type"] == "StoreError"
+    assert error["type"] == "MissingStore"
     assert error["what"] == "there is no store here"
     assert set(error) == {"type", "what", "where", "expected", "next"}
 

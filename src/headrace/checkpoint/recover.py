@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 import msgspec
 
 from headrace.checkpoint.coordinator import adopt_runs
-from headrace.checkpoint.decide import AlreadyFinal, Refuse, ResumeFrom, decide_fresh, decide_recovery
+from headrace.checkpoint.decide import AlreadyFinal, Recovery, Refuse, ResumeFrom, decide_fresh, decide_recovery
 from headrace.checkpoint.facts import RecoveryFacts, read_facts
 from headrace.checkpoint.fence import Fence
 from headrace.checkpoint.recovered import Hold, RecoveredJob
@@ -25,6 +25,7 @@ from headrace.state.store import StoreFiles, open_store
 from headrace.upgrade.derive import derive_upgrade
 from headrace.upgrade.lines import Upgrade
 from headrace.upgrade.stored import RunTables
+from headrace.upgrade.text import opening
 
 
 def open_for_driving(url: str) -> StoreFiles:
@@ -42,19 +43,19 @@ def open_for_driving(url: str) -> StoreFiles:
 
 def recover(
     store: StoreFiles, job: JobFacts, fence: Fence, releaser: Releaser, *, attempt: int = 0,
-    drop: Collection[str] = (),
+    drop: Collection[str] = (), say: Callable[[str], None] | None = None,
 ) -> RecoveredJob:  # fmt: skip
     """Brings a store into the state from which the next epoch can run.
 
     Called at the start of a job, and again with the next ``attempt`` when Spark could not carry on. ``drop``: addresses
-    of state that a person gives up where the program does not fit it.
+    of state that a person gives up where the program does not fit it. ``say``: is told in short what has changed.
     """
     facts = read_facts(store)
-    decision = decide_recovery(facts, job)
-    if isinstance(decision, Refuse):
-        raise _refused(store, decision)
+    decision = check_recovery(store, facts, job)
     upgrade = plan_upgrade(store, facts, job, drop)
     upgrade.check(store.url)
+    if say is not None and upgrade.epoch is not None and upgrade.changes:
+        say(opening(upgrade))
     record = facts.record or _make_record(store, job)
     run = f"{fence.number}x{attempt}"
     manifest = None if facts.state is None else facts.state.manifest
@@ -75,6 +76,14 @@ def recover(
         decision, run, state, record.timeline, emptied | adopt_runs(state, renamed=job.was, cuts=cuts),
         derive_retired(manifest, job.sources), hold, upgrade,
     )  # fmt: skip
+
+
+def check_recovery(store: StoreFiles, facts: RecoveryFacts, job: JobFacts) -> Recovery:
+    """How a start continues what is there, whatever the program keeps. Raises Refused where it cannot."""
+    decision = decide_recovery(facts, job)
+    if isinstance(decision, Refuse):
+        raise _refused(store, decision)
+    return decision
 
 
 def plan_upgrade(store: StoreFiles, facts: RecoveryFacts, job: JobFacts, drop: Collection[str] = ()) -> Upgrade:

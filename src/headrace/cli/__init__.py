@@ -24,6 +24,7 @@ from headrace.cli import (
     export,
     ingest,
     new,
+    plan,
     refill,
     replay,
     run,
@@ -69,6 +70,7 @@ def _headrace(
 app.command("new", no_args_is_help=True)(new.new)
 app.command("run", no_args_is_help=True, cls=run.RunCommand)(run.run)
 app.command("demo")(demo.demo)
+app.command("plan", no_args_is_help=True)(plan.plan)
 app.command("explain", no_args_is_help=True)(explain.explain)
 app.command("epochs", no_args_is_help=True)(epochs.epochs)
 app.command("state", no_args_is_help=True)(state.state)

@@ -9,6 +9,7 @@ code  meaning
 2     the command was written wrongly; nothing was done
 3     the machine lacks something: Java, a package, memory (Spark's JVM died, and could not be replaced)
 4     the store is at fault: none there, in use by another driver, damaged, not resumable
+5     the program has changed so that it does not fit what is stored: ``headrace plan`` says what and why
 130   interrupted (a second Ctrl-C, or one while Spark starts): what is not published is replayed at the next start
 ====  ==========================================================================================================
 """
@@ -27,7 +28,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from headrace.errors import EnvironmentMissing, HeadraceError, JvmDied, StoreError
+from headrace.errors import EnvironmentMissing, HeadraceError, JvmDied, StoreError, UpgradeRefused
 
 
 class Exit(IntEnum):
@@ -38,6 +39,7 @@ class Exit(IntEnum):
     USAGE = 2
     ENVIRONMENT = 3
     STORE = 4
+    REFUSED = 5
     INTERRUPTED = 130
 
 
@@ -51,6 +53,8 @@ def exit_code(error: BaseException) -> Exit:
         return Exit.INTERRUPTED
     if isinstance(error, EnvironmentMissing | JvmDied):
         return Exit.ENVIRONMENT
+    if isinstance(error, UpgradeRefused):
+        return Exit.REFUSED
     return Exit.STORE if isinstance(error, StoreError) else Exit.WRONG
 
 
@@ -97,6 +101,13 @@ def tell(error: Exception, *, trace: bool = False, as_json: bool = False) -> Non
         traceback.print_exception(error, file=sys.stderr)
     if as_json:
         print(json.dumps({"error": describe(error)}), file=sys.stderr)
+        return
+    if isinstance(error, UpgradeRefused) and error.plan is not None:
+        from headrace.cli.show import print_plan
+
+        print_plan(error.plan, stderr=True)
+        for each in error.plan.errors(error.where):
+            tell(each)
         return
     Console(stderr=True, soft_wrap=True).print(error_text(error, traced=trace))
 

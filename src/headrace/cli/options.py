@@ -71,6 +71,12 @@ Hold = Annotated[
     typer.Option("--hold", metavar="OUTPUT", help="With --from: give nothing out until the old end is passed; all."),
 ]
 Again = Annotated[bool, typer.Option("--again", help="With --from: go back there once more.")]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop", metavar="STEP[.STATE]", help="Give up stored state that the program does not fit; repeatable."
+    ),
+]
 Takeover = Annotated[bool, typer.Option("--takeover", help="End another driver that runs on this store.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Log lines instead of a live table.")]
 

@@ -48,6 +48,7 @@ def run(
     repeat: options.Repeat = None,
     hold: options.Hold = None,
     again: options.Again = False,
+    drop: options.Drop = None,
     takeover: options.Takeover = False,
     serve: options.Serve = None,
     http_port: options.HttpPort = None,
@@ -71,6 +72,8 @@ def run(
 
     Example: headrace run tweets.py --from before-v2 --hold alerts
 
+    Example: headrace run tweets.py --drop totals.seen
+
     Example: headrace run tweets.py --serve
 
     Example: headrace run tweets.py --serve 0.0.0.0:6399 --users users.toml --tls-cert cert.pem --tls-key key.pem
@@ -90,6 +93,7 @@ def run(
             profile=profile, store=store, parallelism=parallelism, epoch=epoch, master=master, vars=variables or None,
             fresh=fresh or None, takeover=takeover or None, plain=plain or None, serve=serving,
             start_from=start_from, repeat=repeat or None, hold=hold or None, again=again or None,
+            drop=drop or None,
         )  # fmt: skip
         app._check_runnable(until)
         _play(app, settings, until, as_json)

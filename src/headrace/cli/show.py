@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from rich import box
@@ -21,13 +21,16 @@ from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.keys import key_text
 from headrace.model.time import format_time
 
+if TYPE_CHECKING:
+    from headrace.upgrade.lines import Upgrade
+
 PIPE_WIDTH: Final = 240
 
 
-def make_console() -> Console:
-    """Standard output for people."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+def make_console(*, stderr: bool = False) -> Console:
+    """Standard output for people, or standard error."""
+    console = Console(highlight=False, stderr=stderr)
+    return console if console.is_terminal else Console(highlight=False, stderr=stderr, width=PIPE_WIDTH)
 
 
 def make_table(*columns: str, left: Iterable[str] = ()) -> Table:
@@ -46,6 +49,17 @@ def print_table(console: Console, title: str, table: Table, *, names: int = 1) -
     """
     console.print(Text(title, "bold"))
     console.print(Banded(table, names=names))
+
+
+def print_plan(upgrade: Upgrade, *, stderr: bool = False) -> None:
+    """What a program does to a store: a table with a line for everything."""
+    from headrace.upgrade.text import opening, remarks
+
+    table = make_table("", "name", "becomes", "remarks", left=("", "name", "becomes", "remarks"))
+    for line in upgrade.lines:
+        style = {"refused": "bold red", "dropped": "yellow"}.get(line.fate, "" if line.changes else "dim")
+        table.add_row(line.part, line.name, line.fate, remarks(line), style=style)
+    print_table(make_console(stderr=stderr), opening(upgrade), table, names=3)
 
 
 def print_json(value: Any) -> None:

@@ -35,6 +35,7 @@ from headrace.sql.expr import check as check_expression
 
 if TYPE_CHECKING:
     from headrace.spark.runner import Run
+    from headrace.upgrade.lines import Upgrade
 
 T = TypeVar("T")
 Until = Literal["stopped", "caught_up", "drained"]
@@ -254,6 +255,17 @@ class App(AppGraph):
                 error = missing_secret(name)
                 error.where = node.site
                 raise error
+
+    def plan(self, store: str | None = None, *, profile: str | None = None, **config: Any) -> Upgrade:
+        """What becomes of everything in a store when this program goes on with it; nothing is started or written.
+
+        ``store`` and further settings as in ``run``: ``app.plan("./state", drop=["totals.seen"])``. The answer prints
+        as a list; its ``refused`` lines say what the program could not be started with, and why.
+        """
+        settings = self.settings(profile=profile, store=store, **config)
+        from headrace.starting import plan_start
+
+        return plan_start(self, settings)
 
     def explain(self, format: Literal["text", "mermaid"] = "text") -> str:
         """The program as text or as a Mermaid graph: steps, state, exchanges, where expressions run, guarantees."""

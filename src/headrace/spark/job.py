@@ -202,7 +202,7 @@ class Job:
             self._choose_side(decide_side(self.program, None if state is None else state.manifest))
         job = self._current.facts
         self._maintainer = Maintainer(self.store, job, self._fence.number, retain=self.settings.retain)
-        recovered = recover(self.store, job, self._fence, self._releaser, drop=self.settings.drop)
+        recovered = recover(self.store, job, self._fence, self._releaser, drop=self.settings.drop, say=self._say)
         self._coordinator = Coordinator(
             self.store, job, self._fence, self._releaser, self._maintainer, None, retired=recovered.retired,
             edits=self._edits,

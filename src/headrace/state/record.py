@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from headrace.errors import CorruptFile, MissingFile, StoreError
+from headrace.errors import CorruptFile, MissingFile, MissingStore
 from headrace.state import layout
 from headrace.state.store import StoreFiles
 
@@ -135,8 +135,8 @@ def read_timeline(store: StoreFiles) -> int:
     return record.timeline
 
 
-def no_store(path: str) -> StoreError:
-    return StoreError(
+def no_store(path: str) -> MissingStore:
+    return MissingStore(
         "there is no store here",
         where=path,
         expected=f"a folder with {layout.STORE_RECORD}, as a job makes it",

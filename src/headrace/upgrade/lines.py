@@ -6,7 +6,6 @@ the job as a whole. Its fate says what becomes of it; a line that is refused say
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,23 +74,27 @@ class Upgrade:
 
         return plan_text(self)
 
+    def errors(self, where: str) -> list[UpgradeRefused]:
+        """What is refused, an error each. ``where``: the store."""
+        objections = [line.objection for line in self.refused if line.objection is not None]
+        return [
+            UpgradeRefused(one.what, where=where, expected=one.expected, found=one.found, next_move=one.next_move)
+            for one in objections
+        ]
+
     def check(self, where: str) -> None:
-        """Raises UpgradeRefused where anything is refused. ``where``: the store."""
-        found = self.refused
-        if not found:
+        """Raises UpgradeRefused where anything is refused: one error, whatever the number of refusals."""
+        errors = self.errors(where)
+        if not errors:
             return
-        objections = [(line, line.objection) for line in found if line.objection is not None]
-        if len(objections) == 1:
-            _, one = objections[0]
-            raise UpgradeRefused(one.what, where=where, expected=one.expected, found=one.found, next_move=one.next_move)
-        raise UpgradeRefused(
-            f"{count_of(len(objections), 'change')} of the program do not fit what is stored",
-            where=where,
-            expected=_listed(f"{line.name}: {each.expected}" for line, each in objections),
-            found=_listed(f"{each.what}: {each.found}" for _, each in objections),
-            next_move=_listed(f"{line.name}: {each.next_move}" for line, each in objections),
-        )
-
-
-def _listed(texts: Iterable[str]) -> str:
-    return "\n".join(texts)
+        error = errors[0]
+        if len(errors) > 1:
+            error = UpgradeRefused(
+                f"{count_of(len(errors), 'change')} of the program do not fit what is stored",
+                where=where,
+                expected="\n".join(each.expected for each in errors),
+                found="\n".join(f"{each.what}: {each.found}" for each in errors),
+                next_move="\n".join(dict.fromkeys(each.next_move for each in errors)),
+            )
+        error.plan = self
+        raise error

@@ -48,8 +48,10 @@ def output_lines(before: Manifest, job: JobFacts, *, released: bool) -> Iterator
     """``released``: the outputs of the newest epoch are out, as far as is known."""
     for name, kind in job.sinks.items():
         was = before.sinks.get(name)
-        if was is None:
-            yield UpgradeLine("output", name, "new", ("takes the rows from now on",) if before.sinks else ())
+        if was is None and _tells(before):
+            yield UpgradeLine("output", name, "new", ("takes the rows from now on",))
+        elif was is None:
+            yield UpgradeLine("output", name, "kept")
         else:
             yield UpgradeLine("output", name, "kept", (f"{was} → {kind}",) if was != kind else ())
     for name in before.sinks:
@@ -62,7 +64,7 @@ def output_lines(before: Manifest, job: JobFacts, *, released: bool) -> Iterator
 
 def loop_lines(before: Manifest, job: JobFacts) -> Iterator[UpgradeLine]:
     for name in job.loops:
-        if name not in before.loops and name not in before.loop_types:
+        if _tells(before) and name not in before.loops and name not in before.loop_types:
             yield UpgradeLine("loop", name, "new")
             continue
         rows = _rows(before.loops, name)
@@ -92,3 +94,8 @@ def _refused_loop(name: str, rows: int, what: str, expected: str, found: str, ad
 
 def _rows(loops: Mapping[str, Sequence[StagedPart]], name: str) -> int:
     return sum(part.rows for part in loops.get(name, ()))
+
+
+def _tells(before: Manifest) -> bool:
+    """Whether a manifest names everything around the steps, which those of older versions do not."""
+    return bool(before.sources or before.rules)
