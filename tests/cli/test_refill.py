@@ -18,6 +18,7 @@ from headrace.connectors.keyed_target import Comparison, Difference
 from headrace.model.crash import Crash, planned
 from headrace.runtime import refill, state_rows
 from tests.cli.calling import call, call_json
+from tests.services.redis import Redis
 from tests.sinks.postgres_tables import query
 
 NUMBERS = count()
@@ -57,6 +58,8 @@ sums = sales.key_by(Sale.shop).reduce(lambda a, b: a.replace(cents=a.cents + b.c
 sums.write(hr.sink.postgres("sums", dsn=os.environ["PG_DSN"], key="shop"), name="sums")
 sales.write(hr.sink.postgres("raw", dsn=os.environ["PG_DSN"], key="shop"), name="raw")
 totals.union(totals.where("cents > 5")).write(hr.sink.postgres("two", dsn=os.environ["PG_DSN"], key="shop"), name="two")
+hashes = hr.sink.redis(url=os.environ["REDIS_URL"], key=os.environ["PG_DSN"] + ":{shop}", as_="hash")
+totals.write(hashes, name="hashes")
 sums.write(hr.sink.call(lambda rows, epoch: None), name="called")
 """
 
@@ -87,8 +90,9 @@ class Shop:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+def shop(tmp_path: Path, dsn: str, redis_server: Redis, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     monkeypatch.setenv("PG_DSN", dsn)
+    monkeypatch.setenv("REDIS_URL", redis_server.url)
     made = Shop(tmp_path, dsn)
     made.sell(1, 2, 3, 4, 5, 6)
     yield made
@@ -178,6 +182,35 @@ def test_a_job_that_goes_on_meanwhile_is_never_overwritten(shop: Shop, monkeypat
     assert shop.refill("totals", "--verify").exit_code == 0
 
 
+def test_keys_of_redis_are_filled_beside_the_job_too(
+    shop: Shop, redis_server: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_rows, "KEYS_AT_ONCE", 4)
+    shop.sell(*range(40), shops=20)
+    with redis_server.client() as client:
+        keys = sorted(client.keys(f"{shop.dsn}:*"))
+        client.delete(*keys[::2])
+        client.hset(f"{shop.dsn}:ghost", "shop", "ghost")
+        epochs = 0
+
+        def go_on(point: str, epoch: int) -> None:
+            nonlocal epochs
+            if point == "refilling" and epochs < 4:
+                epochs += 1
+                shop.sell(*range(100, 110 + epochs), shops=20 + epochs)
+
+        with planned(go_on):
+            done = shop.refill("hashes", "--delete-extra", "--json")
+        told = json.loads(done.stdout)
+        # The job has written some of them itself meanwhile.
+        assert 0 < told["missing"] <= len(keys[::2])
+        assert (epochs, told["deleted"], done.exit_code) == (4, 1, 0), done.stderr
+        state = hr.Store(str(shop.store)).state("totals")
+        there = {key: client.hgetall(key)[b"cents"] for key in client.keys(f"{shop.dsn}:*")}
+        assert there == {f"{shop.dsn}:{key}".encode(): str(row["cents"]).encode() for key, row in state.scan()}
+    assert shop.refill("hashes", "--verify").exit_code == 0
+
+
 def test_an_epoch_between_reading_and_writing_is_noticed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     query(shop.dsn, "UPDATE totals SET cents = -1")
     parts_of, went_on = refill.parts_of, False
@@ -232,7 +265,7 @@ def go_back(shop: Shop, **how: Any) -> None:
     shop.harness = hr.testing.Harness(shop.app, store=shop.store, sinks=True, start_from="0", **how)
 
 
-OTHERS = ("totals", "newest", "sums", "raw", "two")
+OTHERS = ("hashes", "totals", "newest", "sums", "raw", "two")
 
 
 def test_a_rewind_takes_rows_back_and_a_refill_agrees_with_it(shop: Shop) -> None:

@@ -34,7 +34,51 @@ GROUP_ROWS = 10_000
 GROUP_BYTES = 4 * 2**20
 """What one script writes at most: Redis serves nobody else meanwhile."""
 
-SCRIPT: Final = """#!lua
+WRITERS: Final = """
+local function write_string(at, pack)
+  if undo_ms > 0 then
+    keep({'s', pack[at], redis.call('DUMP', pack[at]), redis.call('PEXPIRETIME', pack[at])})
+  end
+  if pack[2] > 0 then return redis.pcall('SET', pack[at], pack[at + 1], 'PX', pack[2]), at + 2 end
+  return redis.pcall('SET', pack[at], pack[at + 1]), at + 2
+end
+
+local function write_fields(at, pack)
+  local set_from = at + 2
+  local set_to = at + 1 + pack[at + 1]
+  local gone_from = set_to + 2
+  local gone_to = set_to + 1 + pack[set_to + 1]
+  local reply = {}
+  if pack[1] == 'stream' then
+    if pack[3] > 0 then
+      reply = redis.pcall('XADD', pack[at], 'MAXLEN', '~', pack[3], '*', unpack(pack, set_from, set_to))
+    else
+      reply = redis.pcall('XADD', pack[at], '*', unpack(pack, set_from, set_to))
+    end
+    if undo_ms > 0 and type(reply) == 'string' then keep({'x', pack[at], reply}) end
+    return reply, gone_to + 1
+  end
+  if undo_ms > 0 then
+    local names = {}
+    for place = set_from, set_to, 2 do names[#names + 1] = pack[place] end
+    for place = gone_from, gone_to do names[#names + 1] = pack[place] end
+    local values = redis.pcall('HMGET', pack[at], unpack(names))
+    if not values['err'] then keep({'h', pack[at], names, values, redis.call('PEXPIRETIME', pack[at])}) end
+  end
+  if set_to >= set_from then reply = redis.pcall('HSET', pack[at], unpack(pack, set_from, set_to)) end
+  if gone_to >= gone_from and not (type(reply) == 'table' and reply['err']) then
+    reply = redis.pcall('HDEL', pack[at], unpack(pack, gone_from, gone_to))
+  end
+  if pack[2] > 0 and not (type(reply) == 'table' and reply['err']) then
+    reply = redis.pcall('PEXPIRE', pack[at], pack[2])
+  end
+  return reply, gone_to + 1
+end
+"""
+"""How a row is written: from a place in a pack; gives back what Redis said, and the place of the next row."""
+
+SCRIPT: Final = (
+    """#!lua
 local guard = KEYS[1]
 local timeline, epoch = tonumber(ARGV[1]), tonumber(ARGV[2])
 local held = redis.call('HMGET', guard, 'timeline', 'epoch', 'print', 'done', 'row', 'complete',
@@ -78,47 +122,9 @@ local function note(packs, rows, complete)
   redis.call('HSET', guard, 'timeline', ARGV[1], 'epoch', ARGV[2], 'print', ARGV[3],
     'done', packs, 'row', rows, 'complete', complete)
 end
-
-local function write_string(at, pack)
-  if undo_ms > 0 then
-    keep({'s', pack[at], redis.call('DUMP', pack[at]), redis.call('PEXPIRETIME', pack[at])})
-  end
-  if pack[2] > 0 then return redis.pcall('SET', pack[at], pack[at + 1], 'PX', pack[2]), at + 2 end
-  return redis.pcall('SET', pack[at], pack[at + 1]), at + 2
-end
-
-local function write_fields(at, pack)
-  local set_from = at + 2
-  local set_to = at + 1 + pack[at + 1]
-  local gone_from = set_to + 2
-  local gone_to = set_to + 1 + pack[set_to + 1]
-  local reply = {}
-  if pack[1] == 'stream' then
-    if pack[3] > 0 then
-      reply = redis.pcall('XADD', pack[at], 'MAXLEN', '~', pack[3], '*', unpack(pack, set_from, set_to))
-    else
-      reply = redis.pcall('XADD', pack[at], '*', unpack(pack, set_from, set_to))
-    end
-    if undo_ms > 0 and type(reply) == 'string' then keep({'x', pack[at], reply}) end
-    return reply, gone_to + 1
-  end
-  if undo_ms > 0 then
-    local names = {}
-    for place = set_from, set_to, 2 do names[#names + 1] = pack[place] end
-    for place = gone_from, gone_to do names[#names + 1] = pack[place] end
-    local values = redis.pcall('HMGET', pack[at], unpack(names))
-    if not values['err'] then keep({'h', pack[at], names, values, redis.call('PEXPIRETIME', pack[at])}) end
-  end
-  if set_to >= set_from then reply = redis.pcall('HSET', pack[at], unpack(pack, set_from, set_to)) end
-  if gone_to >= gone_from and not (type(reply) == 'table' and reply['err']) then
-    reply = redis.pcall('HDEL', pack[at], unpack(pack, gone_from, gone_to))
-  end
-  if pack[2] > 0 and not (type(reply) == 'table' and reply['err']) then
-    reply = redis.pcall('PEXPIRE', pack[at], pack[2])
-  end
-  return reply, gone_to + 1
-end
-
+"""
+    + WRITERS
+    + """
 local first = tonumber(ARGV[6])
 local packs = #ARGV - 8
 for number = math.max(0, done - first), packs - 1 do
@@ -146,6 +152,7 @@ if first + packs <= done then return {'wrote', done} end
 note(first + packs, 0, ARGV[7])
 return {'wrote', first + packs}
 """
+)
 """KEYS: the guard, and the epoch's list of former rows. ARGV: timeline, epoch, print, timeline and epoch seen before
 (−1: none), number of the first pack given, whether the last pack is among them (1 or 0), for how many milliseconds
 former rows are kept (0: not at all), then the packs."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from string import Formatter
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -140,6 +140,39 @@ def encode_pack(items: list[bytes | int]) -> bytes:
         else:
             out.append(msgspec.msgpack.encode(item))
     return b"".join(out)
+
+
+def unpack_rows(pack: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
+    """The keys of a pack of strings or hashes, each with the names of the fields that are set."""
+    # What the scripts read as text are bytes here: not all keys are UTF-8.
+    items = msgpack_items(pack)
+    shape, at = items[0], 3
+    while at < len(items):
+        key = items[at]
+        if shape == b"string":
+            yield key, []
+            at += 2
+            continue
+        set_to = at + 2 + items[at + 1]
+        yield key, items[at + 2 : set_to : 2]
+        at = set_to + 1 + items[set_to]
+
+
+def msgpack_items(pack: bytes) -> list[Any]:
+    """What `encode_pack` was given."""
+    items: list[Any] = []
+    count, at = int.from_bytes(pack[1:5], "big"), 5
+    decoder = msgspec.msgpack.Decoder(int)
+    for _ in range(count):
+        if pack[at] == 0xDB:
+            size = int.from_bytes(pack[at + 1 : at + 5], "big")
+            items.append(pack[at + 5 : at + 5 + size])
+            at += 5 + size
+        else:
+            size = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9}.get(pack[at], 1)
+            items.append(decoder.decode(pack[at : at + size]))
+            at += size
+    return items
 
 
 def _writes(table: pa.Table, codec: RowCodec, form: RowForm) -> Iterator[list[bytes | int]]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     import redis
 
+    from headrace.connectors.keyed_target import KeyedTarget
     from headrace.model.rows import RowCodec
 
 _NOTHING_SEEN = (-1, -1)
@@ -137,17 +138,17 @@ class RedisSink(Sink):
 
     def start(self) -> None:
         try:
-            info: Any = self._connected().info()
+            info: Any = self.connected().info()
         except Exception as error:
-            raise self._in_words(error, "at the start") from error
+            raise self.in_words(error, "at the start") from error
         if is_too_old(info):
             raise SinkFailed(
-                "this Redis is too old", where=self._place, expected="Redis 7 or newer, or Valkey",
+                "this Redis is too old", where=self.place, expected="Redis 7 or newer, or Valkey",
                 found=str(info.get("redis_version")), next_move="update the server",
             )  # fmt: skip
         if is_cluster(info):
             raise SinkFailed(
-                "Redis Cluster is not supported", where=self._place,
+                "Redis Cluster is not supported", where=self.place,
                 expected="one server (with replicas, if you like)", found="a node of a cluster",
                 next_move="write to a server that is no node of a cluster: rows and guard must change together",
             )  # fmt: skip
@@ -155,7 +156,7 @@ class RedisSink(Sink):
         if self.form.shape == "stream" and int(info.get("maxmemory", 0)) and policy.startswith("allkeys"):
             raise SinkFailed(
                 "this Redis may throw away any key, also the guard that keeps entries from being written twice",
-                where=self._place, expected="maxmemory-policy noeviction, or one of volatile-…", found=policy,
+                where=self.place, expected="maxmemory-policy noeviction, or one of volatile-…", found=policy,
                 next_move="CONFIG SET maxmemory-policy noeviction, or write to another server",
             )  # fmt: skip
 
@@ -163,9 +164,9 @@ class RedisSink(Sink):
         form = self.form
         return PartWriter(task, lambda table: pack_table(table, codec, form), PACKS)
 
-    def guard_key(self, ctx: Release | Forget) -> str:
-        """Where this job keeps what it has written of this output."""
-        return self.guard.replace("{job}", ctx.job).replace("{output}", self.output)
+    def guard_key(self, job: str) -> str:
+        """Where a job keeps what it has written of this output."""
+        return self.guard.replace("{job}", job).replace("{output}", self.output)
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
         told = print_of(parts)
@@ -176,9 +177,11 @@ class RedisSink(Sink):
             if group.first:
                 reach("between_files", ctx.epoch)
             try:
-                answer = write_group(self._connected(), self.guard_key(ctx), group, ctx, told, self._seen, self.undo_ms)
+                answer = write_group(
+                    self.connected(), self.guard_key(ctx.job), group, ctx, told, self._seen, self.undo_ms
+                )
             except Exception as error:
-                raise self._in_words(error, f"output {self.output}, epoch {ctx.epoch}") from error
+                raise self.in_words(error, f"output {self.output}, epoch {ctx.epoch}") from error
             if answer.outcome == "done":
                 break
             if answer.outcome != "wrote":
@@ -200,22 +203,29 @@ class RedisSink(Sink):
 
     def _undoing(self, step: Callable[[redis.Redis, str, Forget], UndoAnswer], ctx: Forget) -> UndoAnswer:
         try:
-            return step(self._connected(), self.guard_key(ctx), ctx)
+            return step(self.connected(), self.guard_key(ctx.job), ctx)
         except Exception as error:
-            raise self._in_words(error, f"output {self.output}, going back to epoch {ctx.epoch}") from error
+            raise self.in_words(error, f"output {self.output}, going back to epoch {ctx.epoch}") from error
 
     def _check_chain(self, answer: UndoAnswer, ctx: Forget) -> None:
         if answer.outcome == "missing":
             raise SinkFailed(
                 "Redis does not know what its keys held then",
-                where=self._place,
+                where=self.place,
                 expected=f"former rows since epoch {ctx.epoch} of timeline {ctx.timeline}, because of undo=",
                 found=f"none of epoch {answer.epoch}: it was written without undo=, or they have expired",
                 next_move=f"go back to epoch {answer.epoch} or later, hold the output (--hold {ctx.output}), or write "
                 "under other keys; keep former rows longer from now on with a larger undo=",
             )
 
-    def _connected(self) -> redis.Redis:
+    def keyed(self, job: str) -> KeyedTarget | None:
+        if self.form.shape == "stream":
+            return None
+        from headrace.connectors.redis.keyed import RedisKeyed
+
+        return RedisKeyed(self, job)
+
+    def connected(self) -> redis.Redis:
         if self._client is None:
             self._client = connect(self.url)
         return self._client
@@ -237,16 +247,16 @@ class RedisSink(Sink):
     # -- errors -------------------------------------------------------------------------------------------------
 
     @property
-    def _place(self) -> str:
+    def place(self) -> str:
         return f"{self.where}, {shown_url(self.url)}"
 
-    def _in_words(self, error: Exception, when: str) -> HeadraceError:
+    def in_words(self, error: Exception, when: str) -> HeadraceError:
         """What a client raised, as ours. Nothing half open stays behind: the next call connects anew."""
         self.close()
         if isinstance(error, HeadraceError):
             return error
         found = f"{type(error).__name__}: {error}"
-        where = f"{self._place}, {when}"
+        where = f"{self.place}, {when}"
         if is_away(error):
             return SinkUnavailable(
                 "Redis cannot take rows just now", where=where, found=found,
@@ -270,10 +280,10 @@ class RedisSink(Sink):
         )  # fmt: skip
 
     def _refused(self, answer: GuardAnswer, ctx: Release) -> SinkFailed:
-        place = f"{self._place}, output {self.output}, epoch {ctx.epoch}"
+        place = f"{self.place}, output {self.output}, epoch {ctx.epoch}"
         if answer.outcome == "failed":
-            return self._failed_row(answer, place)
-        guard, (timeline, epoch) = self.guard_key(ctx), answer.numbers
+            return self.failed_row(answer.key, answer.error, place)
+        guard, (timeline, epoch) = self.guard_key(ctx.job), answer.numbers
         there = f"the guard {guard} says timeline {timeline}, epoch {epoch}" if epoch >= 0 else f"no guard {guard}"
         mine = f"timeline {ctx.timeline}, epoch {ctx.epoch}"
         if answer.outcome == "lost":
@@ -299,13 +309,14 @@ class RedisSink(Sink):
             f"was brought back from an older copy, DEL {guard} and start again",
         )  # fmt: skip
 
-    def _failed_row(self, answer: GuardAnswer, place: str) -> SinkFailed:
-        code = answer.error.partition(" ")[0].lstrip("-")
+    def failed_row(self, key: str, error: str, place: str) -> SinkFailed:
+        """Redis said no to the row of a key."""
+        code = error.partition(" ")[0].lstrip("-")
         move = "mend what it says and start again: what was written before this row is not written again"
         if code == "WRONGTYPE":
-            move = f"delete or rename {answer.key}, or give key= another beginning, and start again: what was written "
+            move = f"delete or rename {key}, or give key= another beginning, and start again: what was written "
             move += "before this row is not written again"
         return SinkFailed(
-            f"Redis refused to write {answer.key}", where=place,
-            expected=f"a {self.form.shape}, or no such key yet", found=answer.error, next_move=move,
+            f"Redis refused to write {key}", where=place,
+            expected=f"a {self.form.shape}, or no such key yet", found=error, next_move=move,
         )  # fmt: skip
