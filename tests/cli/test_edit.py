@@ -44,7 +44,7 @@ def test_one_key_is_changed_and_before_and_after_are_shown(store: str) -> None:
     done = edit(store, "fraud.total", "ann", "--set", "5", "--why", "ticket 4711")
     assert done.exit_code == 0, done.output
     assert "before  10\n  after   5\n" in done.output
-    assert f"headrace run APP.PY --from {store}@1" in done.output
+    assert f"headrace run APP.PY --store {store} --from 1" in done.output
     assert total(store, "ann") == 5
 
 

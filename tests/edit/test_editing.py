@@ -174,6 +174,32 @@ def test_what_does_not_fit_is_refused_and_nothing_is_changed(
     assert (shop.h.published, shop.state(Fraud.total, "bob")) == (0, 5)
 
 
+def test_going_back_to_the_epoch_before_undoes_an_edit(shop: Shop) -> None:
+    with shop.h.edit() as edit:
+        edit.set("fraud.total", "ann", 1)
+    shop.sell(("ann", "tea", 1))
+    assert shop.state(Fraud.total) == 2
+    shop.h.rewind(0)
+    assert shop.state(Fraud.total) == 30
+    shop.h.epoch()
+    assert shop.state(Fraud.total) == 31
+
+
+def test_a_job_goes_back_to_an_edited_epoch_and_can_be_edited_behind_it(shop: Shop) -> None:
+    with shop.h.edit() as edit:
+        edit.set("fraud.total", "ann", 1)
+    with shop.h.edit() as edit:
+        edit.set("fraud.total", "bob", 2)
+    shop.sell(("ann", "tea", 1))
+    shop.h.rewind(edit.epoch)
+    shop.h.epoch()
+    assert [shop.state(Fraud.total, each) for each in ("ann", "bob")] == [2, 2]
+    with shop.h.edit() as edit:
+        edit.set("fraud.total", "ann", 50)
+    shop.sell(("ann", "tea", 1))
+    assert shop.state(Fraud.total) == 51
+
+
 def test_an_edit_without_a_reason_is_refused() -> None:
     with pytest.raises(ProgramError, match="needs a reason"):
         Editor("anywhere", why=" ")

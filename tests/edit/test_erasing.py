@@ -66,6 +66,10 @@ def seen_by_others(folder: Path) -> list[tuple[Any, ...]]:
         return [people.seen(person) for person in OTHERS]
 
 
+def stands_in_a_file(store: LocalStore, text: str) -> bool:
+    return any(text.encode() in path.read_bytes() for path in store.root.rglob("*") if path.is_file())
+
+
 def readable(store: StoreFiles) -> None:
     """Every epoch that is kept can be read whole, against checksums."""
     for timeline, epoch in read_all_manifests(store):
@@ -81,6 +85,7 @@ def test_nothing_of_the_key_is_left_and_everything_of_the_others(inline: bool, t
     assert {"trail", "hourly", "sittings", "pairs", "joined"} <= set(done.rows)
     assert done.mentions == ()
     assert find_text(store, ANN) == []
+    assert not stands_in_a_file(store, ANN)
     assert done.read > 0
     readable(store)
     for moment in (0, 1, 2, 3, "before"):
@@ -193,6 +198,25 @@ def test_an_archive_that_is_not_there_stops_the_erasure_before_it_begins(tmp_pat
     assert Store(job.store).epoch == 2
 
 
+def test_a_timeline_that_was_abandoned_is_erased_as_well(tmp_path: Path) -> None:
+    people = People(str(tmp_path / "store"))
+    with people.h:
+        people.visit(*PEOPLE)
+        people.visit(ANN, at="12:10")
+        people.h.rewind(0)
+        people.h.epoch()
+    store = LocalStore(tmp_path / "store", durable=False)
+    assert {timeline for timeline, _ in read_all_manifests(store)} == {0, 1}
+    erase_key(store, ANN, parts=True)
+    assert find_text(store, ANN) == []
+    readable(store)
+    again = People(str(tmp_path / "store"))
+    with again.h:
+        again.h.rewind(0, again=True)
+        assert again.seen(ANN) == (None,) * 7
+        assert again.seen(PEOPLE[0])[0] == 1
+
+
 def test_a_job_that_runs_is_not_touched(tmp_path: Path) -> None:
     people = People(str(tmp_path / "store"))
     with people.h:
@@ -222,6 +246,13 @@ def test_values_of_other_keys_that_say_the_same_text_are_told(tmp_path: Path) ->
         people.visit(PEOPLE[0], page=ANN)
     done = erase_key(LocalStore(tmp_path / "store", durable=False), ANN)
     assert any("trail" in path for path in done.mentions)
+
+
+def test_a_text_that_begins_others_is_no_mention(tmp_path: Path) -> None:
+    people = People(str(tmp_path / "store"))
+    with people.h:
+        people.visit("pers", "person-01", page="pers-on")
+    assert erase_key(LocalStore(tmp_path / "store", durable=False), "pers", parts=True).mentions == ()
 
 
 def call(*args: str, text: str | None = None) -> Any:

@@ -202,10 +202,9 @@ def _shown(value: Any) -> str:
 
 def _say_done(store: str, done: EditedEpoch) -> None:
     from headrace.model.amounts import count_of
-    from headrace.state.moments import plain_address
 
     keys = ", ".join(f"{count_of(count, 'key')} of {state}" for state, count in done.plan.changed.items())
     print(f"true from epoch {done.epoch} on: {keys}")
-    print(f"  undo  headrace run APP.PY --from {plain_address(store)}@{done.before}")
+    print(f"  undo  headrace run APP.PY --store {store} --from {done.before}")
     went = "it goes on" if done.live else "it was stopped, and the next run goes on behind this epoch"
     print(f"  job   {went}")

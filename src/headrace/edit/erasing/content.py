@@ -7,8 +7,7 @@ gathered anew.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -71,12 +70,6 @@ def loop_without(data: pa.Buffer, text: str) -> tuple[pa.Buffer, int, int]:
 def _gather(batch: pa.RecordBatch, mask: Any) -> pa.RecordBatch:
     """Some rows, with the bytes that they refer to and no others."""
     return batch.take(pa.array(np.flatnonzero(mask)))
-
-
-def holds_bytes(data: Any, needles: Iterable[bytes]) -> bool:
-    """Whether any of these stands in the bytes of a file."""
-    view = memoryview(data)
-    return any(re.search(re.escape(needle), view) for needle in needles)
 
 
 def _says(column: pa.Array, text: str) -> Any:

@@ -24,8 +24,9 @@ from headrace.checkpoint.facts import read_facts
 from headrace.checkpoint.fence import read_owner
 from headrace.checkpoint.offline import StoppedJob, hold_stopped
 from headrace.edit.erasing.archives import count_archived, erase_archived
-from headrace.edit.erasing.content import RewrittenRun, count_rows, holds_bytes, loop_without
+from headrace.edit.erasing.content import RewrittenRun, count_rows, loop_without
 from headrace.edit.erasing.keys import KeyMatch, WantedKey
+from headrace.edit.erasing.mentions import find_mentions, has_slack, holds_bytes, text_needles
 from headrace.edit.offline import Clock
 from headrace.errors import Refused, StoreError
 from headrace.model import crash
@@ -44,8 +45,6 @@ ERASE: Final = "erase"
 
 Progress = Callable[[int, int], None]
 """Called with how many files are done, and of how many."""
-MENTION_BYTES: Final = 3
-"""Texts below this are not looked for."""
 Place = tuple[int, int]
 """Timeline and epoch."""
 
@@ -173,7 +172,7 @@ class _Erasing:
         rows = count_rows(run, match)
         if rows:
             self._rows[name] += rows
-        elif not holds_bytes(self._bytes_of(ref), (*match.needles, *text_needles(self._key.text))):
+        elif not (holds_bytes(self._bytes_of(ref), self._needles(match)) and has_slack(run)):
             return
         made = RewrittenRun(run, match)
         path, inline = "", b""
@@ -191,6 +190,9 @@ class _Erasing:
         )  # fmt: skip
         if not left.rows and path:
             self._store.delete(path)
+
+    def _needles(self, match: KeyMatch) -> tuple[bytes, ...]:
+        return (*match.needles, *text_needles(self._key.text))
 
     def _bytes_of(self, ref: RunRef) -> Any:
         return self._store.open_buffer(ref.file, ref.crc) if ref.file else ref.inline
@@ -294,6 +296,12 @@ def read_all_manifests(store: StoreFiles) -> dict[Place, Manifest]:
     return found
 
 
+def find_text(store: StoreFiles, text: str) -> list[str]:
+    """The files of a store in which a text stands."""
+    manifests = read_all_manifests(store).items()
+    return find_mentions(store, [(layout.manifest(*place), manifest) for place, manifest in manifests], text)
+
+
 def named_files(manifest: Manifest) -> list[str]:
     """The files that a manifest names itself."""
     refs = [ref.file for ref in _refs_of(manifest)]
@@ -302,23 +310,6 @@ def named_files(manifest: Manifest) -> list[str]:
 
 def _refs_of(manifest: Manifest) -> list[RunRef]:
     return [ref for listed in manifest.steps.values() for ref in (*(listed.runs or ()), *listed.added)]
-
-
-def text_needles(text: str) -> tuple[bytes, ...]:
-    """The bytes of a text; of a short one none: it stands everywhere."""
-    needle = text.encode()
-    return (needle,) if len(needle) >= MENTION_BYTES else ()
-
-
-def find_text(store: StoreFiles, text: str) -> list[str]:
-    """The files in which a text stands; a short one is not looked for."""
-    needles = text_needles(text)
-    found = [path for path in store.list() if holds_bytes(store.open_buffer(path), needles)]
-    for (timeline, epoch), manifest in read_all_manifests(store).items():
-        path = layout.manifest(timeline, epoch)
-        if path not in found and any(holds_bytes(ref.inline, needles) for ref in _refs_of(manifest)):
-            found.append(path)
-    return found
 
 
 def _still_there(where: str, found: str) -> StoreError:
