@@ -36,6 +36,7 @@ BENCHMARKS = (
     "epoch_policy",
     "state_growth",
     "savepoints",
+    "transfer",
     "serving",
     "impressions",
     "end_to_end",

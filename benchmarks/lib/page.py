@@ -56,6 +56,10 @@ _SECTIONS = {
         "A job that counts per key is saved while it runs, and started from what was saved with another number of "
         "shards.",
     ),
+    "transfer": (
+        "State from and to files",
+        "A state by text keys out of a store, into a new one, and from store to store.",
+    ),
     "serving": (
         "Serving state",
         "The state of a job over Redis' protocol, by one Python process, beside Redis itself with the same keys and "

@@ -37,7 +37,8 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("till")
     till = Till(folder / "store")
     till.h.push(till.rules, Rule("r", 5))
-    till.epoch(*FIRST)
+    till.epoch(*FIRST[:2])
+    till.epoch(*FIRST[2:])
     till.close()
     store = hr.Store(folder / "store")
     store.export(folder / "parquet")
@@ -63,6 +64,9 @@ def test_a_job_on_an_exact_export_goes_on_as_the_exported_one(exports: Path, app
     old, new = Till(tmp_path / "old"), Till(tmp_path / "new", parallelism=3)
     for rows in (SECOND, [sale("ü:x", 1, 200), sale("a", 6, 500)]):
         assert new.epoch(*rows) == old.epoch(*rows)
+    for info in hr.Store(tmp_path / "old").states():
+        after = hr.Store(tmp_path / "new").state(info.address)
+        assert dict(after.scan()) == dict(hr.Store(tmp_path / "old").state(info.address).scan()), info.address
     old.close()
     new.close()
 

@@ -57,7 +57,10 @@ def read_facts(store: StoreFiles) -> RecoveryFacts:
         return _read_rewound(store, record, branch)
     state = read_state(store, timeline, epochs[-1]) if epochs else None
     previous = None
-    if state is not None and (parent := state.manifest.parent_place) is not None:
+    if state is not None and state.epoch > 0 and state.manifest.parent_place is None:
+        # Made of another store, whose epochs it counts on. Spark wants to have the epoch before all the same.
+        previous = state.manifest.offsets
+    elif state is not None and (parent := state.manifest.parent_place) is not None:
         with contextlib.suppress(MissingFile):
             previous = read_manifest(store, *parent).offsets
     facts = RecoveryFacts(record, state, previous, _newest_commit(store, timeline))

@@ -27,6 +27,7 @@ from headrace.cli import (
     plan,
     refill,
     replay,
+    rewrite,
     run,
     savepoint,
     savepoints,
@@ -83,6 +84,7 @@ app.command("savepoint", no_args_is_help=True)(savepoint.savepoint)
 app.command("savepoints", no_args_is_help=True)(savepoints.savepoints)
 app.command("refill", no_args_is_help=True)(refill.refill)
 app.command("bootstrap", no_args_is_help=True)(bootstrap.bootstrap)
+app.command("rewrite", no_args_is_help=True)(rewrite.rewrite)
 app.command("export", no_args_is_help=True)(export.export)
 app.command("serve", no_args_is_help=True)(serve.serve)
 app.command("token", no_args_is_help=True)(serve.token)

@@ -88,11 +88,13 @@ def _say(report: BootstrapReport, file: str, as_json: bool) -> None:
     from headrace.model.amounts import human_bytes
 
     if as_json:
-        print_json({**report._asdict(), "epoch": 0})
+        print_json(report._asdict())
         return
     table = make_table("state", "rows", left=("state",))
     for name, count in report.rows.items():
         table.add_row(name, f"{count:,}")
     console = make_console()
-    print_table(console, f"{report.app}: epoch 0 in {report.store}, {human_bytes(report.size_bytes)}", table)
+    print_table(
+        console, f"{report.app}: epoch {report.epoch} in {report.store}, {human_bytes(report.size_bytes)}", table
+    )
     console.print(f"go on with  headrace run {file} --store {report.store}", markup=False)

@@ -10,11 +10,10 @@ Until the last file is written nobody takes the folder for a store (`headrace.tr
 
 from __future__ import annotations
 
-import getpass
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.checkpoint.publish import new_nonce
 from headrace.errors import ProgramError
@@ -28,7 +27,7 @@ from headrace.transfer.counting import DoneRows, Progress
 from headrace.transfer.exact import open_stored
 from headrace.transfer.folder import ExportFolder
 from headrace.transfer.frames import GivenRows, open_frame
-from headrace.transfer.making import MakingMark, begin_store, finish_store
+from headrace.transfer.making import MakingMark, begin_store, finish_store, system_user
 from headrace.transfer.offsets import first_offsets
 from headrace.transfer.record import EXACT, RECORD, read_export
 from headrace.transfer.runs import RunPlace, RunSorter
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from headrace.state.store import StoreFiles
     from headrace.transfer.record import ExportRecord
 
-_FIRST: Final = 0
-
 
 class BootstrapReport(NamedTuple):
     """What a store was made of."""
@@ -54,6 +51,8 @@ class BootstrapReport(NamedTuple):
     """State, or input of a step → rows that were taken."""
     runs: int
     size_bytes: int
+    epoch: int = 0
+    """The epoch that it begins with."""
 
 
 def bootstrap(
@@ -96,7 +95,9 @@ def bootstrap(
     manifest = work.manifest(first)
     finish_store(files, manifest, clock=clock)
     refs = [ref for runs in work.runs.values() for ref in runs]
-    return BootstrapReport(files.url, program.app, work.counts, len(refs), sum(ref.size_bytes for ref in refs))
+    return BootstrapReport(
+        files.url, program.app, work.counts, len(refs), sum(ref.size_bytes for ref in refs), work.epoch
+    )
 
 
 class _Bootstrap:
@@ -169,6 +170,11 @@ class _Bootstrap:
 
     # --- what it comes to
 
+    @property
+    def epoch(self) -> int:
+        """The first epoch. What an export holds was numbered by epochs, and what comes later has to come behind it."""
+        return 0 if self._export is None else self._export[1].epoch
+
     def fill(self, progress: Progress | None) -> None:
         """Writes all runs."""
         frames = [frame for frame in self._states.values() if isinstance(frame, GivenRows)]
@@ -227,7 +233,7 @@ class _Bootstrap:
 
     def _writer(self, listed: str, *, unique: bool = True) -> RunSorter:
         groups = self.program.key_groups
-        return RunSorter(self.store, RunPlace(listed, _FIRST, 0, groups, groups), unique=unique)
+        return RunSorter(self.store, RunPlace(listed, self.epoch, 0, groups, groups), unique=unique)
 
     def _note_due(self, time_us: int | None) -> None:
         if time_us is not None:
@@ -241,11 +247,11 @@ class _Bootstrap:
             watermarks = {step: us for step, us in self._export[1].watermarks.items() if step in self.program.steps}
         if self._watermark_us > MIN_TIME:
             watermarks = {step: self._watermark_us for step, above in facts.step_sources.items() if above}
-        note = EpochNote(kind="bootstrap", by=_user(), at_us=self.clock_us, changed=self.counts)
+        note = EpochNote(kind="bootstrap", by=system_user(), at_us=self.clock_us, changed=self.counts)
         return Manifest(
             app=facts.app,
             timeline=0,
-            epoch=_FIRST,
+            epoch=self.epoch,
             nonce=new_nonce(),
             fence=1,
             program=facts.program,
@@ -262,16 +268,9 @@ class _Bootstrap:
             tables=dict(facts.tables),
             next_due_us=min(self._dues, default=None),
             notes=[note],
-            offline=1,
+            offline=self.epoch + 1,
         )
 
 
 def _is_spark(data: Any) -> bool:
     return type(data).__module__.startswith("pyspark.")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())

@@ -39,6 +39,11 @@ class MakingMark(msgspec.Struct, frozen=True):
     """In words, for people."""
 
 
+def system_user() -> str:
+    """Who asks for it, as the operating system names the user."""
+    return read_owner().user
+
+
 def begin_store(store: StoreFiles, mark: MakingMark) -> None:
     """Says what is being made here, and clears away what an interrupted attempt has left."""
     record = read_record(store)

@@ -49,8 +49,17 @@ class RunPlace(NamedTuple):
 class RunSorter:
     """Takes tables of one step in any order; ``refs`` are what they came to, newest first."""
 
-    def __init__(self, store: StoreFiles, place: RunPlace, *, unique: bool, chunk_rows: int = CHUNK_ROWS) -> None:
-        """``unique``: a key that comes twice is refused."""
+    def __init__(
+        self,
+        store: StoreFiles,
+        place: RunPlace,
+        *,
+        unique: bool,
+        keeps_dead: bool = False,
+        chunk_rows: int = CHUNK_ROWS,
+    ) -> None:
+        """``unique``: a key that comes twice is refused. ``keeps_dead``: tombstones stay, as they hide older rows."""
+        self._keeps_dead = keeps_dead
         self._store = store
         self._place = place
         self._unique = unique
@@ -88,7 +97,7 @@ class RunSorter:
         if len(self._chunks) < 2:
             return self._chunks
         place = self._place
-        fold = RunFold(place.lo, place.hi, tuple(self._chunks), level=1, oldest=True)
+        fold = RunFold(place.lo, place.hi, tuple(self._chunks), level=1, oldest=not self._keeps_dead)
         path = layout.run(place.listed, place.epoch, place.lo, layout.new_uid(FIRST_FENCE))
         merged = write_fold(self._store, fold, path, groups=place.groups)
         if self._unique and merged is not None and merged.rows < sum(ref.rows for ref in self._chunks):

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headrace.errors import ProgramError
 from headrace.model.time_shape import TIMESTAMP, TimeShape, time_writer
-from headrace.model.type_json import type_in_words, value_encoder
+from headrace.model.type_json import annotation_of, type_in_words, value_encoder
 from headrace.model.type_shape import TypeShape
 from headrace.read.columns import EXPIRES_AT, IS_JSON
 
@@ -39,7 +39,7 @@ class ValueColumns:
         self.shape = shape
         self.times = times
         self._encoder = value_encoder(shape, times)
-        self._as_numbers = time_writer(times, int)
+        self._listed: Any = list[Any] if shape is None else list[annotation_of(shape)]  # type: ignore[misc]
 
     def encode(self, batch: pa.RecordBatch, beside: Collection[str], first_row: int) -> pa.BinaryArray:
         """The stored value of each row. ``beside``: columns that are none of it."""
@@ -105,7 +105,14 @@ class ValueColumns:
         return values
 
     def encode_all(self, values: Sequence[Any], first_row: int) -> pa.BinaryArray:
-        """Plain values as they are stored."""
+        """Plain values as they are stored: all at once, or where one does not fit so, one by one."""
+        try:
+            read = msgspec.convert(values, self._listed, str_keys=True)
+        except (ValueError, OverflowError, TypeError, RecursionError):
+            return self._encode_each(values, first_row)
+        return pa.array(list(map(_encode, read)), pa.binary())
+
+    def _encode_each(self, values: Sequence[Any], first_row: int) -> pa.BinaryArray:
         encode = self._encoder
         out: list[bytes] = []
         try:
