@@ -80,7 +80,9 @@ def keeping(kind: Any, make: Any, *, name: str = "kept") -> Job:
 
     app = hr.App("changed")
     asks = app.read("asks", hr.source.items([]), Ask)
-    return Job(app, asks, asks.key_by(Ask.key).process(Keeping()).named(name))
+    told = asks.key_by(Ask.key).process(Keeping()).named(name)
+    told.write(hr.sink.discard())
+    return Job(app, asks, told)
 
 
 def kept(value: Any) -> dict[str, str]:

@@ -15,10 +15,12 @@ import pytest
 import headrace as hr
 from headrace.errors import StoreError
 from headrace.model import migrations
+from headrace.plan.compile import compile_app
 from headrace.state.manifest import read_state
 from headrace.state.store import open_store
 from headrace.transfer.export import ExportRequest, export_state
 from headrace.transfer.record import EXACT
+from headrace.upgrade.functions import function_lines
 from tests.testing.changed import FILES, KEYS, Ask, Job, keeping, kept, write
 
 
@@ -176,6 +178,31 @@ def test_a_function_may_leave_the_program_once_folds_have_rewritten_what_needed_
     migrations._registered.clear()
     with job.harness(tmp_path) as h:
         assert [job.tell(h, key)["value"] for key in KEYS] == [str(Money(float(i + 1), "EUR")) for i in range(8)]
+
+
+def needs_of(job: Job, store: Path) -> list[tuple[str, ...]]:
+    """What a plan says of the functions of a program."""
+    newest = max(int(path.stem) for path in (store / "manifests" / "0").iterdir())
+    state = read_state(open_store(store, durable=False), 0, newest)
+    facts = compile_app(job.app, parallelism=3, key_groups=128).facts
+    return [line.notes for line in function_lines(state, facts)]
+
+
+def test_a_plan_says_which_values_need_a_function_and_after_how_many_folds_none_does(tmp_path: Path) -> None:
+    write(keeping(Cents, lambda n: Cents(n * 100)), tmp_path)
+    hr.migrate(Cents, Money, to_money)
+    job = keeping(Money, lambda n: Money(float(n), "EUR"))
+    [notes] = needs_of(job, tmp_path)
+    states = ", ".join(f"kept.{name}" for name in ("value", "few", "named", "newest", "acc"))
+    assert notes == (f"needed by {states}", "3 folds between epochs rewrite what needs it")
+    with job.harness(tmp_path, parallelism=3) as h:
+        h.epoch()
+        for folds in (2, 1, 0):
+            h.maintain()
+            h.epoch()
+            [notes] = needs_of(job, tmp_path)
+            assert notes[0].startswith("needed by") == (folds > 0) and (not folds or f"{folds} fold" in notes[1])
+    assert "may be taken out" in notes[0]
 
 
 def test_without_its_function_a_changed_type_is_refused(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ class FunctionRaised(Exception):
 class Chain(NamedTuple):
     """Functions that lead from one type to another, one after the other."""
 
-    words: str
+    functions: tuple[str, ...]
     """Their names."""
     adapt: Callable[[Any], Any]
 
@@ -162,7 +162,7 @@ def find_chain(
                 there = (*adapts, first, migration.apply)
                 last = step(migration.new, new)
                 if last is not None:
-                    names = " → ".join(each.name for each in (*taken, migration))
+                    names = tuple(each.name for each in (*taken, migration))
                     return Chain(names, _one_after_the_other((*there, last)))
                 longer.append((migration.new, (*taken, migration), there))
         ways = longer

@@ -46,6 +46,8 @@ class TypeChange:
     """Whether the decoder of the new type reads the bytes as they are."""
     drops: bool = False
     """Whether fields were removed: bytes as they are still hold them."""
+    functions: tuple[str, ...] = ()
+    """Names of the program's functions that take part."""
     adapt: Adapt | None = dataclasses.field(default=None, compare=False, repr=False)
     """Takes out fields that were removed, too. None where there is nothing to do, or no way."""
 
@@ -76,7 +78,8 @@ def compare_types(
     if not comparison.notes and direct:
         return SAME
     notes = tuple(dict.fromkeys(comparison.notes))
-    return TypeChange("migrates" if comparison.migrates else "reads", notes, direct, drops, adapt)
+    functions = tuple(dict.fromkeys(comparison.functions))
+    return TypeChange("migrates" if functions else "reads", notes, direct, drops, functions, adapt)
 
 
 def compare_keys(old: TypeShape | None, new: TypeShape | None) -> TypeChange:
@@ -99,7 +102,7 @@ class _Comparison:
         self.refusals: list[str] = []
         self.direct = True
         self.drops = False
-        self.migrates = False
+        self.functions: list[str] = []
         self._migrations = migrations
         self._fill = fill
         self._begun: dict[tuple[Placed, Placed], list[Adapt | None]] = {}
@@ -119,20 +122,22 @@ class _Comparison:
             if migrated is not None:
                 del self.refusals[refusals:]
         if migrated is not None:
-            words, adapt = migrated
+            words, functions, adapt = migrated
             self.notes.append(path_words(path, words))
-            self.direct, self.migrates = False, True
+            self.direct = False
+            self.functions += functions
         mine.append(adapt)
         return adapt
 
-    def _migrate(self, old: Placed, new: Placed, *, exact: bool) -> tuple[str, Adapt] | None:
+    def _migrate(self, old: Placed, new: Placed, *, exact: bool) -> tuple[str, Sequence[str], Adapt] | None:
         """A function of the program's. ``exact``: one for these very types; others may be led to by the rules."""
         if not self._migrations or nameless(old.shape) == nameless(new.shape):
             return None
         chain = find_chain(old.shape, new.shape, self._migrations, None if exact else _adapt_by_rules)
         if chain is None:
             return None
-        return f"{type_text(old.shape)} → {type_text(new.shape)} by {chain.words}", chain.adapt
+        words = f"{type_text(old.shape)} → {type_text(new.shape)} by {' → '.join(chain.functions)}"
+        return words, chain.functions, chain.adapt
 
     def _compare(self, old: Placed, new: Placed, path: str) -> Adapt | None:
         if "union" in (old.shape.kind, new.shape.kind):

@@ -16,7 +16,7 @@ from itertools import pairwise
 from headrace.model.job import DeclaredState
 from headrace.model.migrations import Migration
 from headrace.model.type_adapt import Adapt, same_value
-from headrace.model.type_change import SAME, TypeChange, compare_keys, compare_types
+from headrace.model.type_change import SAME, ChangeKind, TypeChange, compare_keys, compare_types
 from headrace.model.type_shape import TypeShape, nameless
 
 
@@ -67,11 +67,14 @@ def _compare_names(kind: str, old: TypeShape | None, new: TypeShape | None) -> T
 
 def _together(links: Sequence[TypeChange]) -> TypeChange:
     words = tuple(dict.fromkeys(word for link in links for word in link.words))
-    kind = next((kind for kind in ("migrates", "reads") if any(link.kind == kind for link in links)), "same")
+    kinds = {link.kind for link in links}
+    kind: ChangeKind = "migrates" if "migrates" in kinds else "reads" if "reads" in kinds else "same"
     # What a type in between dropped must not come back.
     direct = all(link.direct for link in links) and not any(link.drops for link in links[:-1])
     adapts = [link.adapt or same_value for link in links]
-    return TypeChange(kind, words, direct, any(link.drops for link in links), _one_after_the_other(adapts))  # type: ignore[arg-type]
+    functions = tuple(dict.fromkeys(name for link in links for name in link.functions))
+    drops = any(link.drops for link in links)
+    return TypeChange(kind, words, direct, drops, functions, _one_after_the_other(adapts))
 
 
 def _one_after_the_other(adapts: Sequence[Adapt]) -> Adapt:

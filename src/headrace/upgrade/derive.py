@@ -14,6 +14,7 @@ from headrace.model.job import JobFacts
 from headrace.model.nearest import did_you_mean
 from headrace.model.order import Dropped
 from headrace.state.manifest import JobState
+from headrace.upgrade.functions import function_lines
 from headrace.upgrade.lines import Upgrade, UpgradeLine
 from headrace.upgrade.steps import StepMatcher
 from headrace.upgrade.stored import StoredTables
@@ -39,6 +40,7 @@ def derive_upgrade(
         *source_lines(manifest, job),
         *steps.lines(),
         *loop_lines(manifest, job),
+        *function_lines(before, job),
         *output_lines(manifest, job, released=released),
     ]
     judged = [_give_up(line, drop) for line in lines]
