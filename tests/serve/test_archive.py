@@ -216,6 +216,28 @@ def test_a_job_that_was_started_over_has_closed_nothing_yet(tmp_path: Path) -> N
         assert asked(newest(again.store), "a") == [(0, 70), (1, 80)]
 
 
+@pytest.mark.parametrize("way", ["repeat", "hold"])
+def test_behind_a_rewind_windows_closed_before_it_are_found_and_abandoned_ones_are_not(
+    way: str, tmp_path: Path
+) -> None:
+    job = Job(tmp_path)
+    with job.h:
+        job.hours(0, 1, 2)
+        job.h.savepoint("before")
+        job.hours(3, 4)
+        old = newest(job.store)
+        assert asked(old, "a") == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]
+        job.h.rewind("before", **{way: "all"})
+        assert asked(newest(job.store), "a") == [(0, 0), (1, 1), (2, 2)]
+        job.h.epoch(watermark=START + round(4.5 * HOUR))
+        job.push(("a", 5.1, 50), watermark=5.5)
+        everything = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 50)]
+        assert asked(newest(job.store), "a") == everything
+        job.h.restart()
+        job.h.maintain()
+        assert asked(newest(job.store), "a") == everything
+
+
 def test_when_every_window_is_closed_the_archive_answers_alone(tmp_path: Path) -> None:
     job = Job(tmp_path)
     with job.h:

@@ -30,17 +30,17 @@ class OnlyAppends(type(hr.sink.collect())):  # type: ignore[misc]
     rewinds = frozenset({"hold"})
 
 
-def counting(folder: Path, held: Any) -> hr.App:
+def counting(folder: Path, held: Any, out: str = "out") -> hr.App:
     app = hr.App("hits")
     hits = app.read("hits", hr.source.files(folder / "in", format="json", max_files_per_epoch=1), Hit)
     counts = hits.key_by(Hit.page).aggregate(n=hr.count()).named("counts")
-    counts.changes().write(hr.sink.files(folder / "out", format="json"), name="versions")
+    counts.changes().write(hr.sink.files(folder / out, format="json"), name="versions")
     counts.changes().write(held, name="held")
     return app
 
 
-def versions(folder: Path) -> Counter[tuple[str, int]]:
-    lines = [line for file in (folder / "out").glob("part-*") for line in file.read_text().splitlines()]
+def versions(folder: Path, out: str = "out") -> Counter[tuple[str, int]]:
+    lines = [line for file in (folder / out).glob("part-*") for line in file.read_text().splitlines()]
     return Counter((row["page"], row["n"]) for row in map(json.loads, lines))
 
 
@@ -86,3 +86,12 @@ def test_a_job_goes_back_dies_on_its_way_and_reads_again_what_it_had_read(spark:
     with pytest.raises(hr.HeadraceError, match="no longer have what was read"):
         run(start_from=str(before), hold="all", again=True)
     put(tmp_path / "in", 2, "a")
+
+    fork = counting(tmp_path, OnlyAppends(), out="fork-out")
+    fork.run(
+        until="caught_up", spark=spark, store=tmp_path / "fork", start_from=f"{store}@{before}", parallelism=1,
+        plain=True,
+    )  # fmt: skip
+    assert hr.Store(tmp_path / "fork").state("counts")["a"]["n"] == 6
+    assert max(n for _, n in versions(tmp_path, "fork-out")) == 6
+    assert hr.Store(store).timeline == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -11,6 +10,7 @@ from headrace.errors import MissingFile
 from headrace.state import layout
 from headrace.state.manifest import JobState, Manifest, list_epochs, read_manifest, read_state
 from headrace.state.record import Branch, StoreRecord, read_record
+from headrace.state.savepoints import previous_offsets
 from headrace.state.store import StoreFiles
 
 
@@ -57,12 +57,11 @@ def read_facts(store: StoreFiles) -> RecoveryFacts:
         return _read_rewound(store, record, branch)
     state = read_state(store, timeline, epochs[-1]) if epochs else None
     previous = None
-    if state is not None and state.epoch > 0 and state.manifest.parent_place is None:
-        # Made of another store, whose epochs it counts on. Spark wants to have the epoch before all the same.
-        previous = state.manifest.offsets
-    elif state is not None and (parent := state.manifest.parent_place) is not None:
-        with contextlib.suppress(MissingFile):
-            previous = read_manifest(store, *parent).offsets
+    if state is not None:
+        previous = previous_offsets(store, state.manifest) or None
+        if previous is None and state.epoch > 0 and state.manifest.parent_place is None:
+            # Made of another store, whose epochs it counts on. Spark wants to have the epoch before all the same.
+            previous = state.manifest.offsets
     facts = RecoveryFacts(record, state, previous, _newest_commit(store, timeline))
     return facts if state is None or facts.released else replace(facts, unreleased=_newest_run(store, state.manifest))
 
@@ -71,10 +70,7 @@ def _read_rewound(store: StoreFiles, record: StoreRecord | None, branch: Branch)
     """What a timeline begins with that has no epoch yet. Nothing that Spark noted is about it."""
     state = read_state(store, *branch.start)
     # Spark wants to have the epoch before, and reads nothing of it. Where it is swept, no range is as good as another.
-    previous = state.manifest.offsets
-    with contextlib.suppress(MissingFile):
-        if (parent := state.manifest.parent_place) is not None:
-            previous = read_manifest(store, *parent).offsets
+    previous = previous_offsets(store, state.manifest) or state.manifest.offsets
     shown = read_manifest(store, *branch.shown) if branch.held_outputs else None
     return RecoveryFacts(record, state, previous, branch=branch, shown=shown)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -19,7 +18,7 @@ from headrace.errors import Refused, StoreError
 from headrace.model.job import JobFacts
 from headrace.model.keys import group_range
 from headrace.state import layout
-from headrace.state.record import StoreRecord, read_record
+from headrace.state.record import StoreRecord, new_query, read_record
 from headrace.state.savepoints import list_savepoints
 from headrace.state.store import StoreFiles, open_store
 from headrace.upgrade.derive import derive_upgrade
@@ -133,7 +132,7 @@ def start_over(store: StoreFiles, app: str) -> None:
 
 def _make_record(store: StoreFiles, job: JobFacts) -> StoreRecord:
     """Names the store and gives Spark's query its id, the same for all folders that are made for it."""
-    record = StoreRecord(app=job.app, key_groups=job.key_groups, query=f'{{"id":"{uuid.uuid4()}"}}')
+    record = StoreRecord(app=job.app, key_groups=job.key_groups, query=new_query())
     store.create(layout.STORE_RECORD, msgspec.json.encode(record))
     return record
 

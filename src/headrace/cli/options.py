@@ -59,7 +59,9 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is in the 
 StartFrom = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="MOMENT", help="Go back to a savepoint, an epoch or a time: before-v2, 41, 2024-05-01T12:00."
+        "--from",
+        metavar="[STORE@]MOMENT",
+        help="Go back to a savepoint, an epoch or a time (before-v2, 41); or begin with one of another store.",
     ),
 ]
 Repeat = Annotated[

@@ -72,6 +72,8 @@ def run(
 
     Example: headrace run tweets.py --from before-v2 --hold alerts
 
+    Example: headrace run tweets_v2.py --store ./v2 --from ./state@before-v2
+
     Example: headrace run tweets.py --drop totals.seen
 
     Example: headrace run tweets.py --serve

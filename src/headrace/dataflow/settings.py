@@ -84,7 +84,7 @@ class Settings(msgspec.Struct, metaclass=_SettingsMeta, frozen=True, forbid_unkn
     fresh: bool = False
     """Whether to throw away what is in the store and start from nothing."""
     start_from: str = ""
-    """A savepoint, epoch or time to go back to: ``before-v2``, ``41``, ``2024-05-01T12:00``."""
+    """A savepoint, epoch or time to go back to (``before-v2``, ``41``), or that of another store to begin with."""
     repeat: list[str] = []
     """With ``start_from``: outputs that take back what went out behind it and give it out anew; ``all`` that can."""
     hold: list[str] = []

@@ -5,7 +5,9 @@ released yet), in files of the archive that the epochs up to E came to, and amon
 together. All of them are read, rows of epochs behind E are left out, and a window that is found twice counts once: so
 there is no gap and no doubling, whatever the job does meanwhile.
 
-Only files of the snapshot's timeline count: a job that was started over has closed nothing yet.
+Only files of the timelines that lead to the snapshot count, each up to where the next one goes on: a job that went back
+has closed what it had closed by then, and one that was started over nothing. Where the rewind held the archive's output
+back, what had gone out before is in the archive, and is not repeated.
 
 What this module deliberately does not do: windows that are still open, and ranges over both (`headrace.read.ranges`).
 """
@@ -26,7 +28,8 @@ from headrace.model.archive import DAY_US, EPOCH, KINDS, Archive, first_us_of, s
 from headrace.model.keys import NULL_KEY, encode_columns, hash_key
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
 from headrace.read.archive_folder import ArchiveFolder, File, Opened, folder_of
-from headrace.state import layout
+from headrace.state.lineage import derive_lineage
+from headrace.state.record import StoreRecord, no_store, read_record
 from headrace.state.staged_parts import open_part
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ class ArchivedWindows:
         self._tells_pane = tells_pane
         self._store = files
         self._archive = archive
-        self._timeline, self._epoch = manifest.timeline, manifest.epoch
+        self._place = manifest.place
         self._parts = manifest.outputs.get(archive.output, [])
         self._lock = threading.Lock()
         self._days: dict[str, int] | None = None
@@ -62,7 +65,7 @@ class ArchivedWindows:
         self._name = f"{manifest.timeline}-{manifest.epoch}-{manifest.nonce}"
 
     def __repr__(self) -> str:
-        return f"ArchivedWindows({self._archive.path!r}, epoch {self._epoch})"
+        return f"ArchivedWindows({self._archive.path!r}, epoch {self._place.epoch})"
 
     @property
     def key_type(self) -> Any:
@@ -97,21 +100,26 @@ class ArchivedWindows:
 
     def _read(self, key: bytes, bucket: str) -> Found:
         hash_ = signed(hash_key(key))
-        alike: dict[pa.Schema, list[pa.Table]] = {}
-        for opened in self._opened(bucket):
-            table = opened.rows_of(hash_, self._epoch)
+        alike: dict[tuple[int, pa.Schema], list[pa.Table]] = {}
+        for timeline, opened in self._opened(bucket):
+            table = opened.rows_of(hash_, self._last_epochs[timeline])
             if table is not None:
                 # Files of an earlier program may have other columns.
-                alike.setdefault(table.schema.remove_metadata(), []).append(table)
-        rows = [row for tables in alike.values() for row in self._results(pa.concat_tables(tables), key)]
+                alike.setdefault((timeline, table.schema.remove_metadata()), []).append(table)
+        rows = [
+            (timeline, *row)
+            for (timeline, _), tables in alike.items()
+            for row in self._results(pa.concat_tables(tables), key)
+        ]
         # Where a window was closed twice (the wall clock may stand still), the later one counts.
-        rows.sort(key=lambda row: row[0])
-        return {window: row for _, window, row in rows}
+        rows.sort(key=lambda row: row[:2])
+        return {window: row for _, _, window, row in rows}
 
-    def _opened(self, bucket: str) -> Iterator[Opened]:
-        yield from self._staged(bucket)
+    def _opened(self, bucket: str) -> Iterator[tuple[int, Opened]]:
+        for opened in self._staged(bucket):
+            yield self._place.timeline, opened
         for file in self._files(bucket):
-            yield self._folder.open(file)
+            yield file.timeline, self._folder.open(file)
 
     def _staged(self, bucket: str) -> Iterator[Opened]:
         """The parts of this very epoch: once they are gone from the store they have been released to the folder."""
@@ -136,7 +144,8 @@ class ArchivedWindows:
             listed = self._listed.get(bucket)
         if listed is None:
             found = self._folder.files(self._archive.output, bucket)
-            listed = [file for file in found if file.timeline == self._timeline and file.first <= self._epoch]
+            last = self._last_epochs
+            listed = [file for file in found if file.first <= last.get(file.timeline, -1)]
             with self._lock:
                 self._listed[bucket] = listed
         return listed
@@ -146,11 +155,22 @@ class ArchivedWindows:
         return folder_of(self._archive.path)
 
     @cached_property
+    def _record(self) -> StoreRecord:
+        record = read_record(self._store)
+        if record is None:
+            raise no_store(self._store.url)
+        return record
+
+    @cached_property
+    def _last_epochs(self) -> dict[int, int]:
+        """Timeline → its newest epoch that leads to this one, as far as the archive has it."""
+        lineage = derive_lineage(self._record, self._place, output=self._archive.output)
+        return {part.timeline: part.last for part in lineage}
+
+    @cached_property
     def _job(self) -> str:
         """Id of the store, as sinks are told it; empty where the store is older than such ids."""
-        record = msgspec.json.decode(self._store.read(layout.STORE_RECORD))
-        query = msgspec.json.decode(record.get("query") or "{}")
-        return str(query.get("id", ""))
+        return str(msgspec.json.decode(self._record.query or "{}").get("id", ""))
 
     # --- from rows to answers
 

@@ -16,7 +16,7 @@ from headrace.checkpoint.commands import Stop
 from headrace.checkpoint.coordinator import Coordinator
 from headrace.checkpoint.decide import AlreadyFinal
 from headrace.checkpoint.facts import read_facts
-from headrace.checkpoint.fence import Fence, take_fence
+from headrace.checkpoint.fence import Fence
 from headrace.checkpoint.maintenance import Maintainer
 from headrace.checkpoint.patience import Patience
 from headrace.checkpoint.recover import open_for_driving, recover
@@ -36,7 +36,7 @@ from headrace.plan.sides import Side, has_seam, histories, one_side
 from headrace.spark import executor
 from headrace.spark.activity import Activity
 from headrace.spark.backlog import Backlog
-from headrace.spark.beginnings import choose_beginning
+from headrace.spark.beginnings import choose_beginning, take_store
 from headrace.spark.driver import EpochDriver, StopRequested
 from headrace.spark.ending import Ending
 from headrace.spark.failures import kafka_error, spark_error
@@ -192,7 +192,7 @@ class Job:
     # -- the way in ---------------------------------------------------------------------------------------------
 
     def _begin(self) -> RecoveredJob:
-        self._fence = take_fence(self.store, takeover=self.settings.takeover)
+        self._fence = take_store(self.store, self.settings, self._say)
         self._ending.listen(self._fence.number)
         self._patience.check = self._fence.glance
         self._releaser.start()

@@ -11,13 +11,16 @@ Invariants
   mixture of two.
 - Every file is read against its checksum on its way. Paths in manifests are relative, so a copy can be moved.
 
-What this module deliberately does not do: start a job from a copy, or pin what it copies; the savepoint does.
+- A copy that a job starts in becomes a fork: a store with an id of its own. So does one that is made to be one.
+
+What this module deliberately does not do: start a job, or pin what it copies; the savepoint does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,7 +32,7 @@ from headrace.state.checked import checked_text, encode_checked
 from headrace.state.checking import Bytes, Progress, read_pieces, side_by_side
 from headrace.state.lineage import derive_lineage
 from headrace.state.manifest import JobState, StepRuns, encode_manifest
-from headrace.state.record import CopiedFrom, no_store, read_record
+from headrace.state.record import CopiedFrom, ForkedFrom, StoreRecord, new_query, no_store, read_record
 from headrace.state.savepoints import Clock, Savepoint, StoredFile, check_files, stored_files
 from headrace.state.spark_offsets import entries_read
 from headrace.state.store import StoreFiles
@@ -61,6 +64,52 @@ def copy_savepoint(
     clock: Clock = time.time,
 ) -> CopyReport:  # fmt: skip
     """Makes a store of one savepoint. A copy that was interrupted goes on; one that is whole is left as it is."""
+    origin = CopiedFrom(
+        url=store.url, savepoint=savepoint.name, timeline=savepoint.timeline, epoch=savepoint.epoch,
+        nonce=savepoint.nonce, copied_us=round(clock() * 1e6),
+    )  # fmt: skip
+    return _copy(store, savepoint, target, lambda record: msgspec.structs.replace(record, copied_from=origin), progress)
+
+
+def fork_savepoint(
+    store: StoreFiles, savepoint: Savepoint, target: StoreFiles, *, asked: str, progress: Progress | None = None,
+    clock: Clock = time.time,
+) -> CopyReport:  # fmt: skip
+    """Makes a store that begins with a savepoint of another one, and has an id of its own."""
+
+    def fork(record: StoreRecord) -> StoreRecord:
+        origin = ForkedFrom(
+            url=store.url, query=record.query, savepoint=savepoint.name, timeline=savepoint.timeline,
+            epoch=savepoint.epoch, nonce=savepoint.nonce, asked=asked, forked_us=round(clock() * 1e6),
+        )  # fmt: skip
+        return msgspec.structs.replace(record, query=new_query(), copied_from=None, forked_from=origin)
+
+    return _copy(store, savepoint, target, fork, progress)
+
+
+def settle_copy(store: StoreFiles, *, clock: Clock = time.time) -> ForkedFrom | None:
+    """Makes a fork of a copy in which a job is about to start; None where the store is no copy.
+
+    Sinks know a job by the id of its store. Two stores that go on under one id would take each other's epochs for
+    their own, and nobody can see from here whether the original still runs.
+    """
+    record = read_record(store)
+    copied = None if record is None else record.copied_from
+    if record is None or copied is None:
+        return None
+    origin = ForkedFrom(
+        url=copied.url, query=record.query, savepoint=copied.savepoint, timeline=copied.timeline, epoch=copied.epoch,
+        nonce=copied.nonce, asked=copied.savepoint, forked_us=round(clock() * 1e6),
+    )  # fmt: skip
+    fork = msgspec.structs.replace(record, query=new_query(), copied_from=None, forked_from=origin)
+    store.write(layout.STORE_RECORD, msgspec.json.encode(fork))
+    return origin
+
+
+def _copy(
+    store: StoreFiles, savepoint: Savepoint, target: StoreFiles, derive_record: Callable[[StoreRecord], StoreRecord],
+    progress: Progress | None,
+) -> CopyReport:  # fmt: skip
     record = read_record(store)
     if record is None:
         raise no_store(store.url)
@@ -75,15 +124,13 @@ def copy_savepoint(
     copied = _copy_files(store, target, files, Bytes(size_bytes, progress), savepoint.epoch)
     _write_head(store, target, state, savepoint)
     crash.reach("copy_written", savepoint.epoch)
-    origin = CopiedFrom(
-        url=store.url, savepoint=savepoint.name, timeline=savepoint.timeline, epoch=savepoint.epoch,
-        nonce=savepoint.nonce, copied_us=round(clock() * 1e6),
-    )  # fmt: skip
     # Of rewinds only those that led here: the numbers of later timelines are free in the copy.
     timelines = {part.timeline for part in derive_lineage(record, savepoint.place)}
     branches = tuple(branch for branch in record.branches if branch.timeline in timelines)
-    whole = msgspec.structs.replace(record, timeline=savepoint.timeline, copied_from=origin, branches=branches)
-    target.write(layout.STORE_RECORD, msgspec.json.encode(whole))
+    whole = derive_record(msgspec.structs.replace(record, timeline=savepoint.timeline, branches=branches))
+    # Created only if absent: of two that make the same fork, one says which id it has.
+    with contextlib.suppress(AlreadyExists):
+        target.create(layout.STORE_RECORD, msgspec.json.encode(whole))
     target.delete(layout.COPYING)
     return CopyReport(target.url, len(files), size_bytes, copied)
 
@@ -131,8 +178,10 @@ def _is_whole(target: StoreFiles, mark: _CopyMark) -> bool:
     record = read_record(target)
     if record is None:
         return False
-    origin = record.copied_from
+    origin, forked = record.copied_from, record.forked_from
     if origin is not None and (record.query, origin.nonce) == (mark.query, mark.nonce):
+        return True
+    if forked is not None and (forked.query, forked.nonce) == (mark.query, mark.nonce):
         return True
     what = f"a copy of {origin.url}@{origin.savepoint}" if origin is not None else f"the store of app {record.app!r}"
     raise _occupied(target, what)

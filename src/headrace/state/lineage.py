@@ -35,8 +35,10 @@ Lineage = tuple[TimelinePart, ...]
 """Oldest first."""
 
 
-def derive_lineage(record: StoreRecord, place: layout.ManifestName | None = None) -> Lineage:
+def derive_lineage(record: StoreRecord, place: layout.ManifestName | None = None, *, output: str = "") -> Lineage:
     """What leads to a place, or to whatever is newest in the present timeline.
+
+    ``output``: as its target has it. Where a rewind held it back, its rows up to the abandoned end count.
 
     >>> derive_lineage(StoreRecord("a", 8, ""), layout.ManifestName(0, 41))
     (TimelinePart(timeline=0, last=41),)
@@ -44,8 +46,9 @@ def derive_lineage(record: StoreRecord, place: layout.ManifestName | None = None
     timeline, last = place or (record.timeline, ENDLESS)
     parts = [TimelinePart(timeline, last)]
     while (branch := record.branch(timeline)) is not None:
-        timeline = branch.from_timeline
-        parts.append(TimelinePart(timeline, branch.from_epoch))
+        before = TimelinePart(*(branch.shown if output in branch.held_outputs else branch.start))
+        timeline = before.timeline
+        parts.append(before)
     return tuple(reversed(parts))
 
 

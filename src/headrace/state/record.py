@@ -6,6 +6,7 @@ from nothing.
 
 from __future__ import annotations
 
+import uuid
 from typing import Final, Literal
 
 import msgspec
@@ -42,6 +43,9 @@ class ForkedFrom(msgspec.Struct, frozen=True, kw_only=True):
     timeline: int
     epoch: int
     nonce: str
+    """Of the epoch's manifest, the same in the fork."""
+    asked: str
+    """The savepoint, epoch or time, as it was asked for; empty: the newest epoch."""
     forked_us: int
 
 
@@ -108,6 +112,11 @@ class StoreRecord(msgspec.Struct, frozen=True):
     def store_id(self) -> str:
         """The id that Spark's query has in it, for the life of the store: what sinks know the job by."""
         return str(msgspec.json.decode(self.query)["id"])
+
+
+def new_query() -> str:
+    """Text of Spark's ``metadata`` file with a new id, by which sinks tell the store from all others."""
+    return f'{{"id":"{uuid.uuid4()}"}}'
 
 
 def read_record(store: StoreFiles) -> StoreRecord | None:

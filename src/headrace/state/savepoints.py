@@ -88,7 +88,7 @@ def create_savepoint(
         taken_us=round(clock() * 1e6),
         mark=os.urandom(8).hex(),
         note=note,
-        previous_offsets=_previous_offsets(store, manifest),
+        previous_offsets=previous_offsets(store, manifest),
     )
     fresh = True
     try:
@@ -238,7 +238,8 @@ def _newest(store: StoreFiles) -> layout.ManifestName:
     return places[-1]
 
 
-def _previous_offsets(store: StoreFiles, manifest: Manifest) -> str:
+def previous_offsets(store: StoreFiles, manifest: Manifest) -> str:
+    """Offsets of the epoch before, which Spark's log is made from; empty where nothing tells them."""
     parent = manifest.parent_place
     if parent is None:
         return ""

@@ -32,7 +32,8 @@ from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.maintenance import Upkeep
 from headrace.checkpoint.recover import recover
 from headrace.checkpoint.release import Releaser
-from headrace.checkpoint.rewind.request import RewindRequest, parse_start
+from headrace.checkpoint.rewind.fork import begin_fork
+from headrace.checkpoint.rewind.request import StartRequest, parse_start
 from headrace.checkpoint.rewind.rewinder import Rewinder
 from headrace.connectors.source_contract import BadRows
 from headrace.dataflow.graph import ReadNode
@@ -46,6 +47,7 @@ from headrace.model.time import Timestamp, parse_time
 from headrace.model.values import type_name
 from headrace.model.watermarks import derive_waiting
 from headrace.plan.ship import check_shippable, copy_program
+from headrace.read.store import open_for_reading
 from headrace.runtime.failures import failure_error
 from headrace.runtime.task import TaskEnv
 from headrace.state import layout
@@ -293,10 +295,7 @@ class Harness:
         self, moment: str | int, *, repeat: str | Sequence[str] = (), hold: str | Sequence[str] = (),
         again: bool = False,
     ) -> None:  # fmt: skip
-        """Starts again from an earlier epoch, as ``headrace run --from`` does: rows pushed since are read again.
-
-        ``moment``: an epoch, the name of a savepoint, or a time. ``repeat`` and ``hold`` name outputs, or ``"all"``.
-        """
+        """Starts again from a savepoint, epoch or time, as ``run --from`` does: rows pushed since are read again."""
         request = parse_start(str(moment), self._store.url, repeat=repeat, hold=hold, again=again)
         self._end()
         try:
@@ -325,11 +324,12 @@ class Harness:
 
     # -- how it works -------------------------------------------------------------------------------------------
 
-    def _begin(self, request: RewindRequest | None = None) -> None:
+    def _begin(self, request: StartRequest | None = None) -> None:
         self._reached = None
         self._failed = False
         # A copy for each start, as workers have their own: what functions keep in themselves must not outlive them.
         self._played = PlayedSpark(copy_program(self._program), self._spark)
+        begin_fork(self._store, request, open_for_reading, clock=lambda: self.clock_us / 1e6)
         self._fence = take_fence(self._store)
         try:
             self._recover(self._fence, request)
@@ -337,7 +337,7 @@ class Harness:
             self._fence.drop()
             raise
 
-    def _recover(self, fence: Fence, request: RewindRequest | None) -> None:
+    def _recover(self, fence: Fence, request: StartRequest | None) -> None:
         sinks = {output.name: output.sink for output in self._program.outputs}
         # Rows are pushed, so no source is of any kind, and there is none to ask whether it still has them.
         releaser, job = Releaser(self._store, sinks), replace(self._program.facts, source_kinds={})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
-from headrace.state.moments import Moment, parse_address, parse_moment
+from headrace.errors import SettingsError
+from headrace.state.moments import Address, Moment, parse_address, parse_moment
 
 ALL: Final = "all"
 """In place of the name of an output: each that can."""
@@ -32,17 +35,58 @@ class RewindRequest:
     """Whether to go back once more where the job went back to this very epoch before."""
 
 
+@dataclass(frozen=True)
+class ForkRequest:
+    """Begin with an epoch of another store."""
+
+    url: str
+    moment: Moment | None = None
+    """None: its newest epoch."""
+
+    def __str__(self) -> str:
+        return str(Address(self.url, self.moment))
+
+
+StartRequest = RewindRequest | ForkRequest
+
+
 def parse_start(
     text: str, store: str, *, repeat: str | Iterable[str] = (), hold: str | Iterable[str] = (), again: bool = False
-) -> RewindRequest | None:
-    """What flags and settings ask for. ``text``: ``before-v2``, ``41``, a time, or the store's address with one."""
+) -> StartRequest | None:
+    """What flags and settings ask for.
+
+    ``text``: ``before-v2``, ``41`` or a time, in the store itself; or the address of another store, with or without.
+    """
     choices = OutputChoices(_names(repeat), _names(hold))
     if not text:
         return None
     address = parse_address(text)
-    if address.moment is None:
+    if address.moment is None and not _is_path(address.url):
         return RewindRequest(parse_moment(text), choices, again)
+    url = _whole(address.url)
+    if url != _whole(store):
+        return ForkRequest(url, address.moment)
+    if address.moment is None:
+        raise SettingsError(
+            "nothing says which epoch to go back to",
+            expected=f"{text}@MOMENT, or the moment alone: a savepoint, an epoch or a time",
+            found=f"--from {text}, which is the store itself",
+            next_move="`headrace savepoints STORE` and `headrace epochs STORE` list them",
+        )
     return RewindRequest(address.moment, choices, again)
+
+
+def _is_path(text: str) -> bool:
+    """Whether it is written as the place of a store; a bare word is a savepoint."""
+    return "/" in text or os.sep in text or text in (os.curdir, os.pardir)
+
+
+def _whole(url: str) -> str:
+    """The address of a store as the store itself tells it."""
+    parts = urlsplit(url)
+    if "://" in url and parts.scheme != "file":
+        return url.rstrip("/")
+    return os.path.abspath(unquote(parts.path) if parts.scheme == "file" else url)
 
 
 def _names(outputs: str | Iterable[str]) -> frozenset[str]:

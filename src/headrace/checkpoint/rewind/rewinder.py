@@ -37,7 +37,7 @@ from headrace.checkpoint.fence import Fence
 from headrace.checkpoint.release import Releaser
 from headrace.checkpoint.rewind.decision import GoBack, GoOn, RewindFacts, decide_rewind
 from headrace.checkpoint.rewind.proof import Sources, prove_sources
-from headrace.checkpoint.rewind.request import RewindRequest
+from headrace.checkpoint.rewind.request import RewindRequest, StartRequest
 from headrace.checkpoint.sparklog import drop_spark_logs
 from headrace.connectors.sink_contract import Sink
 from headrace.errors import AlreadyExists, Fenced, MissingFile, Refused, StoreError
@@ -45,6 +45,7 @@ from headrace.model import crash
 from headrace.model.job import JobFacts
 from headrace.model.report import TAP
 from headrace.state import layout
+from headrace.state.copying import settle_copy
 from headrace.state.lineage import derive_lineage, list_places
 from headrace.state.manifest import encode_seal, read_manifest, read_seal, read_state
 from headrace.state.moments import find_moment
@@ -99,10 +100,14 @@ class Rewinder:
         self._sources = sources
         self._clock = clock
 
-    def begin(self, request: RewindRequest | None) -> list[str]:
+    def begin(self, request: StartRequest | None) -> list[str]:
         """What a start does before it recovers; tells what was done, a line each."""
+        origin = settle_copy(self._store, clock=self._clock)
+        settled = (
+            [] if origin is None else [f"this copy of {origin.url}@{origin.asked} is a store of its own from now on"]
+        )
         finished = self._finish()
-        return [*finished, *([] if request is None else self._go_back(request))]
+        return [*settled, *finished, *(self._go_back(request) if isinstance(request, RewindRequest) else [])]
 
     def _finish(self) -> list[str]:
         """Carries out a rewind that an earlier start has begun. Tells of it."""

@@ -1,0 +1,74 @@
+"""A second job that begins with an epoch of another one's store: in a store of its own, which shares no files.
+
+The original may run meanwhile, and notices nothing but a pin while files are copied. A fork that was interrupted goes
+on; one that is there already is simply gone on with, without a look at the original, which may be gone by then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import xxhash
+
+from headrace.checkpoint.rewind.request import ForkRequest, StartRequest
+from headrace.errors import StoreError
+from headrace.state.checking import Progress
+from headrace.state.copying import fork_savepoint
+from headrace.state.moments import AtSavepoint, find_moment
+from headrace.state.record import ForkedFrom, read_record
+from headrace.state.savepoints import Savepoint, create_savepoint, delete_savepoint, read_savepoint
+from headrace.state.store import StoreFiles
+
+Open = Callable[[str], StoreFiles]
+"""Opens the store of the original, which is read only but for the pin."""
+
+
+def begin_fork(
+    target: StoreFiles, request: StartRequest | None, open_origin: Open, *, progress: Progress | None = None,
+    clock: Callable[[], float] = time.time,
+) -> list[str]:  # fmt: skip
+    """Makes the store where a fork is asked for and not there yet; tells what was done, a line each.
+
+    Called before a fence is taken: a store that has one is no place for a copy.
+    """
+    if not isinstance(request, ForkRequest):
+        return []
+    asked = "" if request.moment is None else str(request.moment)
+    record = read_record(target)
+    if record is not None:
+        forked = record.forked_from
+        if forked is None or (forked.url, forked.asked) != (request.url, asked):
+            raise _occupied(target, request, forked)
+        return [f"going on: this store is a fork of {forked.url} already, from epoch {forked.epoch}"]
+    origin = open_origin(request.url)
+    savepoint, is_ours = _pin(origin, target, request, clock)
+    report = fork_savepoint(origin, savepoint, target, asked=asked, progress=progress, clock=clock)
+    if is_ours:
+        delete_savepoint(origin, savepoint.name)
+    return [
+        f"forked {request.url} at epoch {savepoint.epoch}: {report.files} files, copied into {target.url}; "
+        "it has an id of its own"
+    ]
+
+
+def _pin(
+    origin: StoreFiles, target: StoreFiles, request: ForkRequest, clock: Callable[[], float]
+) -> tuple[Savepoint, bool]:
+    """The savepoint to copy, and whether it is ours: other epochs are pinned for as long as the copy takes."""
+    if isinstance(request.moment, AtSavepoint):
+        return read_savepoint(origin, request.moment.name), False
+    place = find_moment(origin, request.moment)
+    name = f"fork-of-epoch-{place.epoch}-{xxhash.xxh32_hexdigest(target.url.encode())}"
+    note = f"while {target.url} begins with it"
+    return create_savepoint(origin, name=name, note=note, place=place, clock=clock), True
+
+
+def _occupied(target: StoreFiles, request: ForkRequest, forked: ForkedFrom | None) -> StoreError:
+    return StoreError(
+        "there is another store already where the fork is to begin",
+        where=target.url,
+        expected=f"an empty folder, or the fork of {request}",
+        found="a store of its own" if forked is None else f"a fork of {forked.url}@{forked.asked}",
+        next_move="give another --store; or leave --from out, and the job goes on where this store is",
+    )
