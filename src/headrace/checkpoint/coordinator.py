@@ -54,6 +54,7 @@ from headrace.state import layout
 from headrace.state.manifest import JobState, Manifest
 from headrace.state.spark_offsets import source_offsets
 from headrace.state.store import StoreFiles
+from headrace.upgrade.lines import Upgrade
 
 
 class Maintenance(Protocol):
@@ -99,6 +100,8 @@ class Coordinator:
     edits: StateEdits | None = None
     dropped: Dropped | None = None
     """What this start gave up: the tasks are told until the next manifest says so. ``state`` is without it."""
+    upgrade: Upgrade | None = None
+    """What the program did to what it found."""
 
     def resume(self, recovered: RecoveredJob) -> None:
         """Goes on from what is published, after a start or when Spark could not carry on."""
@@ -106,6 +109,7 @@ class Coordinator:
         self.timeline = recovered.timeline
         self.adopted = recovered.adopted
         self.hold = recovered.hold
+        self.upgrade = recovered.upgrade
         self.dropped = recovered.upgrade.given_up
 
     def begin(

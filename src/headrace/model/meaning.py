@@ -24,6 +24,8 @@ class AggregateMeaning(msgspec.Struct, frozen=True, omit_defaults=True):
     """The type of the value, in words."""
     name: str = ""
     """Of an own aggregator: its class."""
+    required: bool = False
+    """Whether its result must not be null, and is where nothing was counted."""
 
     @property
     def words(self) -> str:

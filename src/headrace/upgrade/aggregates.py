@@ -20,6 +20,8 @@ class MeaningChanges(NamedTuple):
     notes: tuple[str, ...] = ()
     refused: tuple[tuple[str, str, str], ...] = ()
     """Of each that means something else: its name, what it was, and what it is."""
+    required: tuple[str, ...] = ()
+    """New ones that must not be null, as they would be in windows that were open before."""
 
 
 def compare_aggregates(before: DeclaredState, now: DeclaredState, *, columnar: bool) -> MeaningChanges:
@@ -37,7 +39,9 @@ def compare_aggregates(before: DeclaredState, now: DeclaredState, *, columnar: b
             refused.append((name, f"{old.words} of {old.type}", f"{meaning.words} of {meaning.type}"))
         else:
             notes += _notes_on(name, old, meaning)
-    return MeaningChanges(tuple(notes), tuple(refused))
+    added = [name for name in now.meanings if before.results and name not in before.results]
+    required = tuple(name for name in added if now.kind == "windows" and now.meanings[name].required)
+    return MeaningChanges(tuple(notes), tuple(refused), required)
 
 
 def is_same_meaning(one: AggregateMeaning, other: AggregateMeaning) -> bool:
@@ -66,7 +70,7 @@ def _come_and_go(before: DeclaredState, now: DeclaredState) -> Iterator[str]:
 
 def _since(now: DeclaredState, name: str) -> str:
     if now.kind == "windows":
-        return "in windows that are open it counts the rows from now on"
+        return "in windows that are open it counts the rows from now on, and is null, or 0, where none came"
     over_us = now.meanings[name].over_us if name in now.meanings else None
     if over_us is None:
         return "counts the rows from now on"

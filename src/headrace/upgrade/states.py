@@ -134,8 +134,12 @@ class StateMatcher:
         if now.kind == "broadcast" and compare_keys(before.key_type, now.key_type).kind == "refused":
             what = f"the keys of {self._what(name)} have another type than those that are stored"
             return self._if_stored(former, what, text_of(before.key_type), text_of(now.key_type))
-        if now.results and (refused := compare_aggregates(before, now, columnar=self.columnar).refused):
-            return self._mean_objection(former, refused)
+        if now.results:
+            aggregates = compare_aggregates(before, now, columnar=self.columnar)
+            if aggregates.refused:
+                return self._mean_objection(former, aggregates.refused)
+            if aggregates.required:
+                return self._null_objection(former, aggregates.required)
         if change.direct:
             return None
         values = self.stored.sample(self.former, former, SAMPLE)
@@ -178,6 +182,18 @@ class StateMatcher:
             "; ".join(f"{name}={is_now}" for name, _, is_now in refused),
             "give the new aggregate another name: the others go on, and it begins with the next row; or let the whole "
             f"step begin anew: --drop {self.former_address(former)}",
+        )  # fmt: skip
+
+    def _null_objection(self, former: str, added: Sequence[str]) -> Objection | None:
+        if not self.stored.holds(self.former, former):
+            return None
+        names = ", ".join(f"`{name}`" for name in added)
+        return Objection(
+            f"windows of the step {self.step!r} that are open have no {names}, which must not be null",
+            "results in which a new aggregate may be null, while windows are open that were begun without it",
+            f"{names} added, typed as never null",
+            f"give the results a Record with {added[0]}: … | None, aggregate(Hourly, {added[0]}=…); or add it when "
+            f"none is open; or let the windows begin anew: --drop {self.former_address(former)}",
         )  # fmt: skip
 
     def _refused(self, name: str, objection: Objection, former: str = "") -> UpgradeLine:

@@ -80,7 +80,7 @@ class WindowSpec(WindowSettings, StepSpec):
         told = DeclaredState(
             "windows", clock, results=results, key=info.key_fields, archive=self.archive,
             pane=self.tells_pane(info), windows=self.windows,
-            meanings=describe_meanings(self.aggs, info.taken[0]),
+            meanings=describe_meanings(self.aggs, info.taken[0], info.codec if self.function is None else None),
         )  # fmt: skip
         return {VALUE_TABLE: told}
 

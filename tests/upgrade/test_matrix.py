@@ -1,0 +1,228 @@
+"""Program changes × kinds of state, as data: an old program runs and dies, a new one goes on with the right answers, or
+is refused with the sentence that a person needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import headrace as hr
+from headrace.errors import UpgradeRefused
+from tests.upgrade.pages import VALUE, Hit, Make, Version, add, keeping, run_old
+
+
+class Change(NamedTuple):
+    before: Make
+    after: Make
+    says: str | None = None
+    """Of a refusal, a part of what is said; None: the program starts …"""
+    gives: Any = None
+    """… and gives this, in order."""
+
+
+def append(state: Any, event: Hit) -> None:
+    state.append(event.n)
+
+
+def put(state: Any, event: Hit) -> None:
+    state[event.n] = state.get(event.n, 0) + 1
+
+
+def set_timer(state: Any, event: Hit) -> None:
+    state.set(event.at + hr.minutes(50))
+
+
+LIST = keeping(hr.ListState[int], append, list)
+MAP = keeping(hr.MapState[int, int], put, lambda state: dict(state.items()))
+
+
+def rolling(*, name: str = "kept", was: str | None = None, key: Any = Hit.page, **aggs: Any) -> Make:
+    return lambda hits: hits.key_by(key).aggregate(**aggs).named(name, was=was)
+
+
+def windowed(window: Any, *, name: str = "kept", was: str | None = None, more: Any = None, **aggs: Any) -> Make:
+    return lambda hits: hits.key_by(Hit.page).window(window, **(more or {})).aggregate(**aggs).named(name, was=was)
+
+
+class Listed(hr.WindowProcess[Hit, tuple[str, int], str]):
+    def on_window(self, rows: Sequence[Hit], ctx: hr.WindowContext[str]) -> Iterator[tuple[str, int]]:
+        yield ctx.key, sum(row.n for row in rows)
+
+
+class Pair(hr.Record):
+    page: str
+    left: int
+    right: int
+
+
+def joined(within: Any, how: Any = "inner") -> Make:
+    def make(hits: Any) -> Any:
+        left, right = hits.where("n < 3").key_by(Hit.page), hits.where("n > 2").key_by(Hit.page)
+        pairs = left.join(right, within=within, how=how).named("kept")
+        return pairs.map(lambda a, b: Pair(a.page if a else b.page, a.n if a else 0, b.n if b else 0), output=Pair)
+
+    return make
+
+
+HOUR = hr.tumbling("1h")
+TOTAL = {"total": hr.sum("n")}
+A, B = ("a", "7"), ("b", "3")
+
+CHANGES: dict[str, Change] = {
+    # Values, lists, maps: names.
+    "a value goes on": Change(VALUE, VALUE, gives=[("a", "7")]),
+    "a step is renamed": Change(VALUE, keeping(hr.ValueState[int], add, lambda s: s.get(), name="new", was="kept"),
+                                gives=[("a", "7")]),
+    "a step is renamed without was=": Change(VALUE, keeping(hr.ValueState[int], add, lambda s: s.get(), name="new"),
+                                             says=r'`kept` fits the new step `new`: say \.named\("new", was="kept"\)'),
+    "was= names no step": Change(VALUE, keeping(hr.ValueState[int], add, lambda s: s.get(), name="new", was="nobody"),
+                                 says="is to go on with 'nobody', and the store has no such step"),
+    "a state is renamed": Change(
+        VALUE, keeping(hr.ValueState[int], add, lambda s: s.get(), state="sum", state_was="held"), gives=[("a", "7")]
+    ),
+    "a state is renamed without was=": Change(
+        VALUE, keeping(hr.ValueState[int], add, lambda s: s.get(), state="sum"),
+        says=r'`held` fits the new state `sum`: say hr\.state\(was="held"\)',
+    ),
+    "was= names no state": Change(
+        VALUE, keeping(hr.ValueState[int], add, lambda s: s.get(), beside={}, state="sum", state_was="nobody"),
+        says="the store has no such state",
+    ),
+    "a state is added": Change(VALUE, keeping(hr.ValueState[int], add, lambda s: s.get(),
+                                              beside={"other": hr.ListState[str]}), gives=[("a", "7")]),
+    "a state is taken out": Change(keeping(hr.ValueState[int], add, lambda s: s.get(), beside={"other": hr.Timer}),
+                                   VALUE, gives=[("a", "7")]),
+    # Kinds and types.
+    "a value becomes a list": Change(VALUE, LIST, says="'kept.held' was stored as another kind of state"),
+    "a list becomes a map": Change(LIST, MAP, says="another kind of state"),
+    "a value becomes another type": Change(
+        VALUE, keeping(hr.ValueState[str], lambda s, e: s.set("x"), lambda s: s.get()), says="cannot be read as its new"
+    ),
+    "a value is widened": Change(
+        VALUE, keeping(hr.ValueState[float], add, lambda s: s.get()), gives=[("a", "7.0")]
+    ),
+    "elements of a list are widened": Change(LIST, keeping(hr.ListState[int | None], append, list),
+                                             gives=[("a", "[2, 5]")]),
+    "elements of a list become text": Change(LIST, keeping(hr.ListState[str], lambda s, e: s.append("x"), list),
+                                             says="int → str"),
+    "values of a map are widened": Change(
+        MAP, keeping(hr.MapState[int, float], put, lambda s: dict(s.items())), gives=[("a", "{2: 1.0, 5: 1}")]
+    ),
+    "keys of a map become text": Change(
+        MAP, keeping(hr.MapState[str, int], lambda s, e: s.update({"x": 1}),
+                     lambda s: dict(s.items())), says="int → str",
+    ),
+    "a ttl is added": Change(VALUE, keeping(hr.ValueState[int], add, lambda s: s.get(), ttl="1d"), gives=[("a", "7")]),
+    "the key becomes another": Change(VALUE, lambda hits: hits.key_by(Hit.n).aggregate(**TOTAL).named("kept"),
+                                      says="was something else"),
+    "the keys have another type": Change(rolling(**TOTAL), rolling(key=Hit.n, **TOTAL),
+                                         says="headrace rewrite .* --key kept="),
+    # Timers.
+    "timers go on": Change(
+        keeping(hr.Timer, set_timer, lambda s: None), keeping(hr.Timer, lambda s, e: None, lambda s: None),
+        gives=[("a", "None"), ("a", "held fired"), ("b", "held fired")],
+    ),
+    "a timer changes its clock": Change(
+        keeping(hr.Timer, set_timer, lambda s: None), keeping(hr.WallTimer, lambda s, e: None, lambda s: None),
+        says="a timer on event time, as stored",
+    ),
+    # Rolling aggregates and rows.
+    "an aggregate goes on": Change(rolling(**TOTAL), rolling(**TOTAL), gives=[("a", 7)]),
+    "an aggregate is written in other words": Change(
+        rolling(total=hr.sum("n * 2", where="n > 0")), rolling(total=hr.sum("(n*2)", where="(n > 0)")),
+        gives=[("a", 14)],
+    ),
+    "an aggregate means something else": Change(
+        rolling(**TOTAL), rolling(total=hr.sum("n * 2")),
+        says=r"`total` of the step 'kept' means something else than what is stored under that name",
+    ),
+    "an aggregate gets a condition": Change(rolling(**TOTAL), rolling(total=hr.sum("n", where="n > 1")),
+                                            says="total=sum\\('n'\\), as stored"),
+    "an aggregate becomes another": Change(rolling(**TOTAL), rolling(total=hr.max("n")), says="means something else"),
+    "an aggregate is added": Change(rolling(**TOTAL), rolling(**TOTAL, rows=hr.count()), gives=[("a", 7, 1)]),
+    "an aggregate is taken out": Change(rolling(**TOTAL, rows=hr.count()), rolling(**TOTAL), gives=[("a", 7)]),
+    "a horizon gets longer": Change(rolling(total=hr.sum("n", over="10m")), rolling(total=hr.sum("n", over="50m")),
+                                    gives=[("a", 5)]),
+    "a horizon is taken away": Change(rolling(total=hr.sum("n", over="10m")), rolling(**TOTAL),
+                                      says="means something else"),
+    "a reduced row goes on as the latest": Change(
+        lambda hits: hits.key_by(Hit.page).reduce(lambda a, b: b.replace(n=a.n + b.n)).named("kept"),
+        lambda hits: hits.key_by(Hit.page).latest().named("kept"), gives=[("a", 5)],
+    ),
+    "a reduced row becomes an aggregate": Change(
+        lambda hits: hits.key_by(Hit.page).reduce(lambda a, b: b.replace(n=a.n + b.n)).named("kept"),
+        rolling(**TOTAL), says="was something else",
+    ),
+    # Windows: slices, sessions, row by row.
+    "windows go on": Change(windowed(HOUR, **TOTAL), windowed(HOUR, **TOTAL), gives=[("a", 7), ("b", 3)]),
+    "windows are renamed": Change(windowed(HOUR, **TOTAL), windowed(HOUR, name="new", was="kept", **TOTAL),
+                                  gives=[("a", 7), ("b", 3)]),
+    "windows change their size": Change(windowed(HOUR, **TOTAL), windowed(hr.tumbling("2h"), **TOTAL),
+                                        says="tumbling windows of 1h, event time, as stored"),
+    "windows change their clock": Change(windowed(HOUR, **TOTAL), windowed(hr.tumbling("1h", clock="wall"), **TOTAL),
+                                         says="were changed while some are still open"),
+    "windows become sessions": Change(windowed(HOUR, **TOTAL), windowed(hr.session("30m"), **TOTAL),
+                                      says="would store its windows in another way than before"),
+    "windows wait longer for late rows": Change(
+        windowed(HOUR, **TOTAL), windowed(HOUR, more={"allow_late": "5m"}, **TOTAL),
+        gives=[("a", 7, "on_time"), ("b", 3, "on_time")],
+    ),
+    "an aggregate of windows is added": Change(
+        windowed(HOUR, **TOTAL), windowed(HOUR, **TOTAL, rows=hr.count(), most=hr.max("n", where="n > 0")),
+        gives=[("a", 7, 1, 5), ("b", 3, 0, None)],
+    ),
+    "an aggregate of windows is added that must not be null": Change(
+        windowed(HOUR, **TOTAL), windowed(HOUR, **TOTAL, most=hr.max("n")),
+        says="that are open have no `most`, which must not be null",
+    ),
+    "an aggregate of windows means something else": Change(windowed(HOUR, **TOTAL), windowed(HOUR, total=hr.sum("x")),
+                                                           says="means something else"),
+    "sessions change their gap": Change(
+        windowed(hr.session("20m"), **TOTAL), windowed(hr.session("5m"), **TOTAL), gives=[("a", 5), ("b", 3)],
+    ),
+    "windows of a function change their size": Change(
+        lambda hits: hits.key_by(Hit.page).window(HOUR).process(Listed()).named("kept"),
+        lambda hits: hits.key_by(Hit.page).window(hr.tumbling("30m")).process(Listed()).named("kept"),
+        gives=[("a", 5), ("a", 7), ("b", 3)],
+    ),
+    "windows of rows become windows of aggregates": Change(
+        lambda hits: hits.key_by(Hit.page).window(HOUR).process(Listed()).named("kept"), windowed(HOUR, **TOTAL),
+        says="would store its windows in another way",
+    ),
+    # Joins.
+    "an interval join gets other bounds": Change(joined(("0s", "1h")), joined(("0s", "40m")), gives=[("a", 2, 5)]),
+    "an interval join becomes a window join": Change(joined(("0s", "1h")), joined(HOUR), says="was something else"),
+    "a window join gets other windows": Change(joined(HOUR), joined(hr.tumbling("2h")),
+                                               says="were changed while some are still open"),
+}  # fmt: skip
+
+
+def values_of(row: Any) -> tuple[Any, ...]:
+    """A row without what no case is about."""
+    names = [name for name in row.__struct_fields__ if name not in ("at", "window_start", "window_end", "x")]
+    return tuple(getattr(row, name) for name in names)
+
+
+def told(rows: Sequence[Any]) -> list[Any]:
+    return sorted(
+        (row if isinstance(row, tuple) else values_of(row) for row in rows), key=lambda row: tuple(map(repr, row))
+    )
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_changed_program_goes_on_rightly_or_is_refused_in_words(tmp_path: Path, change: Change) -> None:
+    run_old(tmp_path, change.before)
+    if change.says is not None:
+        with pytest.raises(UpgradeRefused, match=change.says):
+            Version(tmp_path, change.after)
+        # What was refused has changed nothing: the old program goes on.
+        with Version(tmp_path, change.before) as old:
+            assert old.fates == {}
+        return
+    with Version(tmp_path, change.after, parallelism=3) as new:
+        rows = new.epoch(("a", "12:40", 5), watermark="12:40")
+        rows += new.epoch(watermark="14:00")
+        assert told(rows) == change.gives

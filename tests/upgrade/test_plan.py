@@ -1,0 +1,99 @@
+"""The plan before the start: the same words in Python, on the command line and in what a start refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import headrace as hr
+from headrace.cli import app as command_line
+from headrace.errors import StoreError, UpgradeRefused
+from headrace.testing import Harness
+
+V1 = """
+import headrace as hr
+
+
+class Hit(hr.Record):
+    page: str
+    n: int = 1
+
+
+app = hr.App("pages")
+hits = app.read("hits", hr.source.items([]), Hit)
+totals = hits.key_by(Hit.page).aggregate(total=hr.sum("n")).named("totals").queryable()
+totals.write(hr.sink.console())
+"""
+RENAMED = V1.replace('named("totals")', 'named("sums")')
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    names: dict[str, object] = {}
+    exec(V1, names)
+    app, hits, hit = names["app"], names["hits"], names["Hit"]
+    with Harness(app, store=tmp_path / "store") as h:  # type: ignore[arg-type]
+        h.push(hits, *(hit(f"page-{i}") for i in range(9)))  # type: ignore[arg-type, operator]
+        h.epoch()
+    (tmp_path / "v1.py").write_text(V1)
+    (tmp_path / "renamed.py").write_text(RENAMED)
+    return tmp_path / "store"
+
+
+def run(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(command_line, ["plan", *words], env={"COLUMNS": "200"})
+    return done.exit_code, done.stdout
+
+
+def test_a_program_that_is_what_it_was_has_nothing_refused(store: Path) -> None:
+    code, text = run(str(store.parent / "v1.py"), "--store", str(store))
+    assert code == 0
+    assert "the program goes on behind epoch 0" in text
+
+
+def test_what_is_refused_ends_with_a_code_of_its_own_and_says_the_way_out(store: Path) -> None:
+    done = CliRunner().invoke(command_line, ["plan", str(store.parent / "renamed.py"), "--store", str(store)])
+    assert done.exit_code == 5
+    assert 'say .named("sums", was="totals"); or drop it: --drop totals' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_machines_get_every_line_with_its_fate(store: Path) -> None:
+    code, text = run(str(store.parent / "renamed.py"), "--store", str(store), "--drop", "totals", "--json")
+    plan = json.loads(text)
+    assert code == 0 == plan["refused"]
+    fates = {(line["part"], line["name"]): line["fate"] for line in plan["lines"]}
+    assert fates["step", "totals"] == "dropped"
+    assert fates["step", "sums"] == "new"
+    assert fates["source", "hits"] == "kept"
+
+
+def test_a_plan_makes_no_store(tmp_path: Path) -> None:
+    (tmp_path / "v1.py").write_text(V1)
+    code, text = run(str(tmp_path / "v1.py"), "--store", str(tmp_path / "none"))
+    assert code == 0
+    assert "the store is new" in text
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_plan_may_begin_at_an_older_moment(store: Path) -> None:
+    assert run(str(store.parent / "v1.py"), "--store", str(store), "--from", "0")[0] == 0
+    assert run(str(store.parent / "v1.py"), "--store", str(store), "--from", "7")[0] == 4
+
+
+def test_python_gets_the_same_plan_and_a_start_refuses_with_it(store: Path) -> None:
+    names: dict[str, object] = {}
+    exec(RENAMED, names)
+    app = names["app"]
+    assert isinstance(app, hr.App)
+    plan = app.plan(str(store))
+    assert [line.name for line in plan.refused] == ["totals"]
+    assert "refused: the state of the step 'totals' is stored" in str(plan)
+    with pytest.raises(UpgradeRefused) as refused:
+        Harness(app, store=store)
+    assert isinstance(refused.value, StoreError)
+    assert refused.value.plan.refused[0].objection == plan.refused[0].objection
+    assert not app.plan(str(store), drop=["totals"]).refused
