@@ -156,7 +156,15 @@ def test_a_copy_is_a_store_of_its_own_that_says_where_it_is_from(made: MadeStore
 
 
 def test_a_fork_says_where_it_is_from(made: MadeStore) -> None:
-    origin = {"url": "s3://b/tweets", "query": "q", "savepoint": "before-v2", "timeline": 0, "epoch": 1, "nonce": "n"}
+    origin = {
+        "url": "s3://b/tweets",
+        "query": "q",
+        "savepoint": "before-v2",
+        "timeline": 0,
+        "epoch": 1,
+        "nonce": "n",
+        "asked": "",
+    }
     record = json.loads(made.files.read(layout.STORE_RECORD))
     record["forked_from"] = {**origin, "forked_us": START_US}
     made.files.write(layout.STORE_RECORD, json.dumps(record).encode())
