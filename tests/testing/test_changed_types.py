@@ -15,13 +15,14 @@ import pytest
 import headrace as hr
 from headrace.errors import StoreError
 from headrace.model import migrations
+from headrace.model.order import EpochLimits
 from headrace.plan.compile import compile_app
 from headrace.state.manifest import read_state
 from headrace.state.store import open_store
 from headrace.transfer.export import ExportRequest, export_state
 from headrace.transfer.record import EXACT
 from headrace.upgrade.functions import function_lines
-from tests.testing.changed import FILES, KEYS, Ask, Job, keeping, kept, write
+from tests.testing.changed import FILES, KEYS, Ask, Job, Told, keeping, kept, write
 
 
 @pytest.fixture(autouse=True)
@@ -194,7 +195,7 @@ def test_a_plan_says_which_values_need_a_function_and_after_how_many_folds_none_
     job = keeping(Money, lambda n: Money(float(n), "EUR"))
     [notes] = needs_of(job, tmp_path)
     states = ", ".join(f"kept.{name}" for name in ("value", "few", "named", "newest", "acc"))
-    assert notes == (f"needed by {states}", "3 folds between epochs rewrite what needs it")
+    assert notes == (f"needed by {states}", "rewritten by 3 folds between epochs")
     with job.harness(tmp_path, parallelism=3) as h:
         h.epoch()
         for folds in (2, 1, 0):
@@ -252,6 +253,41 @@ def test_an_integer_that_a_float_cannot_hold_is_refused_with_its_key(tmp_path: P
         else:
             job.tell(h)
     assert "key" in str(caught.value)
+
+
+def test_step_state_and_type_may_change_at_one_start_and_changes_be_spilled(tmp_path: Path) -> None:
+    def program(value: Any, *, new: bool) -> Job:
+        class Before(hr.Process[Ask, Told, str]):
+            held: hr.ValueState[value]
+
+            def on_event(self, event: Ask, ctx: hr.Context[str]) -> None:
+                self.held.set(Place("x", event.n))
+
+        class After(hr.Process[Ask, Told, str]):
+            house: hr.ValueState[value] = hr.state(was="held", ttl="1d")
+
+            def on_event(self, event: Ask, ctx: hr.Context[str]) -> Iterator[Told]:
+                before = self.house.get()
+                self.house.set(before.replace(country=before.country + "!"))
+                yield Told(ctx.key, {"was": str(before)})
+
+        app = hr.App("changed")
+        asks = app.read("asks", hr.source.items([]), Ask)
+        step = asks.key_by(Ask.key).process(After() if new else Before())
+        return Job(app, asks, step.named("moved", was="kept") if new else step.named("kept"))
+
+    write(program(Place, new=False), tmp_path)
+    job = program(Renamed, new=True)
+    limits = EpochLimits(inline_run_bytes=0, overlay_bytes=1)
+    with job.harness(tmp_path, limits=limits, parallelism=3) as h:
+        for times in range(3):
+            h.push(job.asks, *(Ask(key) for key in KEYS))
+            h.epoch()
+            h.maintain()
+            expected = {key: str(Renamed(i + 1.0, "x", "?" + "!" * times)) for i, key in enumerate(KEYS)}
+            assert {told.key: told.kept["was"] for told in h.take(job.told)} == expected
+        h.crash()
+        assert job.tell(h) == {"was": str(Renamed(2.0, "x", "?!!!"))}
 
 
 # --- several changes after each other

@@ -326,7 +326,7 @@ def test_an_epoch_that_did_not_read_a_loop_is_refused(monkeypatch: pytest.Monkey
     with Retries() as job:
         job.epoch(Job("a", 3))
         with monkeypatch.context() as patched:
-            patched.setattr("headrace.testing.playing.count_tasks", lambda *_: 0)
+            patched.setattr("headrace.runtime.tasks_here.count_tasks", lambda *_: 0)
             with pytest.raises(EpochFailed, match="read 0 rows of the loop 'again', which has 1"):
                 job.h.epoch()
         assert job.epoch() == []

@@ -23,7 +23,7 @@ def function_lines(before: JobState, job: JobFacts) -> Iterator[UpgradeLine]:
             notes = ("no stored value needs it any more: it may be taken out, if no savepoint from before is needed",)
         else:
             folds = sum({place.partition(".")[0]: count for place, count in places.items()}.values())
-            bound = (f"{count_of(folds, 'fold')} between epochs rewrite what needs it",) if folds else ()
+            bound = (f"rewritten by {count_of(folds, 'fold')} between epochs",) if folds else ()
             notes = (f"needed by {', '.join(places)}", *bound)
         yield UpgradeLine("job", f"hr.migrate {migration.name}", "kept", notes)
 
