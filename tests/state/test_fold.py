@@ -6,10 +6,11 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headrace.model.keys import key_group
 from headrace.model.report import RunRef
-from headrace.state.fold import RunFold, apply_fold, fold_runs, plan_folds, write_fold
+from headrace.state.fold import RunFold, apply_fold, count_rewrites, fold_runs, plan_folds, plan_rewrite, write_fold
 from headrace.state.lookup import Layers, open_layers
 from headrace.state.run import clear_open_runs, describe_run, open_ref, open_run
 from headrace.state.store import LocalStore
@@ -340,6 +341,38 @@ def test_runs_stay_few_and_rows_are_rewritten_seldom() -> None:
 def store(tmp_path: Path) -> LocalStore:
     clear_open_runs()
     return LocalStore(tmp_path, durable=False)
+
+
+def test_runs_of_older_versions_are_rewritten_a_part_at_a_time_until_none_is_left() -> None:
+    def of(version: int, name: str, rows: int, **more: int) -> RunRef:
+        return replace(ref(name, rows, **more), version=version)
+
+    refs: tuple[RunRef, ...] = (of(2, "d", 5), of(1, "c", 10), of(1, "b", 100, level=1), of(0, "a", 3_500_000, level=2))
+    assert plan_rewrite(refs, [0], 0) is None
+    folds = 0
+    while (fold := plan_rewrite(refs, [0], 2)) is not None:
+        assert count_rewrites(refs, [0], 2) <= 4 - folds
+        assert fold.oldest and fold.level == 2 and fold.hi - fold.lo <= 2 and names(fold) == "cba"
+        rows = round(3_500_110 / 8 * (fold.hi - fold.lo))
+        changed = apply_fold(refs, fold, of(2, f"new {folds}", rows, level=2, lo=fold.lo, hi=fold.hi))
+        assert changed is not None and changed[0] == refs[0]
+        refs, folds = changed, folds + 1
+    assert folds == 4 and {each.version for each in refs} == {2}
+    assert [(each.lo, each.hi) for each in refs[1:]] == [(0, 2), (2, 4), (4, 6), (6, 8)]
+    assert count_rewrites(refs, [0], 2) == 0
+
+
+def test_each_shard_is_rewritten_by_itself_and_a_rewritten_delta_is_none_any_more() -> None:
+    refs = (replace(ref("b", 1, lo=4), version=1), ref("a", 7, lo=4), ref("c", 7, hi=4))
+    first = plan_rewrite(refs, [0, 4], 1)
+    assert first is not None and (first.lo, first.hi, first.level) == (0, 4, 1) and names(first) == "c"
+    assert count_rewrites(refs, [0, 4], 1) == 2
+
+
+def test_heavy_rows_are_rewritten_by_their_bytes() -> None:
+    refs = (ref("a", 10, level=1, size_bytes=2**30),)
+    fold = plan_rewrite(refs, [0], 1)
+    assert fold is not None and (fold.lo, fold.hi) == (0, 2) and count_rewrites(refs, [0], 1) == 4
 
 
 def test_a_planned_fold_is_written_to_the_store(store: LocalStore) -> None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
+from math import ceil
 from typing import Final
 
 import pyarrow as pa
@@ -50,6 +51,11 @@ BASE_SHARE: Final = 4
 
 HEAVY_ROW_BYTES: Final = 1024
 """… and 1/4 of its bytes, where a row has more than this. (A reference to a part of a file tells the bytes of all.)"""
+
+REWRITE_ROWS: Final = 1_000_000
+"""How many rows are rewritten at a time because their types have changed, which takes a few seconds …"""
+REWRITE_BYTES: Final = 256 * 2**20
+"""… and how many bytes, where rows are heavy."""
 
 
 @dataclass(frozen=True)
@@ -83,26 +89,42 @@ def _ranges(refs: Sequence[RunRef], cuts: Sequence[int] | None) -> list[tuple[in
 
 
 def plan_rewrite(refs: Sequence[RunRef], cuts: Sequence[int] | None, version: int) -> RunFold | None:
-    """The fold that takes runs of older versions out of one range; None where there are none.
+    """The fold that takes runs of older versions out of a part of one range; None where there are none.
 
-    One range at a time, that with most of them: epochs should not notice. They stand at the oldest end, where nothing
-    newer has to be rewritten with them.
+    One part at a time, of about `REWRITE_ROWS` or `REWRITE_BYTES` at most, so that epochs do not notice. Old runs stand
+    at the oldest end of a list, so nothing newer has to be rewritten with them.
     """
-    worst: RunFold | None = None
-    for lo, hi in _ranges(refs, cuts):
-        mine = [ref for ref in refs if _overlap(ref, lo, hi)]
-        first = next((i for i, ref in enumerate(mine) if ref.version < version), len(mine))
-        inputs = tuple(mine[first:])
-        if inputs and (worst is None or len(inputs) > len(worst.inputs)):
-            # Never a delta: readers take those for changes and nothing else.
-            worst = RunFold(lo, hi, inputs, max(1, *(ref.level for ref in inputs)), oldest=True)
-    return worst
+    behind = [(lo, hi, _old_runs(refs, lo, hi, version)) for lo, hi in _ranges(refs, cuts)]
+    if not any(old for _, _, old in behind):
+        return None
+    lo, hi, old = max(behind, key=lambda each: len(each[2]))
+    start = max(lo, min(ref.lo for ref in old if ref.version < version))
+    end = min(hi, start + max(1, int((hi - start) / max(1.0, _parts(old, start, hi)))))
+    inputs = tuple(ref for ref in old if _overlap(ref, start, end))
+    # Never a delta: readers take those for changes and nothing else.
+    return RunFold(start, end, inputs, max(1, *(ref.level for ref in inputs)), oldest=True)
 
 
 def count_rewrites(refs: Sequence[RunRef], cuts: Sequence[int] | None, version: int) -> int:
-    """How many folds `plan_rewrite` is good for: ranges in which older versions still lie."""
-    ranges = _ranges(refs, cuts)
-    return sum(any(ref.version < version and _overlap(ref, lo, hi) for ref in refs) for lo, hi in ranges)
+    """About how many folds `plan_rewrite` is good for."""
+    count = 0
+    for lo, hi in _ranges(refs, cuts):
+        old = [ref for ref in refs if ref.version < version and _overlap(ref, lo, hi)]
+        count += min(hi - lo, max(1, ceil(_parts(old, lo, hi)))) if old else 0
+    return count
+
+
+def _parts(refs: Sequence[RunRef], lo: int, hi: int) -> float:
+    """How often what is rewritten at a time goes into the runs of a range."""
+    rows, size = _weigh(refs, lo, hi)
+    return max(rows / REWRITE_ROWS, size / REWRITE_BYTES)
+
+
+def _old_runs(refs: Sequence[RunRef], lo: int, hi: int, version: int) -> list[RunRef]:
+    """The runs of a range from the first on that is of an older version, and whatever is older."""
+    mine = [ref for ref in refs if _overlap(ref, lo, hi)]
+    first = next((i for i, ref in enumerate(mine) if ref.version < version), len(mine))
+    return mine[first:]
 
 
 def apply_fold(refs: Sequence[RunRef], fold: RunFold, result: RunRef | None) -> tuple[RunRef, ...] | None:
