@@ -144,6 +144,6 @@ def _not_drained(store: StoreFiles, epoch: int) -> StoreError:
         "the run was to be drained, and ended before it was",
         where=store.url,
         expected="all input of then read and everything fired",
-        found=f"a second wish to end, which stopped it after epoch {epoch}",
+        found=f"it had been asked to stop, or had come to its own end, after epoch {epoch}",
         next_move='start it again with --until drained (until="drained")',
     )
