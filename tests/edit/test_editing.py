@@ -146,6 +146,7 @@ REFUSED: list[tuple[str, Callable[[Editor], None], str]] = [
     ("an unknown step", lambda edit: edit.set("frauds", "ann", 1), "no state 'frauds' is declared"),
     ("a step with several states", lambda edit: edit.set("fraud", "ann", 1), "fraud.card or"),
     ("windows", lambda edit: edit.set("hourly", "tea", {"n": 1}), "it keeps open windows"),
+    ("a row of another key", lambda edit: edit.patch("newest", ("ann", "tea"), {"shop": "x"}), "whose shop is 'tea'"),
     ("an average", lambda edit: edit.patch("totals", "tea", {"mean": 1.0}), "what is stored of it is not"),
     ("a result that is none", lambda edit: edit.patch("totals", "tea", {"shop": "x"}), "no result 'shop'"),
     ("some results of a new key", lambda edit: edit.set("totals", "new", {"n": 1}), "nothing for cents, mean, last"),

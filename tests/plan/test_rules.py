@@ -168,5 +168,5 @@ def test_a_program_gives_the_same_results_without_a_rule(left_out: Any, monkeypa
             return sorted((row.page, row.n) for row in h.take(counts))
 
     expected = run()
-    monkeypatch.setattr("headrace.testing.harness.RULES", rules)
+    monkeypatch.setattr("headrace.testing.taps.RULES", rules)
     assert run() == expected and len(expected) > 4

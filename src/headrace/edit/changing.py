@@ -15,6 +15,7 @@ from headrace.edit.edits import Edit
 from headrace.edit.targets import EditTarget
 from headrace.errors import ProgramError
 from headrace.model.ids import MAX_TIME, MIN_TIME
+from headrace.model.job import ROW
 from headrace.model.key_text import key_text
 from headrace.model.keys import decode_key
 from headrace.model.time import format_time, parse_time, span_us
@@ -64,7 +65,9 @@ class Changing:
             cell.stored = self._with_results(cell.stored, edit), None if cell.stored is None else cell.stored[1]
         else:
             given = edit.set if edit.verb == "set" else self._patched(cell.stored, edit)
-            cell.stored = self._encoded(given, edit), self._expiry(edit, cell.stored)
+            raw = self._encoded(given, edit)
+            self._check_key(cell.key, _unpack(raw), edit)
+            cell.stored = raw, self._expiry(edit, cell.stored)
             if self._target.due_table is not None:
                 self._note_timer(cell.key, _unpack(cell.stored[0]), edit)
         return BeforeAfter(before, self._shown_value(cell.key, cell.stored))
@@ -82,6 +85,20 @@ class Changing:
         if self._finisher is not None:
             value = self._finisher.finish(key, value)
         return self._show(value)
+
+    def _check_key(self, key: bytes, row: Any, edit: Edit) -> None:
+        """A row of reduce or latest holds its key; one that held another would stop the job at the next row."""
+        columns = self._target.declared.key
+        if self._target.kind != ROW or not isinstance(row, dict):
+            return
+        decoded = decode_key(key)
+        parts = decoded if len(columns) > 1 else (decoded,)
+        fields = () if self._target.value_shape is None else self._target.value_shape.fields
+        stored = {each.name: each.stored_name for each in fields}
+        for column, part in zip(columns, parts):
+            found = row.get(stored.get(column, ""), part)
+            if type(found) is type(part) and found != part:
+                raise self._misfit(edit, f"a row whose {column} is {part!r}, as its key is", f"{found!r}")
 
     def _with_results(self, stored: Stored | None, edit: Edit) -> bytes:
         """Accumulators with some of them replaced by the results that they are."""

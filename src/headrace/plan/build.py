@@ -103,11 +103,11 @@ def declared_states(node: KeyedNode, info: StepInfo | None = None) -> dict[str, 
     """States of a step that a reader without the program must know more of than their kind."""
     if node.spec is not None:
         return dict(node.spec.declared(info or step_info(node)))
+    taken = node.input.codec
     if node.op in ("latest", "reduce"):
-        return {VALUE_TABLE: DeclaredState(ROW)}
+        return {VALUE_TABLE: DeclaredState(ROW, key=tuple(key_columns(taken, node.key)))}
     if node.op != "aggregate":
         return {}
-    taken = node.input.codec
     key = tuple(key_columns(taken, node.key))
     results, meanings = describe_results(node.aggs, taken), describe_meanings(node.aggs, taken)
     return {VALUE_TABLE: DeclaredState("aggregate", results=results, key=key, meanings=meanings)}
