@@ -208,7 +208,12 @@ class FilesSink(Sink):
 
     def check_forget(self, ctx: Forget) -> None:
         folder = self._open()
-        self._claims(folder, ctx.output).check_own(ctx, ctx.last)
+        claims = self._claims(folder, ctx.output)
+        if int(ctx.timeline) + 1 == int(ctx.next_timeline):
+            claims.check_own(ctx, ctx.last)
+        else:
+            # Newer files may lie here, of timelines that are abandoned together with this one.
+            claims.check(ctx)
         check_cut(folder, ctx.output, self.form, int(ctx.timeline), ctx.epoch)
 
     def forget(self, ctx: Forget) -> None:

@@ -1,0 +1,172 @@
+"""Any interleaving of epochs, deaths, savepoints, rewinds, rescales and sweeps, with a reader attached, equals a model.
+
+The model is a list: whatever happened, state is the sum of the rows that were read, and each of them went out once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import headrace as hr
+from headrace.errors import Refused
+from headrace.model import crash
+from headrace.read.follow import Follower
+from headrace.read.snapshot import Snapshot
+from headrace.read.store import Store
+from headrace.read.view import StateView
+from headrace.state.lineage import is_going_back
+from headrace.state.savepoints import list_savepoints
+from headrace.state.store import LocalStore
+from headrace.testing import Harness
+from headrace.testing.playing import read_counts
+from tests.checkpoint.test_rewind import AppendOnly
+
+DEATHS = ["in_function", "reports_collected", "manifest_written", "manifest_answer_lost", "published", "released"]
+REWINDS = [point for point in crash.POINTS if point.startswith("rewind_")]
+
+
+class Numbered(hr.Record):
+    number: int
+    key: str
+
+
+class World:
+    """The job, all rows there ever were, and what a reader saw."""
+
+    def __init__(self, folder: Path, rng: random.Random) -> None:
+        self.folder, self.rng = folder, rng
+        self.store = folder / "store"
+        self.rows: list[Numbered] = []
+        self.held = AppendOnly()
+        self.names = 0
+        self.follower: Follower | None = None
+        self.seen: Snapshot | None = None
+        self.h = self.start()
+
+    def start(self, start_from: str = "", again: bool = False) -> Harness:
+        app = hr.App("numbers")
+        self.source = app.read("rows", hr.source.items([]), Numbered)
+        self.totals = self.source.key_by(Numbered.key).aggregate(sum=hr.sum("number")).named("totals")
+        self.source.write(hr.sink.files(self.folder / "out", format="json"), name="files")
+        self.source.write(self.held, name="held")
+        hold = ["held"] if start_from else []
+        h = Harness(
+            app, store=self.store, sinks=True, parallelism=self.rng.randint(1, 3), start_from=start_from, hold=hold,
+            again=again,
+        )  # fmt: skip
+        # A source that can be read again: everything behind what the job has read.
+        h.push(self.source, *self.rows[self.read_by(h) :])
+        return h
+
+    @staticmethod
+    def read_by(h: Harness) -> int:
+        state = h._coordinator.state
+        return 0 if state is None else read_counts(state.manifest.offsets).get("rows", 0)
+
+    def anew(self, start_from: str = "") -> None:
+        self.h.close()
+        self.h = self.start(start_from, again=bool(start_from) and self.rng.random() < 0.5)
+
+    # --- what may happen
+
+    def epoch(self) -> None:
+        fresh = [Numbered(len(self.rows) + n, self.rng.choice("ab")) for n in range(self.rng.randint(0, 3))]
+        self.rows += fresh
+        self.h.push(self.source, *fresh)
+        self.h.epoch()
+
+    def die_in_epoch(self) -> None:
+        self.die(self.rng.choice(DEATHS), self.epoch)
+        self.h.restart()
+
+    def savepoint(self) -> None:
+        self.names += 1
+        if self.h.published >= 0:
+            self.h.savepoint(f"point-{self.names}")
+
+    def rescale(self) -> None:
+        self.anew()
+
+    def sweep(self) -> None:
+        self.h.maintain()
+
+    def rewind(self) -> None:
+        points = [point.name for point in list_savepoints(LocalStore(self.store))]
+        if not points or is_going_back(LocalStore(self.store)):
+            return
+        self.h.close()
+        moment, dies = self.rng.choice(points), self.rng.random() < 0.5
+        try:
+            if dies:
+                self.die(self.rng.choice(REWINDS), lambda: self.start(moment, again=True).close())
+                self.h = self.start()
+            else:
+                self.h = self.start(moment, again=self.rng.random() < 0.5)
+        except Refused as refused:
+            if "was abandoned by an earlier rewind" not in refused.what:
+                raise
+            self.h = self.start()
+
+    def die(self, point: str, call: Callable[[], object]) -> None:
+        def strike(reached: str, epoch: int) -> None:
+            if reached == point:
+                raise crash.Crash(point)
+
+        with suppress(crash.Crash), crash.planned(strike):
+            call()
+
+    # --- what has to be true
+
+    def check(self) -> None:
+        self.look()
+        if is_going_back(LocalStore(self.store)):
+            return
+        count = self.read_by(self.h)
+        read = self.rows[:count]
+        expected = Counter({key: sum(row.number for row in read if row.key == key) for key in "ab"})
+        found = {key: self.h.state(self.totals, key=key) for key in "ab"}
+        assert Counter({key: row.sum for key, row in found.items() if row is not None}) == expected
+        assert sorted(row.number for row in self.held.rows) == [row.number for row in read]
+        files = (self.folder / "out").glob("part-*")
+        lines = [line for file in files for line in file.read_text().splitlines()]
+        assert sorted(msgspec.json.decode(line)["number"] for line in lines) == [row.number for row in read]
+
+    def look(self) -> None:
+        """The reader never goes back, and what it sees is the truth of the epoch that it says."""
+        if self.follower is None and self.h.published >= 0:
+            self.follower = Follower(Store(self.store), clock=lambda: self.rng.random() * 1e9)
+        snapshot = None if self.follower is None else self.follower.look()
+        if snapshot is None:
+            return
+        assert self.seen is None or snapshot is self.seen or snapshot.is_newer_than(self.seen)
+        assert self.seen is None or snapshot.version >= self.seen.version
+        read = self.rows[: read_counts(snapshot.state.manifest.offsets)["rows"]]
+        table = snapshot.table("totals")
+        found = {} if table is None else {key: row["sum"] for key, row in StateView(table).items()}
+        assert found == {key: sum(row.number for row in read if row.key == key) for key in {row.key for row in read}}
+        self.seen = snapshot
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_happens_state_is_what_was_read_and_each_row_went_out_once(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    world = World(tmp_path, rng)
+    kinds = [world.epoch] * 5 + [world.rewind] * 3 + [world.savepoint] * 2
+    kinds += [world.die_in_epoch] * 2 + [world.rescale, world.sweep]
+    story = []
+    for _ in range(30):
+        step = rng.choice(kinds)
+        story.append(step.__name__)
+        try:
+            step()
+            world.check()
+        except (AssertionError, hr.HeadraceError) as error:
+            raise AssertionError(f"seed {seed}: {story}") from error
+    world.h.close()
