@@ -283,6 +283,18 @@ def test_a_source_begins_where_it_is_told(tmp_path: Path) -> None:
         assert words in str(raised.value)
 
 
+def test_files_and_stores_may_lie_behind_urls(exports: Path, app: Any, tmp_path: Path) -> None:
+    where = f"memory://{tmp_path.name}"
+    hr.Store(exports / "store").export(f"{where}/exact", exact=True)
+    hr.Store(exports / "store").export(f"{where}/lines", "last", format="jsonl")
+    bootstrap(app, f"{where}/all", export=f"{where}/exact", clock=clock)
+    bootstrap(app, f"{where}/last", {"last": f"{where}/lines/last"}, clock=clock)
+    for name in ("all", "last"):
+        assert len(hr.Store(f"{where}/{name}").state("last")) == 4
+    with pytest.raises(hr.HeadraceError, match="nobody knows"):
+        hr.Store(exports / "store").export("nowhere://at/all")
+
+
 def test_an_export_of_a_step_that_is_gone_is_refused_by_name(exports: Path, tmp_path: Path) -> None:
     app, _, _ = totals()
     with pytest.raises(hr.HeadraceError, match="no step of the program takes the state of 'held'"):

@@ -65,6 +65,10 @@ class EpochLimits(msgspec.Struct, frozen=True):
     """Estimated size at which a step's changes are written as a further run of the same epoch."""
 
 
+BY_NAME: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+"""Spark's setting by which its log knows sources by their names. A query goes by what the log's last entry says of it,
+and without a word there by Spark's own default."""
+
 SOURCE: Final = "headrace_ticker"
 """Name of the ticker among the sources of Spark's log."""
 

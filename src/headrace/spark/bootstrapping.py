@@ -6,6 +6,7 @@ store. So a store that executors cannot reach (a folder of the driver's machine,
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -13,9 +14,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import HeadraceError
 from headrace.model.keys import group_range, hash_encoded, key_groups, shards_of
-from headrace.model.report import RunRef
+from headrace.model.report import Failure, RunRef
 from headrace.plan.ship import dump_program, load_program
+from headrace.runtime.failures import error_failure, reported_error
+from headrace.spark.failures import spark_error
 from headrace.state.store import open_store
 from headrace.transfer.runs import RunPlace, RunSorter
 from headrace.transfer.targets import listed_as, open_target
@@ -38,9 +42,10 @@ class ClusterFill(NamedTuple):
 
 
 class _ShardReport(msgspec.Struct, frozen=True):
-    rows: int
-    next_due_us: int | None
-    runs: list[RunRef]
+    rows: int = 0
+    next_due_us: int | None = None
+    runs: list[RunRef] = []
+    failure: Failure | None = None
 
 
 def fill_on_cluster(frame: DataFrame, program: Program, address: str, store: str, *, clock_us: int) -> ClusterFill:
@@ -55,8 +60,14 @@ def fill_on_cluster(frame: DataFrame, program: Program, address: str, store: str
     addressed = frame.mapInArrow(
         _address(payload, address, clock_us, shards), f"{_SHARD} INT, {_ddl(frame)}"
     ).repartitionById(shards, col(_SHARD))
-    reports = addressed.mapInArrow(_write(payload, address, store, clock_us, shards), "report BINARY").collect()
+    try:
+        reports = addressed.mapInArrow(_write(payload, address, store, clock_us, shards), "report BINARY").collect()
+    except Exception as error:
+        raise spark_error(error) from error
     found = [msgspec.msgpack.decode(row.report, type=_ShardReport) for row in reports]
+    for report in found:
+        if report.failure is not None:
+            raise reported_error(report.failure)
     dues = [report.next_due_us for report in found if report.next_due_us is not None]
     runs = [ref for report in found for ref in report.runs]
     return ClusterFill(listed_as(target.target), sum(each.rows for each in found), min(dues, default=None), runs)
@@ -74,8 +85,11 @@ def _address(payload: bytes, address: str, clock_us: int, shards: int) -> Work:
         program: Any = load_program(payload)
         target, rows = open_target(program, address, clock_us=clock_us), 0
         for batch in batches:
-            hashes = hash_encoded(target.target.keys.encode(batch, rows))
-            owners = shards_of(key_groups(hashes, program.key_groups), shards, program.key_groups).astype(np.int32)
+            owners = np.zeros(batch.num_rows, np.int32)
+            # Keys that do not fit are told by whoever writes them.
+            with contextlib.suppress(HeadraceError):
+                groups = key_groups(hash_encoded(target.target.keys.encode(batch, rows)), program.key_groups)
+                owners = shards_of(groups, shards, program.key_groups).astype(np.int32)
             rows += batch.num_rows
             yield pa.RecordBatch.from_arrays([pa.array(owners), *batch.columns], [_SHARD, *batch.schema.names])
 
@@ -85,18 +99,26 @@ def _address(payload: bytes, address: str, clock_us: int, shards: int) -> Work:
 def _write(payload: bytes, address: str, store: str, clock_us: int, shards: int) -> Work:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         program: Any = load_program(payload)
-        target = open_target(program, address, clock_us=clock_us)
-        writer: RunSorter | None = None
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            if writer is None:
-                groups = group_range(batch.column(0)[0].as_py(), shards, program.key_groups)
-                place = RunPlace(listed_as(target.target), 0, groups.start, groups.stop, program.key_groups)
-                writer = RunSorter(open_store(store), place, unique=True)
-            writer.add(target.tables(batch.select(batch.schema.names[1:])))
-        refs = [] if writer is None else writer.finish()
-        report = _ShardReport(target.rows, target.next_due_us, refs)
+        try:
+            report = _write_shard(program, address, store, clock_us, shards, batches)
+        except Exception as error:
+            report = _ShardReport(failure=error_failure(error))
         yield pa.RecordBatch.from_pydict({"report": [msgspec.msgpack.encode(report)]})
 
     return work
+
+
+def _write_shard(
+    program: Program, address: str, store: str, clock_us: int, shards: int, batches: Iterator[pa.RecordBatch]
+) -> _ShardReport:
+    target = open_target(program, address, clock_us=clock_us)
+    writer: RunSorter | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if writer is None:
+            groups = group_range(batch.column(0)[0].as_py(), shards, program.key_groups)
+            place = RunPlace(listed_as(target.target), 0, groups.start, groups.stop, program.key_groups)
+            writer = RunSorter(open_store(store), place, unique=True)
+        writer.add(target.tables(batch.select(batch.schema.names[1:])))
+    return _ShardReport(target.rows, target.next_due_us, [] if writer is None else writer.finish())

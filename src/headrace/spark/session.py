@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from headrace.errors import EnvironmentMissing, SettingsError
+from headrace.model.order import BY_NAME
 from headrace.spark.connectors import check_connectors, with_connectors
 from headrace.spark.java import find_java
 from headrace.spark.jvm import class_archive, deaf_to_sigterm, forget_dead_jvm
@@ -31,7 +32,7 @@ REQUIRED: Final = {
     # Adaptive execution may turn an empty shuffle into no tasks at all, and then no timer would fire.
     "spark.sql.adaptive.enabled": "false",
     # Sources are known by name, so that programs can change; cannot be turned on later.
-    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    BY_NAME: "true",
     # Wrong input is an error, in the JVM as in the worker's evaluator, and never a silent null.
     "spark.sql.ansi.enabled": "true",
     # Timestamps are microseconds since 1970, everywhere.

@@ -247,7 +247,13 @@ class _Bootstrap:
             watermarks = {step: us for step, us in self._export[1].watermarks.items() if step in self.program.steps}
         if self._watermark_us > MIN_TIME:
             watermarks = {step: self._watermark_us for step, above in facts.step_sources.items() if above}
-        note = EpochNote(kind="bootstrap", by=system_user(), at_us=self.clock_us, changed=self.counts)
+        note = EpochNote(
+            kind="bootstrap",
+            by=system_user(),
+            at_us=self.clock_us,
+            why="a new job with its history",
+            changed=self.counts,
+        )
         return Manifest(
             app=facts.app,
             timeline=0,

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Final
 
 from headrace.errors import AlreadyExists, MissingFile, StoreError
+from headrace.state.remote_errors import missing_package
 
 MARK: Final = "exporting.json"
 
@@ -24,7 +25,12 @@ class ExportFolder:
         import fsspec
 
         self.url = url
-        self._files, self._root = fsspec.core.url_to_fs(url, **({} if "://" in url else {"auto_mkdir": True}))
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(
+                url, use_listings_cache=False, **({} if "://" in url else {"auto_mkdir": True})
+            )
+        except (ImportError, ValueError) as error:
+            raise missing_package(url, error) from None
 
     def list(self) -> list[str]:
         """Every file, sorted; an absent folder is empty."""

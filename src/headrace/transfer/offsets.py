@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ProgramError
 from headrace.model.nearest import did_you_mean
+from headrace.model.order import BY_NAME
 from headrace.state.spark_offsets import log_offset
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 def first_offsets(program: Program, given: Mapping[str, Any], clock_us: int) -> str:
     """The entry of the first epoch. A source that it does not mention begins where the program says."""
-    lines = ["v2", json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": clock_us // 1000})]
+    header = {"batchWatermarkMs": 0, "batchTimestampMs": clock_us // 1000, "conf": {BY_NAME: "true"}}
+    lines = ["v2", json.dumps(header)]
     known = {source.name: source.log_name for source in program.sources}
     for name, offset in given.items():
         if name not in known:

@@ -217,9 +217,17 @@ def _derive_manifest(
         tasks=[],
         took_us={},
         released_us={},
-        notes=[EpochNote(kind="rewrite", by=system_user(), at_us=now_us)],
+        notes=[EpochNote(kind="rewrite", by=system_user(), at_us=now_us, why=_reason(keys, groups, before))],
         offline=before.epoch + 1,
     )
+
+
+def _reason(keys: Mapping[str, NewKeys], groups: int, before: Manifest) -> str:
+    """What was to change, in words."""
+    words = [f"other keys for {step}" for step in keys]
+    if groups != before.key_groups:
+        words.append(f"{groups} key groups instead of {before.key_groups}")
+    return ", ".join(words)
 
 
 def _with_key(known: DeclaredState, new: NewKeys | None) -> DeclaredState:

@@ -114,7 +114,7 @@ class RunSorter:
         tables = [TableData(name, kind, pa.Table.from_batches(batches)) for (name, kind), batches in waiting.items()]
         if self._unique:
             for table in tables:
-                _check_unique(table)
+                _check_unique(table, layout.step_of(self._place.listed))
         self.write(tables)
 
     def _refuse_repeated(self) -> None:
@@ -126,7 +126,10 @@ class RunSorter:
         for name, kind in layers[0].tables.items():
             columns = _UNIQUE.get(kind)
             if columns is not None:
-                _check_unique(TableData(name, kind, _narrow((each.scan(name) for each in layers), columns)))
+                _check_unique(
+                    TableData(name, kind, _narrow((each.scan(name) for each in layers), columns)),
+                    layout.step_of(place.listed),
+                )
 
 
 def _narrow(scans: Iterator[Iterator[pa.RecordBatch]], columns: Sequence[str]) -> pa.Table:
@@ -134,7 +137,7 @@ def _narrow(scans: Iterator[Iterator[pa.RecordBatch]], columns: Sequence[str]) -
     return pa.table({name: pa.chunked_array([batch.column(name) for batch in batches]) for name in columns})
 
 
-def _check_unique(table: TableData) -> None:
+def _check_unique(table: TableData, step: str) -> None:
     columns = _UNIQUE.get(table.kind)
     if columns is None:
         return
@@ -146,7 +149,7 @@ def _check_unique(table: TableData) -> None:
     what = "an entry" if table.kind == ENTRIES else "a key"
     raise ProgramError(
         f"{what} comes {count_of(twice['count_all'], 'time')}",
-        where=f"state {table.name}",
+        where=f"state {step}.{table.name}",
         expected=f"one row for each {'entry of a key' if table.kind == ENTRIES else 'key'}",
         found=f"key {key_text(decode_key(twice['key']))}",
         next_move="aggregate the rows first, or give the rows themselves to the step (--rows)",
