@@ -6,16 +6,18 @@ written, no fence is taken, and neither Spark nor a source is asked.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint.facts import read_facts
 from headrace.checkpoint.recover import check_recovery, plan_upgrade
+from headrace.checkpoint.rewind.request import ForkRequest, RewindRequest, parse_start
 from headrace.errors import MissingStore
 from headrace.plan.compile import compile_app
 from headrace.plan.sides import has_seam, one_side
 from headrace.read.store import open_for_reading
 from headrace.state.manifest import read_state
-from headrace.state.moments import find_moment, parse_moment
+from headrace.state.moments import Moment, find_moment
 from headrace.upgrade.derive import derive_upgrade
 from headrace.upgrade.lines import Upgrade
 from headrace.upgrade.stored import RunTables
@@ -23,6 +25,8 @@ from headrace.upgrade.stored import RunTables
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
     from headrace.dataflow.settings import Settings
+    from headrace.model.job import JobFacts
+    from headrace.state.store import StoreFiles
 
 
 def plan_start(app: App, settings: Settings) -> Upgrade:
@@ -31,6 +35,9 @@ def plan_start(app: App, settings: Settings) -> Upgrade:
     Raises Refused where the store could not be gone on with whatever the program is.
     """
     program = compile_app(app, parallelism=settings.parallelism, key_groups=settings.key_groups)
+    request = parse_start(settings.start_from, settings.store)
+    if isinstance(request, ForkRequest):
+        return _plan_moment(open_for_reading(request.url), request.moment, program.facts, settings.drop)
     try:
         store = open_for_reading(settings.store)
     except MissingStore:
@@ -40,11 +47,15 @@ def plan_start(app: App, settings: Settings) -> Upgrade:
         from headrace.spark.seam import decide_side
 
         program = one_side(program, decide_side(program, None if facts.state is None else facts.state.manifest))
-    job, drop = program.facts, settings.drop
     if settings.fresh:
-        return derive_upgrade(None, job, None)
-    check_recovery(store, facts, job)
-    if not settings.start_from:
-        return plan_upgrade(store, facts, job, drop)
-    state = read_state(store, *find_moment(store, parse_moment(settings.start_from)))
+        return derive_upgrade(None, program.facts, None)
+    check_recovery(store, facts, program.facts)
+    if isinstance(request, RewindRequest):
+        return _plan_moment(store, request.moment, program.facts, settings.drop)
+    return plan_upgrade(store, facts, program.facts, settings.drop)
+
+
+def _plan_moment(store: StoreFiles, moment: Moment | None, job: JobFacts, drop: Collection[str]) -> Upgrade:
+    """Behind another epoch than the newest, or one of another store."""
+    state = read_state(store, *find_moment(store, moment))
     return derive_upgrade(state, job, RunTables(store, state), store=store.url, drop=drop)

@@ -62,12 +62,14 @@ VALUE = keeping(hr.ValueState[int], add, lambda state: state.get())
 class Version:
     """A program on a store, begun; leaving it ends it."""
 
-    def __init__(self, store: Path, make: Make, *, drop: Sequence[str] = (), parallelism: int = 2) -> None:
+    def __init__(
+        self, store: Path, make: Make, *, drop: Sequence[str] = (), parallelism: int = 2, **options: Any
+    ) -> None:
         self.app = hr.App("pages")
         self.hits = self.app.read("hits", hr.source.items([]), Hit, time=Hit.at)
         self.step = make(self.hits)
         self.step.show()
-        self.h = Harness(self.app, start=START, store=store, parallelism=parallelism, drop=drop)
+        self.h = Harness(self.app, start=START, store=store, parallelism=parallelism, drop=drop, **options)
 
     def __enter__(self) -> Version:
         return self

@@ -93,3 +93,17 @@ def test_a_state_without_what_was_given_up_is_the_same_to_driver_and_tasks(tmp_p
     assert without.runs == state.runs
     assert state.without(Dropped(steps=("kept",))).runs["kept"] == ()
     assert state.without(None) is state
+
+
+def test_a_job_does_not_go_back_with_a_program_that_does_not_fit_what_is_there(tmp_path: Path) -> None:
+    with Version(tmp_path, VALUE) as old:
+        for n in (1, 2, 4):
+            old.epoch(("a", "12:10", n))
+    with pytest.raises(UpgradeRefused, match="--drop kept.held"):
+        Version(tmp_path, TEXT, start_from="0", repeat="all")
+    with Version(tmp_path, VALUE) as old:
+        assert old.h.published == 2, "nothing was sealed"
+        assert told(old.epoch(("a", "12:11", 1))) == [("a", "8")]
+    with Version(tmp_path, TEXT, start_from="0", repeat="all", drop=["kept.held"]) as new:
+        assert new.h.published == 0
+        new.h.push(new.hits, *(Hit("a", new.h.at("12:10"), n) for n in (2, 4, 1)))

@@ -40,7 +40,7 @@ def choose_beginning(
     if settings.fresh:
         start_over(store, program.app)
     sinks = {output.name: output.sink for output in program.outputs}
-    rewinder = Rewinder(store, program.facts, fence, releaser, sinks, all_sources(program))
+    rewinder = Rewinder(store, program.facts, fence, releaser, sinks, all_sources(program), drop=settings.drop)
     for line in rewinder.begin(_asked(store, settings)):
         say(line)
 

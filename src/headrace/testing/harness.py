@@ -341,7 +341,7 @@ class Harness:
         sinks = {output.name: output.sink for output in self._program.outputs}
         # Rows are pushed, so no source is of any kind, and there is none to ask whether it still has them.
         releaser, job = Releaser(self._store, sinks), replace(self._program.facts, source_kinds={})
-        Rewinder(self._store, job, fence, releaser, sinks, {}, clock=lambda: self.clock_us / 1e6).begin(request)
+        Rewinder(self._store, job, fence, releaser, sinks, {}, lambda: self.clock_us / 1e6, self._drop).begin(request)
         recovered = recover(self._store, job, fence, releaser, drop=self._drop)
         self._run = recovered.run
         self._upkeep = Upkeep(

@@ -24,7 +24,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
@@ -58,6 +58,8 @@ from headrace.state.savepoints import (
     refuse_condemned,
 )
 from headrace.state.store import StoreFiles
+from headrace.upgrade.derive import derive_upgrade
+from headrace.upgrade.stored import RunTables
 
 log = logging.getLogger("headrace.rewind")
 
@@ -90,8 +92,9 @@ class Rewinder:
         sinks: Mapping[str, Sink],
         sources: Sources,
         clock: Callable[[], float] = time.time,
+        drop: Collection[str] = (),
     ) -> None:
-        """``sinks``: by output, and started. ``sources``: all that the program may read."""
+        """``sinks``: by output, and started. ``sources``: all that the program may read. ``drop``: as of `recover`."""
         self._store = store
         self._job = job
         self._fence = fence
@@ -99,6 +102,7 @@ class Rewinder:
         self._sinks = sinks
         self._sources = sources
         self._clock = clock
+        self._drop = drop
 
     def begin(self, request: StartRequest | None) -> list[str]:
         """What a start does before it recovers; tells what was done, a line each."""
@@ -135,6 +139,7 @@ class Rewinder:
                     return [f"going on: {why}"]
                 case GoBack():
                     branch = self._branch(facts, decision, request)
+            self._check_program(facts)
             self._prove(facts, branch)
             crash.reach("rewind_proved", facts.start.epoch)
             if self._seal(facts, branch):
@@ -204,6 +209,12 @@ class Rewinder:
             at_us=round(self._clock() * 1e6),
             mark=os.urandom(8).hex(),
         )
+
+    def _check_program(self, facts: RewindFacts) -> None:
+        """Refuses a program that does not fit what is stored there: then nothing is gone back to."""
+        state = read_state(self._store, *facts.start.place)
+        tables = RunTables(self._store, state)
+        derive_upgrade(state, self._job, tables, store=self._store.url, drop=self._drop).check(self._store.url)
 
     def _prove(self, facts: RewindFacts, branch: Branch) -> None:
         """The last look: what can be seen of files and sinks without changing anything."""
