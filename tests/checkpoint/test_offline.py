@@ -170,8 +170,9 @@ def test_a_store_that_a_job_runs_on_is_left_alone(tmp_path: Path, store: LocalSt
     run_two_epochs(tmp_path)
     fence = take_fence(store)
     try:
-        with pytest.raises(StoreInUse), hold_stopped(store):
+        with pytest.raises(StoreInUse) as refused, hold_stopped(store):
             raise AssertionError("it was held")
+        assert "headrace stop" in refused.value.next_move
     finally:
         fence.drop()
     assert list_epochs(store, 0) == [0, 1]

@@ -32,7 +32,7 @@ import msgspec
 
 from headrace.checkpoint.fence import Fence, take_fence
 from headrace.checkpoint.publish import derive_steps, new_nonce, publish_manifest
-from headrace.errors import StoreError
+from headrace.errors import StoreError, StoreInUse
 from headrace.model import crash
 from headrace.model.report import RunRef
 from headrace.state import layout
@@ -101,7 +101,12 @@ def hold_stopped(store: StoreFiles, *, clock: Callable[[], float] = time.time) -
     """Keeps drivers away from a store for as long as the block lasts. Raises StoreInUse where one is at work."""
     # Asked for first: taking a fence would begin a store where none is.
     timeline = read_timeline(store)
-    fence = take_fence(store, clock=clock)
+    try:
+        fence = take_fence(store, clock=clock)
+    except StoreInUse as running:
+        # What is done here never takes over from a job.
+        running.next_move = "stop it first: headrace stop STORE"
+        raise
     try:
         epochs = list_epochs(store, timeline)
         if is_going_back(store):
