@@ -10,6 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.model import crash
+from headrace.model.order import EpochLimits
 from headrace.state import layout
 from headrace.state.store import open_store
 from headrace.testing import Harness
@@ -145,6 +146,31 @@ def test_keys_that_would_become_one_or_none_are_refused(
     assert words in str(raised.value)
     with pytest.raises(hr.HeadraceError, match="no store here"):
         hr.Store(tmp_path / "new")
+
+
+class Job(hr.Record):
+    name: str
+    left: int
+
+
+def test_rows_that_wait_in_a_loop_come_along(tmp_path: Path) -> None:
+    app = hr.App("jobs")
+    jobs = app.read("jobs", hr.source.items([]), Job)
+    again = app.loop("again", Job)
+    tried = jobs.union(again).map(lambda job: job.replace(left=job.left - 1), output=Job)
+    tried.where("left > 0").feed(again)
+    done = tried.where("left <= 0").key_by(Job.name).latest().named("done")
+    done.show()
+    limits = EpochLimits(inline_run_bytes=0, inline_output_bytes=0)
+    with Harness(app, store=tmp_path / "old", limits=limits) as h:
+        h.push(jobs, Job("short", 1), Job("long", 3))
+        h.epoch()
+    rewrite(tmp_path / "old", tmp_path / "new", keys={"done": NewKeys(function=lambda name: name)})
+    with Harness(app, store=tmp_path / "new") as h:
+        h.epoch()
+        h.epoch()
+        assert h.take(done) == [Job("long", 0)]
+        assert h.state(done, key="short") == Job("short", 0)
 
 
 @pytest.mark.parametrize("point", ["making", "store_made"])

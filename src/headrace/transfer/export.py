@@ -210,6 +210,9 @@ def _stored(files: StoreFiles, state: JobState, request: ExportRequest) -> list[
             continue
         # An export does not say which of its rows are of older types, so all of them are of the newest.
         adapters = Adapters(step, state.manifest.states.get(step, {}), rewrites=True)
-        layers = open_layers(files, refs, lo=0, hi=groups, groups=groups, renamed=adapters.renamed, adapters=adapters)
+        hidden = state.manifest.hidden.get(step, {})
+        layers = open_layers(
+            files, refs, lo=0, hi=groups, groups=groups, renamed=adapters.renamed, hidden=hidden, adapters=adapters
+        )
         tables += [_StoredTable(layers, listed, table) for table in sorted(layers.tables)]
     return tables
