@@ -100,8 +100,13 @@ def replayed(
     """The events, and the replay."""
     app, _ = how.pop("make", program)(how.pop("source", None), how.pop("watch", None))
     places = find_places(store, parse_moment(first), None if last is None else parse_moment(last))
+    how = {"read_by_spark": no_spark, **how}
     with KeyReplay(app, store, step, encode_key(key), places, **how) as run:
         return list(run.run()), (run.verdict(), run.plan)
+
+
+def no_spark(source: Any, passage: Any) -> Any:
+    raise AssertionError(f"{source.name} was to be read without Spark")
 
 
 def rows_of(key: str, first: int, last: int) -> Iterable[Payment]:

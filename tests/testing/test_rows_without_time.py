@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.testing import playing
+from headrace.runtime import tasks_here
 
 
 class Event(hr.Record):
@@ -37,13 +37,13 @@ class Twice(hr.Process[Event, Event, str]):
 @pytest.fixture(params=["apart", "joined"])
 def batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the harness cuts them, and all rows of a shard in one, as a shuffle may."""
-    cut = playing.exchange
+    cut = tasks_here.exchange
 
     def joined(program: Any, given: Any) -> Any:
         return [[pa.concat_batches(some)] if some else [] for some in cut(program, given)]
 
     if request.param == "joined":
-        monkeypatch.setattr(playing, "exchange", joined)
+        monkeypatch.setattr(tasks_here, "exchange", joined)
 
 
 @pytest.mark.usefixtures("batches")

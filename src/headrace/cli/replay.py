@@ -42,7 +42,7 @@ def replay(
 ) -> None:
     """Run past epochs again for one key, and show row by row what came, what changed and what went out.
 
-    Input is read again from the sources, no JVM is started, and nothing is written to the store or to an output. Ends
+    Input is read again from the sources, and nothing is written to the store or to an output. Ends
     with 1 where the key ends otherwise than in production.
 
     Example: headrace replay tweets.py --store ./state --key tweet-42 --from 41 --to 57
@@ -55,6 +55,7 @@ def replay(
         from headrace.cli.loading import load_app, parse_vars
         from headrace.read.store import open_for_reading
         from headrace.replay.replaying import KeyReplay, find_places
+        from headrace.spark.past_inputs import InputsBySpark
         from headrace.state.moments import parse_address, parse_moment
 
         variables = parse_vars(var or [])
@@ -65,10 +66,17 @@ def replay(
         wanted = step or _only_step(app)
         call = _plainly if break_at is None else _stopping(break_at)
         encoded, shown = _find_key(files, wanted, key, places[-1].epoch)
-        with KeyReplay(app, files, wanted, encoded, places, call=call) as run:
+        reads = InputsBySpark(app.name, settings.spark, _say_start)
+        with reads, KeyReplay(app, files, wanted, encoded, places, call=call, read_by_spark=reads.read) as run:
             verdict = _print_data(run, shown) if as_json else _print_run(run, shown)
     if not verdict.same:
         raise typer.Exit(Exit.DIFFERENT)
+
+
+def _say_start(source: str) -> None:
+    from rich.console import Console
+
+    Console(stderr=True).print(f"starting Spark, which reads {source} again", style="dim")
 
 
 def _plainly(work: Any, number: int) -> None:

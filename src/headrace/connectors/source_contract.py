@@ -333,6 +333,14 @@ class Source(ABC):
         """
         return SURE if passage.end is None else Replay("unknown", "it does not tell what it keeps")
 
+    def batch_reads(self, codec: RowCodec, passage: Passage) -> list[SparkRead] | None:
+        """How Spark reads what lies between two positions again, at once instead of as a stream: for replays.
+
+        Only for sources that Spark reads. Together the reads give the rows that the epochs between the two were given.
+        None: it cannot be said.
+        """
+        return None
+
     def placed_in(self, folder: str) -> Source:
         """The source to read, told of a folder (a path or URL) of the store that is its alone, for what it must keep.
 

@@ -42,7 +42,7 @@ from headrace.plan.ship import copy_program
 from headrace.read.changes import is_same
 from headrace.read.opening import is_nameless, named_tables, open_reader, readable_tables
 from headrace.read.steps import layers_of
-from headrace.replay.inputs import InputReader
+from headrace.replay.inputs import InputReader, ReadBySpark
 from headrace.replay.scratch_files import ScratchFiles
 from headrace.replay.tracing import Call, ReplayEvent, StateChange, TracedOperator, call_plainly
 from headrace.runtime.failures import failure_error
@@ -121,9 +121,12 @@ class KeyReplay(AbstractContextManager["KeyReplay"]):
 
     def __init__(
         self, app: App, store: StoreFiles, step: str, key: bytes, places: Sequence[ManifestName],
-        *, call: Call = call_plainly,
+        *, read_by_spark: ReadBySpark, call: Call = call_plainly,
     ) -> None:  # fmt: skip
-        """``places``: the epoch to begin with, and every one that runs again behind it."""
+        """``places``: the epoch to begin with, and every one that runs again behind it.
+
+        ``read_by_spark``: reads sources that only Spark can read; called when the first of them is needed.
+        """
         first, *again = places
         self._store, self._key, self._step, self._first = store, key, step, first
         self._manifests = [read_manifest(store, *place) for place in again]
@@ -133,7 +136,7 @@ class KeyReplay(AbstractContextManager["KeyReplay"]):
         _check_step(program, step, app.name, manifest.app)
         quiet = tuple(replace(output, sink=DiscardSink()) for output in program.outputs)
         self._program = copy_program(replace(program, outputs=quiet))
-        self._inputs = InputReader(self._program, store)
+        self._inputs = InputReader(self._program, store, read_by_spark)
         _check_input(store, self._program, manifest, self._manifests[-1])
         self._temporary = tempfile.TemporaryDirectory(prefix="headrace-replay-")
         self._files = ScratchFiles(store, Path(self._temporary.name))

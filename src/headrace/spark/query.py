@@ -25,9 +25,11 @@ from headrace.spark.quiet import quiet_the_bridge
 from headrace.state import layout
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.connectors.source_contract import SparkRead, SplitReader
+    from headrace.connectors.source_contract import Passage, SparkRead, SplitReader
     from headrace.plan.physical import Program, SourcePlan
 
 
@@ -102,13 +104,27 @@ def _read(session: SparkSession, source: SourcePlan, store: str, readers: dict[s
         split = quoted(ROW_SPLIT) if source.source.has_splits else None
         return _with_row_columns(frame, source, columns, split=split, bad=raw)
     read = source.source.spark(codec)
-    frame = _load(session, source, read)
+    return _rows_read(_load(session, source, read), source, read)
+
+
+def _rows_read(frame: DataFrame, source: SourcePlan, read: SparkRead) -> DataFrame:
+    """What a format gives, as rows of the source."""
     if read.prepare:
         frame = frame.selectExpr("*", *read.prepare)
     if read.keep is not None:
         frame = frame.where(read.keep)
     bad = None if read.bad is None else f"IF({read.bad}, {read.raw}, NULL)"
     return _with_row_columns(frame, source, read.columns, split=read.split, bad=bad)
+
+
+def read_again(session: SparkSession, source: SourcePlan, passage: Passage) -> Iterator[pa.RecordBatch]:
+    """What a source's chain got between two positions, read at once: for replays."""
+    for read in source.source.batch_reads(source.codec, passage) or ():
+        reader: Any = session.read.format(read.format).options(**read.options)
+        if read.schema_ddl is not None:
+            reader = reader.schema(read.schema_ddl)
+        frame: DataFrame = reader.load(read.load_path) if read.load_path is not None else reader.load()
+        yield _collected(_prefix(_rows_read(frame, source, read), source), source)
 
 
 def _hand_out(session: SparkSession, source: SourcePlan) -> DataFrame:
@@ -172,6 +188,11 @@ def evaluate_prefix(session: SparkSession, source: SourcePlan, table: pa.Table) 
     columns = {name: quoted(name) for name in source.codec.schema.names}
     split = source.source.split_of_row(source.codec)
     frame = _prefix(_with_row_columns(session.createDataFrame(table), source, columns, split=split, bad=None), source)
+    return _collected(frame, source)
+
+
+def _collected(frame: DataFrame, source: SourcePlan) -> pa.RecordBatch:
+    """All rows of a frame, as a chain gets them."""
     batches = frame.toArrow().combine_chunks().to_batches()
     beside = [(name, BESIDE_TYPES[name]) for name in frame.columns[len(source.out.schema) :]]
     schema = pa.schema([*source.out.schema, *beside])

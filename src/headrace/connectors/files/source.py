@@ -100,6 +100,10 @@ FORMATS: Final = ("json", "csv", "parquet")
 _MAX_FILE_AGE: Final = "36500d"
 
 
+_OF_STREAMS: Final = frozenset(
+    {"maxFileAge", "maxFilesPerTrigger", "maxBytesPerTrigger", "pathGlobFilter", "recursiveFileLookup"}
+)
+"""Options that choose among the files of a folder; a file that is named is read."""
 EPOCH_BYTES_AT_MOST: Final = 256 * 2**20
 """Bytes of an epoch where no number of files was given, but at least one file: a folder that is full when the job
 begins is read in many epochs instead of one that swallows it all."""
@@ -182,6 +186,11 @@ class FilesSource(Source):
 
     def decoder(self, codec: RowCodec) -> FileRows | None:
         return None if self.format != "parquet" or self._is_remote() else parquet_rows(codec)
+
+    def batch_reads(self, codec: RowCodec, passage: Passage) -> list[SparkRead]:
+        read = self.spark(codec)
+        options = {name: value for name, value in read.options.items() if name not in _OF_STREAMS}
+        return [replace(read, options=options, load_path=file.url) for file in passage.files]
 
     def whole_files(self, codec: RowCodec) -> Callable[[str], Iterator[pa.RecordBatch | BadRows]] | None:
         if self.splits is not None or self._is_remote():

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from headrace.connectors.source_contract import Passage
 from headrace.connectors.spark.source import option_text
 from headrace.errors import ProgramError
 from headrace.model.time import timestamp
@@ -253,3 +254,30 @@ def _offset(at: Any, where: str) -> int:
         found=repr(at),
         next_move="offsets count messages of a partition from 0",
     )
+
+
+_OF_STREAMS: Final = frozenset(
+    {"maxOffsetsPerTrigger", "startingTimestamp", "startingOffsetsByTimestampStrategy", "subscribe", "subscribePattern"}
+)
+
+
+def batch_options(options: Mapping[str, str], passage: Passage) -> dict[str, str]:
+    """The options of a stream, to read what lies between two of its offsets at once.
+
+    A partition that the first does not know was new, and is read from its beginning, as the stream read it.
+
+    >>> told = batch_options({"subscribe": "clicks"}, Passage({"clicks": {"0": 3}}, {"clicks": {"0": 5, "1": 2}}))
+    >>> told["startingOffsets"], told["assign"]
+    ('{"clicks": {"0": 3, "1": -2}}', '{"clicks": [0, 1]}')
+    """
+    end: dict[str, dict[str, int]] = passage.end
+    start = passage.start or {}
+    first = {
+        topic: {n: start.get(topic, {}).get(n, _WORDS["earliest"]) for n in offsets} for topic, offsets in end.items()
+    }
+    return {
+        **{name: value for name, value in options.items() if name not in _OF_STREAMS},
+        "assign": json.dumps({topic: sorted(map(int, offsets)) for topic, offsets in end.items()}),
+        "startingOffsets": json.dumps(first),
+        "endingOffsets": json.dumps(end),
+    }

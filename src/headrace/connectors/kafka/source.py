@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
 from headrace.connectors.kafka.messages import (
@@ -24,7 +25,13 @@ from headrace.connectors.kafka.messages import (
     message_read,
     place_value,
 )
-from headrace.connectors.kafka.options import broker_list, check_options, client_options, start_options
+from headrace.connectors.kafka.options import (
+    batch_options,
+    broker_list,
+    check_options,
+    client_options,
+    start_options,
+)
 from headrace.connectors.reading import check_positive
 from headrace.connectors.source_contract import EPOCH_ROWS_AT_MOST, BadInput, Passage, Replay, Source, SparkRead
 from headrace.errors import ProgramError
@@ -94,6 +101,10 @@ class KafkaSource(Source):
 
     def spark(self, codec: RowCodec) -> SparkRead:
         return message_read(codec, self.format, self.parts, self.tombstones, self._spark_options())
+
+    def batch_reads(self, codec: RowCodec, passage: Passage) -> list[SparkRead]:
+        read = self.spark(codec)
+        return [replace(read, options=batch_options(read.options, passage))] if passage.end else []
 
     def explain_bad(self, codec: RowCodec, raw: str) -> BadInput:
         return explain_message(codec, self.format, self.parts, raw)
