@@ -23,6 +23,25 @@ class Tx(hr.Record):  # frozen msgspec Struct; tx.replace(cents=3) copies
     limit: int | None = None
 
 
+# -- types that changed -----------------------------------------------------------
+class OldAlert(hr.Record):
+    card: str
+    euros: float
+
+
+class NewAlert(hr.Record):
+    number: str = hr.field(was="card")
+    cents: int
+    tags: list[str] = hr.field(default_factory=list[str])
+
+
+@hr.migrate(OldAlert, NewAlert)
+def to_cents(old: OldAlert) -> NewAlert:
+    return NewAlert(old.card, round(old.euros * 100))
+
+
+assert_type(to_cents(OldAlert("c", 1.5)).number, str)
+
 app = hr.App("fraud")
 tx = app.read(
     "tx", hr.source.files(hr.var("folder", "tx/")), Tx, time=Tx.at, out_of_order="5s", idle=timedelta(seconds=30)

@@ -21,6 +21,7 @@ app = hr.App("fraud")
 tx = app.read("tx", hr.source.items([]), Tx, time=Tx.at)
 alerts = app.read("alerts", hr.source.items([]), Alert)
 
+hr.field("card")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
 hr.timestamp("2024-01-01") + 60  # type: ignore[operator] # pyright: ignore[reportOperatorIssue]
 hr.timestamp("2024-01-01") + hr.timestamp("2024-01-01")  # type: ignore[operator] # pyright: ignore[reportOperatorIssue]
 Tx("c", 5)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

@@ -38,8 +38,8 @@ class FormerNames:
 
 
 def field(
-    default: Any = msgspec.NODEFAULT,
     *,
+    default: Any = msgspec.NODEFAULT,
     default_factory: Callable[[], Any] | Any = msgspec.NODEFAULT,
     name: str | None = None,
     was: str | Sequence[str] = (),
