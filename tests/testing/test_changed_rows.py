@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.connectors.staged import columns_of
+from headrace.errors import StoreError
 from headrace.model import migrations
+from headrace.model.rows import codec_of
 from headrace.testing import Harness
 from tests.testing.changed import FILES
 
@@ -179,3 +183,16 @@ def test_rows_that_wait_in_a_loop(tmp_path: Path, new: tuple[Any, Callable[[Any]
     with h:
         h.epoch()
         assert h.take(again) == [new[1](h.at("12:00"))]
+
+
+def test_rows_that_wait_for_their_release_go_by_names_or_are_refused() -> None:
+    codec = codec_of(Sale)
+    old = sale(hr.Timestamp(1))
+    batch = pa.RecordBatch.from_arrays(codec.to_arrays([old]), schema=codec.schema)
+    wider = codec_of(SaleWider)
+    [made] = wider.to_objects(columns_of(batch, wider, "output sales"))
+    assert made == SaleWider("a", hr.Timestamp(1), "Ulm", "none", 250.0, Part("screw", 3))
+    for kind, found in ((SaleNow, "records with other fields"), (SaleByFunction, "rows without it")):
+        with pytest.raises(StoreError, match=found) as caught:
+            columns_of(batch, codec_of(kind), "output sales")
+        assert caught.value.where == "output sales"
