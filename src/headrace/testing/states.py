@@ -12,7 +12,7 @@ from headrace.errors import ProgramError, StoreError
 from headrace.model.job import VALUE_TABLE
 from headrace.model.keys import encode_key
 from headrace.model.keyspec import ANYWHERE
-from headrace.plan.build import declared_states
+from headrace.plan.build import declared_states, step_info
 from headrace.read.entries import HeldWindowsReader
 from headrace.read.steps import runs_of
 from headrace.read.store import Store, open_state
@@ -86,10 +86,14 @@ def value_type(node: Node, decl: StateDecl | None) -> Any:
     """The type that a reader of the state wants; None for plain Python."""
     if decl is None:
         # Aggregates are finished and given their type behind the view.
-        known = declared_states(node).get(VALUE_TABLE) if isinstance(node, KeyedNode) else None
-        # Windows that are slices say so by saying nothing of how they are cut.
-        finished = known is not None and (known.kind == "aggregate" or bool(known.windows))
-        return node.codec.type if isinstance(node, KeyedNode) and not finished else None
+        if not isinstance(node, KeyedNode):
+            return None
+        info = step_info(node)
+        known = declared_states(node, info).get(VALUE_TABLE)
+        # Slices, and fragments of sessions, are read as rows of results.
+        in_columns = info.choice is not None and info.choice.operator != "by row"
+        finished = known is not None and known.kind in ("aggregate", "windows") and not in_columns
+        return None if finished else node.codec.type
     if decl.kind in ("timer", "wall_timer", "timers"):
         return None
     generic: Any = {"map": dict, "list": list}.get(decl.kind)
