@@ -217,6 +217,7 @@ def boxes() -> hr.App:
         ("step.box", {"key": [1], "a": [1], "b": [2]}, ["row 0", "unknown field `b`"]),
         ("step.seen", {"key": [1], "entry": ["e"], "value": ["soon"]}, ["row 0", "Timestamp", "soon"]),
         ("step.seen", {"key": [1], "value": [5]}, ["no column holds the names of entries"]),
+        ("step.box", {"key": pa.array([1], pa.timestamp("ns")), "a": [1]}, ["cannot be read", "rows from 0"]),
         ("step.bxo", {"key": [1]}, ["no such state", "did you mean step.box?"]),
     ],
 )  # fmt: skip
@@ -269,6 +270,17 @@ def test_a_bootstrap_that_died_is_no_store_and_begins_again(
     files = open_store(tmp_path / "new")
     assert not files.exists(layout.MAKING)
     assert len(files.list(layout.RUNS)) == 1
+
+
+def test_of_two_attempts_at_one_store_the_later_one_makes_it(app: Any, exports: Path, tmp_path: Path) -> None:
+    def overtaken(done: int, total: int) -> None:
+        if done == total:
+            bootstrap(app, tmp_path / "new", {"last": exports / "jsonl" / "last"}, clock=clock)
+
+    with pytest.raises(hr.HeadraceError, match="something else"):
+        bootstrap(app, tmp_path / "new", {"total": exports / "parquet" / "total"}, clock=clock, progress=overtaken)
+    opened = hr.Store(tmp_path / "new")
+    assert (len(opened.state("last")), len(opened.state("total"))) == (4, 0)
 
 
 def test_a_source_begins_where_it_is_told(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from headrace.transfer.counting import DoneRows, Progress
 from headrace.transfer.exact import open_stored
 from headrace.transfer.folder import ExportFolder
 from headrace.transfer.frames import GivenRows, open_frame
-from headrace.transfer.making import MakingMark, begin_store, finish_store, system_user
+from headrace.transfer.making import begin_store, finish_store, system_user
 from headrace.transfer.offsets import first_offsets
 from headrace.transfer.record import EXACT, RECORD, read_export
 from headrace.transfer.runs import RunPlace, RunSorter
@@ -90,10 +90,10 @@ def bootstrap(
     work = _Bootstrap(program, files, round(clock() * 1e6), watermark_us)
     work.open(states or {}, rows or {}, None if export is None else os.fspath(export))
     first = first_offsets(program, {} if offsets is None else offsets, work.clock_us)
-    begin_store(files, MakingMark(program.app, "a bootstrap"))
+    mark = begin_store(files, program.app, "a bootstrap")
     work.fill(progress)
     manifest = work.manifest(first)
-    finish_store(files, manifest, clock=clock)
+    finish_store(files, mark, manifest, clock=clock)
     refs = [ref for runs in work.runs.values() for ref in runs]
     return BootstrapReport(
         files.url, program.app, work.counts, len(refs), sum(ref.size_bytes for ref in refs), work.epoch

@@ -9,7 +9,7 @@ Invariants
 
 from __future__ import annotations
 
-import contextlib
+import os
 import time
 import uuid
 from collections.abc import Callable
@@ -19,7 +19,7 @@ import msgspec
 
 from headrace.checkpoint.fence import create_fence, read_owner
 from headrace.checkpoint.publish import publish_manifest
-from headrace.errors import AlreadyExists, StoreError
+from headrace.errors import StoreError
 from headrace.model import crash
 from headrace.state import layout
 from headrace.state.checked import checked_text, encode_checked
@@ -37,6 +37,8 @@ class MakingMark(msgspec.Struct, frozen=True):
     app: str
     what: str
     """In words, for people."""
+    nonce: str = ""
+    """Of the attempt: a later one takes over what an earlier one has left, and the earlier one may still be at it."""
 
 
 def system_user() -> str:
@@ -44,7 +46,7 @@ def system_user() -> str:
     return read_owner().user
 
 
-def begin_store(store: StoreFiles, mark: MakingMark) -> None:
+def begin_store(store: StoreFiles, app: str, what: str) -> MakingMark:
     """Says what is being made here, and clears away what an interrupted attempt has left."""
     record = read_record(store)
     if record is not None:
@@ -52,18 +54,21 @@ def begin_store(store: StoreFiles, mark: MakingMark) -> None:
     there = store.list()
     if there and layout.MAKING not in there:
         raise _occupied(store, f"{there[0]} and maybe more")
-    with contextlib.suppress(AlreadyExists):
-        store.create(layout.MAKING, encode_checked(mark))
-    before = _read_mark(store)
-    if before.app != mark.app:
+    before = _read_mark(store) if there else None
+    if before is not None and before.app != app:
         raise _occupied(store, f"an unfinished store of app {before.app!r}, {before.what}")
+    mark = MakingMark(app, what, os.urandom(8).hex())
+    store.write(layout.MAKING, encode_checked(mark))
     for path in there:
         if path != layout.MAKING:
             store.delete(path)
+    return mark
 
 
-def finish_store(store: StoreFiles, manifest: Manifest, *, clock: Clock = time.time) -> StoreRecord:
+def finish_store(store: StoreFiles, mark: MakingMark, manifest: Manifest, *, clock: Clock = time.time) -> StoreRecord:
     """Publishes the first epoch, and then the record that makes all of it a store."""
+    if not store.exists(layout.MAKING) or _read_mark(store).nonce != mark.nonce:
+        raise _occupied(store, "another attempt, which was begun later")
     create_fence(store, read_owner(), FIRST_FENCE, locked=False, clock=clock)
     _end_fence(store)
     publish_manifest(store, manifest)

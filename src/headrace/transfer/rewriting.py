@@ -35,7 +35,7 @@ from headrace.state.run import open_ref
 from headrace.state.savepoints import StoredFile
 from headrace.state.spark_offsets import entries_read
 from headrace.transfer.counting import DoneRows, Progress
-from headrace.transfer.making import MakingMark, begin_store, finish_store, system_user
+from headrace.transfer.making import begin_store, finish_store, system_user
 from headrace.transfer.rekeying import KeyFunction, KeyMap, by_type, key_words
 from headrace.transfer.runs import FIRST_FENCE, RunPlace, RunSorter
 
@@ -85,13 +85,13 @@ def rewrite_store(
     if target.url == source.url:
         raise StoreError("a store cannot be rewritten in its place", where=source.url, expected="another folder or URL",
                          found=target.url, next_move="give a new one; the old store stays as it is")  # fmt: skip
-    begin_store(target, MakingMark(state.manifest.app, f"a rewrite of {source.url}"))
+    mark = begin_store(target, state.manifest.app, f"a rewrite of {source.url}")
     work = _Rewrite(source, state, target, dict(keys or {}), groups, progress)
     runs = work.runs()
     work.copy_files()
     refs = [ref for refs in runs.values() for ref in refs]
     manifest = _derive_manifest(state, runs, dict(keys or {}), groups, round(clock() * 1e6))
-    finish_store(target, manifest, clock=clock)
+    finish_store(target, mark, manifest, clock=clock)
     rows = {name: sum(ref.rows for ref in refs) for name, refs in runs.items() if refs}
     return RewriteReport(target.url, manifest.app, manifest.epoch, groups, rows, sum(ref.size_bytes for ref in refs))
 

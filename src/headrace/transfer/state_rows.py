@@ -69,9 +69,17 @@ class StateImport:
 
     def tables(self, batch: pa.RecordBatch) -> list[TableData]:
         """The rows of a batch as rows of tables."""
-        keys = self.target.keys.encode(batch, self.rows)
-        base = {"hash": pa.array(hash_encoded(keys)), "key": keys}
-        made = self.make(batch, base)
+        try:
+            keys = self.target.keys.encode(batch, self.rows)
+            made = self.make(batch, {"hash": pa.array(hash_encoded(keys)), "key": keys})
+        except (pa.ArrowException, OverflowError) as error:
+            raise ProgramError(
+                "a column cannot be read as what it is for",
+                where=f"{self.where}, rows from {self.rows:,}",
+                expected="times within microseconds, whole numbers within 64 bits",
+                found=str(error),
+                next_move="cast the column",
+            ) from error
         self.rows += batch.num_rows
         return made
 
