@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sql": {"model"},
     "aggregates": {"model", "sql", "state.panes.table"},
     "state": {"model", "aggregates"},
-    "connectors": {"model", "sql.expr", "ingest.layout", "ingest.reading"},
+    "connectors": {"model", "sql.expr", "ingest.layout", "ingest.needs", "ingest.reading"},
     "patterns": {"model", "sql"},
     "operators": {"model", "sql", "aggregates", "state", "windows"},
     "windows": {"model", "sql", "aggregates", "state", "operators"},

@@ -202,3 +202,25 @@ def test_a_job_that_goes_back_is_told_which_events_were_deleted(tmp_path: Path) 
     lost = asked.check_replay(Passage({log: {"0": kept - 1}}, {log: {"0": 60}}))
     assert (lost.verdict, f"events {kept - 1} to {kept - 1} of partition 0" in lost.why) == ("lost", True)
     assert asked.check_replay(Passage({"another": {"0": 0}}, {"another": {"0": 60}})).verdict == "lost"
+
+
+def test_the_log_keeps_what_a_job_may_read_again(tmp_path: Path) -> None:
+    id_ = fill(tmp_path, 60, segment_bytes=200)
+    folder = layout.partition_folder(tmp_path, STREAM, 0)
+    asked = source.ingest(tmp_path, stream=STREAM)
+
+    def retain() -> int:
+        log = Log(tmp_path, LogOptions(segment_bytes=200, keep_us=0))
+        log.retain()
+        log.close()
+        return layout.first_number(layout.list_segments(folder)[0])
+
+    asked.keep_behind([{id_: {"0": 40}}, {id_: {"0": 20}}], "5f3c-clicks")
+    first = retain()
+    assert 0 < first <= 20
+    assert asked.check_replay(Passage({id_: {"0": 20}}, {id_: {"0": 60}})).verdict == "sure"
+    # A savepoint was deleted; and one that is of another log holds nothing.
+    asked.keep_behind([{id_: {"0": 40}}], "5f3c-clicks")
+    assert first < retain() <= 40
+    asked.keep_behind([], "5f3c-clicks")
+    assert retain() > 40

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import headrace as hr
-from headrace.checkpoint.rewind.proof import prove_sources
+from headrace.checkpoint.rewind.proof import ReplayKeeper, prove_sources
 from headrace.connectors.source_contract import InputFile, Passage
 from headrace.state import layout
 from headrace.state.manifest import Manifest
+from headrace.state.savepoints import create_savepoint, delete_savepoint
 from headrace.state.store import LocalStore
+from tests.state.saved import SavedJob
 
 if TYPE_CHECKING:
     from tests.services.redis import Redis
@@ -103,3 +105,25 @@ def test_entries_of_a_stream_must_not_have_been_trimmed(redis_server: Redis) -> 
         client.xtrim(stream, maxlen=5, approximate=False)
         lost = source.check_replay(Passage(start, end))
         assert (lost.verdict, "1 of 6 unread entries were trimmed" in lost.why) == ("lost", True)
+
+
+class Listening(type(hr.source.items([Click("a")]))):  # type: ignore[misc]
+    """Notes what it is asked to keep."""
+
+    def keep_behind(self, positions: Any, holder: str) -> None:
+        self.told.append((positions, holder))
+
+
+def test_a_source_is_told_what_savepoints_need_when_they_come_and_go(tmp_path: Path) -> None:
+    job = SavedJob(tmp_path)
+    source = Listening([Click("a")], 1, 1)
+    source.told = []
+    keeper = ReplayKeeper(job.store, {"clicks": source}, "5f3c")
+    job.publish(3)
+    keeper.tell()
+    create_savepoint(job.store, name="here")
+    for _ in range(2):
+        keeper.tell()
+    delete_savepoint(job.store, "here")
+    keeper.tell()
+    assert source.told == [([], "5f3c-clicks"), ([None], "5f3c-clicks"), ([], "5f3c-clicks")]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from headrace.checkpoint.sparklog import oldest_offsets, sweep_inputs
@@ -46,13 +46,17 @@ class Upkeep:
     """Folds and sweeps one store, on the thread of whoever asks for it."""
 
     def __init__(
-        self, store: StoreFiles, job: JobFacts, fence: int, *, retain: int | str, inline_bytes: int = INLINE_FOLD_BYTES
-    ) -> None:
-        """``retain``: as the settings say it. ``inline_bytes``: a folded run of at most this size travels inline."""
+        self, store: StoreFiles, job: JobFacts, fence: int, *, retain: int | str, inline_bytes: int = INLINE_FOLD_BYTES,
+        swept: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        """``retain``: as the settings say it. ``inline_bytes``: a folded run of at most this size travels inline.
+        ``swept``: called after each sweep.
+        """
         self._store = store
         self._job = job
         self._fence = fence
         self._retain = parse_retention(retain)
+        self._swept = swept
         self._inline_bytes = inline_bytes
         self._cuts = [group_range(shard, job.parallelism, job.key_groups).start for shard in range(job.parallelism)]
         self._wake = threading.Condition()
@@ -127,6 +131,8 @@ class Upkeep:
             spared = _files(self._done) | self._taken
         sweep = sweep_store(self._store, state, fence=self._fence, retain=self._retain, spared=spared)
         sweep_inputs(self._store, oldest_offsets(self._store))
+        if self._swept is not None:
+            self._swept()
         return sweep.kept
 
     def _put_off(self, step: str, error: Exception) -> None:
@@ -156,8 +162,16 @@ class Upkeep:
 class Maintainer(Upkeep):
     """Folds and sweeps one store in a thread, while a job runs."""
 
-    def __init__(self, store: StoreFiles, job: JobFacts, fence: int, *, retain: int | str) -> None:
-        super().__init__(store, job, fence, retain=retain)
+    def __init__(
+        self,
+        store: StoreFiles,
+        job: JobFacts,
+        fence: int,
+        *,
+        retain: int | str,
+        swept: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(store, job, fence, retain=retain, swept=swept)
         # The first sweep condemns only; it comes at once, so that short runs get to delete something, too.
         self._until_sweep = 1
         self._thread = threading.Thread(target=self._loop, name="headrace-maintenance", daemon=True)

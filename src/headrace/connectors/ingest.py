@@ -10,9 +10,9 @@ Each partition is one split and is never cut: its events keep their order on the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ from headrace.connectors.source_contract import (
 )
 from headrace.errors import BadRow, InputLost, ProgramError, StoreError
 from headrace.ingest import layout
+from headrace.ingest.needs import LogNeed, drop_need, write_need
 from headrace.ingest.reading import first_kept, lost, read_log_file, read_mark, read_range
 from headrace.model.shapes import is_record_class, strip, union_members
 from headrace.model.values import type_name
@@ -96,6 +97,19 @@ class IngestSource(Source):
             if (kept := first_kept(folder)) > first:
                 return Replay("lost", f"events {first} to {kept - 1} of partition {n} were deleted (--keep)")
         return SURE
+
+    def keep_behind(self, positions: Sequence[Any], holder: str) -> None:
+        path = self.path.absolute()
+        found = read_log_file(path)
+        if found is None:
+            return
+        if not positions:
+            drop_need(path, holder)
+            return
+        read = [_numbers(each, found.id) if each and found.id in each else {} for each in positions]
+        partitions = layout.list_partitions(path, self.stream)
+        needed = {n: min(numbers.get(n, 0) for numbers in read) for n in partitions}
+        write_need(path, holder, LogNeed(found.id, self.stream, needed))
 
     def describe(self) -> str:
         return f"ingest {self.log} ({self.stream})"

@@ -24,7 +24,7 @@ This module deliberately knows nothing of Spark's classes: it is the part of a s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
@@ -340,6 +340,14 @@ class Source(ABC):
         None: it cannot be said.
         """
         return None
+
+    def keep_behind(self, positions: Sequence[Any], holder: str) -> None:  # noqa: B027 - most sources cannot
+        """What lies behind any of these positions may be read again: asks whoever clears up to leave it there.
+
+        Called in the driver when savepoints have come or gone, with the positions of all that there are, as JSON holds
+        them; None: before the first row. ``holder`` names the job and the source, safe in a file name. What it raises
+        is a warning only.
+        """
 
     def placed_in(self, folder: str) -> Source:
         """The source to read, told of a folder (a path or URL) of the store that is its alone, for what it must keep.

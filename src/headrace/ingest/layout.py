@@ -2,6 +2,7 @@
 
 DIR/log.json                                   which log this is
 DIR/lock                                       held by the server that writes
+DIR/needed/5f3c-clicks.json                    what a job may still read again
 DIR/streams/clicks/0/                          a partition
     durable                                    how far it may be read
     00000000000000000000.events                segments, named by the number of their first event
@@ -47,6 +48,14 @@ def index_path(segment: Path) -> Path:
 def first_number(segment: Path) -> int:
     """The number of a segment's first event, of which its name consists."""
     return int(segment.stem)
+
+
+def need_path(log: Path, holder: str) -> Path:
+    return log / "needed" / f"{holder}.json"
+
+
+def list_needs(log: Path) -> list[Path]:
+    return sorted((log / "needed").glob("*.json"))
 
 
 def list_streams(log: Path) -> list[str]:

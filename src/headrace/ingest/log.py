@@ -29,6 +29,7 @@ from headrace.durable import write_whole
 from headrace.errors import SettingsError, StoreInUse
 from headrace.ingest import layout
 from headrace.ingest.frames import LogFrame, digest_of
+from headrace.ingest.needs import read_needs
 from headrace.ingest.partition import PartitionWriter, WriteFailed, iterate_heads, open_partition
 from headrace.ingest.reading import LogFile, first_kept, read_log_file
 from headrace.model.lock import Lock
@@ -199,17 +200,21 @@ class Log:
         return outcomes
 
     def retain(self) -> None:
-        """Removes what need not be kept any longer, and forgets old keys. Called now and then."""
+        """Removes what need not be kept any longer, and forgets old keys. Called now and then.
+
+        What a job may still read again stays, however old or large it is.
+        """
         now_us = self._now_us()
         keep_us, keep_bytes = self.options.keep_us, self.options.keep_bytes
-        for stream in self._streams.values():
+        needs = read_needs(self.path, self.id)
+        for name, stream in self._streams.items():
             stream.keys.forget_old(now_us)
-            for writer in stream.partitions:
+            for number, writer in enumerate(stream.partitions):
                 if keep_us is None and keep_bytes is None:
                     continue
                 before_us = -1 if keep_us is None else now_us - keep_us
                 try:
-                    writer.remove_oldest(before_us=before_us, keep_bytes=keep_bytes)
+                    writer.remove_oldest(before_us=before_us, keep_bytes=keep_bytes, needed=needs.get((name, number)))
                 except OSError as error:
                     _log.warning("old events of %s cannot be removed: %s", writer.folder, error)
 

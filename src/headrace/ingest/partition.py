@@ -150,9 +150,9 @@ class PartitionWriter:
     def size_bytes(self) -> int:
         return sum(each.stat().st_size for each in layout.list_segments(self.folder))
 
-    def remove_oldest(self, *, before_us: int, keep_bytes: int | None) -> int:
+    def remove_oldest(self, *, before_us: int, keep_bytes: int | None, needed: int | None = None) -> int:
         """Removes whole segments, oldest first, never the newest: those whose events are all from before a time, and
-        as many as bring the rest below a size. Gives how many."""
+        as many as bring the rest below a size; but none with an event from ``needed`` on. Gives how many."""
         if self._durable.position > HEAD_BYTES and self._last_us < before_us:
             self.roll()
         segments = layout.list_segments(self.folder)
@@ -161,6 +161,8 @@ class PartitionWriter:
         for segment, following, size in zip(segments, segments[1:], sizes):
             too_much = keep_bytes is not None and total > keep_bytes
             if not too_much and not self._is_older(following, before_us):
+                break
+            if needed is not None and layout.first_number(following) > needed:
                 break
             layout.index_path(segment).unlink(missing_ok=True)
             segment.unlink()

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace.checkpoint.fence import Fence, take_fence
+from headrace.checkpoint.maintenance import Maintainer
 from headrace.checkpoint.recover import start_over
 from headrace.checkpoint.rewind.fork import begin_fork
+from headrace.checkpoint.rewind.proof import ReplayKeeper
 from headrace.checkpoint.rewind.request import StartRequest, parse_start
 from headrace.checkpoint.rewind.rewinder import Rewinder
 from headrace.model.amounts import human_bytes
@@ -18,6 +20,7 @@ from headrace.read.store import open_for_reading
 if TYPE_CHECKING:
     from headrace.checkpoint.release import Releaser
     from headrace.dataflow.settings import Settings
+    from headrace.model.job import JobFacts
     from headrace.plan.physical import Program
     from headrace.state.store import StoreFiles
 
@@ -43,6 +46,15 @@ def choose_beginning(
     rewinder = Rewinder(store, program.facts, fence, releaser, sinks, all_sources(program), drop=settings.drop)
     for line in rewinder.begin(_asked(store, settings)):
         say(line)
+
+
+def start_maintainer(
+    store: StoreFiles, settings: Settings, program: Program, job: JobFacts, fence: Fence, releaser: Releaser
+) -> Maintainer:
+    """Begins to fold and sweep, and to tell sources what savepoints need of them. ``job``: the side that is read."""
+
+    keeper = ReplayKeeper(store, all_sources(program), releaser.job)
+    return Maintainer(store, job, fence.number, retain=settings.retain, swept=keeper.tell)
 
 
 def _asked(store: StoreFiles, settings: Settings) -> StartRequest | None:

@@ -36,7 +36,7 @@ from headrace.plan.sides import Side, has_seam, histories, one_side
 from headrace.spark import executor
 from headrace.spark.activity import Activity
 from headrace.spark.backlog import Backlog
-from headrace.spark.beginnings import choose_beginning, take_store
+from headrace.spark.beginnings import choose_beginning, start_maintainer, take_store
 from headrace.spark.driver import EpochDriver, StopRequested
 from headrace.spark.ending import Ending
 from headrace.spark.failures import kafka_error, spark_error
@@ -201,7 +201,7 @@ class Job:
             state = read_facts(self.store).state
             self._choose_side(decide_side(self.program, None if state is None else state.manifest))
         job = self._current.facts
-        self._maintainer = Maintainer(self.store, job, self._fence.number, retain=self.settings.retain)
+        self._maintainer = start_maintainer(self.store, self.settings, self.program, job, self._fence, self._releaser)
         recovered = recover(self.store, job, self._fence, self._releaser, drop=self.settings.drop, say=self._say)
         self._coordinator = Coordinator(
             self.store, job, self._fence, self._releaser, self._maintainer, None, retired=recovered.retired,

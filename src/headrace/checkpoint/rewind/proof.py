@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from headrace.connectors.source_contract import SURE, InputFile, Passage, Replay, Source
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, MissingFile
 from headrace.state import layout
-from headrace.state.manifest import Manifest
+from headrace.state.manifest import Manifest, read_manifest
+from headrace.state.savepoints import list_savepoints
 from headrace.state.spark_offsets import entry_number, log_offset, source_offsets
 from headrace.state.store import StoreFiles
+
+log = logging.getLogger("headrace.rewind")
 
 Sources = Mapping[str, Source]
 """Name in Spark's log → source."""
@@ -28,6 +33,35 @@ def prove_sources(store: StoreFiles, sources: Sources, start: Manifest, end: Man
     after = {**end.retired, **source_offsets(end.offsets)}
     paths = store.list(layout.INPUTS)
     return {name: _prove(store, paths, name, source, before, after) for name, source in sources.items()}
+
+
+class ReplayKeeper:
+    """Tells the sources of a running job what they have to keep for its savepoints."""
+
+    def __init__(self, store: StoreFiles, sources: Sources, job: str) -> None:
+        """``job``: id of the store."""
+        self._store = store
+        self._sources = sources
+        self._job = job
+        self._offsets: dict[str, str] | None = None
+        """Nonce of each epoch that a savepoint pins → its offsets, as they were told last."""
+
+    def tell(self) -> None:
+        """Called now and then. Sources hear of it where savepoints came or went."""
+        before, offsets = self._offsets or {}, dict[str, str]()
+        for point in list_savepoints(self._store):
+            with contextlib.suppress(MissingFile):
+                known = before.get(point.nonce)
+                offsets[point.nonce] = read_manifest(self._store, *point.place).offsets if known is None else known
+        if offsets == self._offsets:
+            return
+        self._offsets = offsets
+        positions = [source_offsets(text) for text in offsets.values()]
+        for name, source in self._sources.items():
+            try:
+                source.keep_behind([_position(each.get(name)) for each in positions], f"{self._job}-{name}")
+            except (HeadraceError, OSError) as error:
+                log.warning("source %s could not be told what to keep for savepoints: %s", name, error)
 
 
 def _prove(
