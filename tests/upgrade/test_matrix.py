@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import UpgradeRefused
-from tests.upgrade.pages import VALUE, Hit, Make, Version, add, keeping, run_old
+from tests.upgrade.pages import VALUE, Hit, Make, Said, Version, add, keeping, run_old
 
 
 class Change(NamedTuple):
@@ -63,6 +63,54 @@ def joined(within: Any, how: Any = "inner") -> Make:
         left, right = hits.where("n < 3").key_by(Hit.page), hits.where("n > 2").key_by(Hit.page)
         pairs = left.join(right, within=within, how=how).named("kept")
         return pairs.map(lambda a, b: Pair(a.page if a else b.page, a.n if a else 0, b.n if b else 0), output=Pair)
+
+    return make
+
+
+class Known(hr.BroadcastProcess[Hit, Hit, Said, str]):
+    pages: hr.BroadcastState[str, int]
+
+    def on_broadcast(self, event: Hit, ctx: hr.BroadcastContext[str]) -> None:
+        self.pages[event.page] = event.n
+
+    def on_event(self, event: Hit, ctx: hr.Context[str]) -> Iterator[Said]:
+        yield Said(ctx.key, repr(sorted(self.pages.items())))
+
+
+class Renamed(hr.BroadcastProcess[Hit, Hit, Said, str]):
+    known: hr.BroadcastState[str, int] = hr.state(was="pages")
+
+    def on_broadcast(self, event: Hit, ctx: hr.BroadcastContext[str]) -> None:
+        self.known[event.page] = event.n
+
+    def on_event(self, event: Hit, ctx: hr.Context[str]) -> Iterator[Said]:
+        yield Said(ctx.key, repr(sorted(self.known.items())))
+
+
+class ByNumber(hr.BroadcastProcess[Hit, Hit, Said, str]):
+    pages: hr.BroadcastState[int, int]
+
+    def on_broadcast(self, event: Hit, ctx: hr.BroadcastContext[str]) -> None:
+        self.pages[event.n] = event.n
+
+    def on_event(self, event: Hit, ctx: hr.Context[str]) -> Iterator[Said]:
+        yield Said(ctx.key, repr(sorted(self.pages.items())))
+
+
+class Other(hr.BroadcastProcess[Hit, Hit, Said, str]):
+    others: hr.BroadcastState[str, int]
+
+    def on_broadcast(self, event: Hit, ctx: hr.BroadcastContext[str]) -> None:
+        self.others[event.page] = event.n
+
+    def on_event(self, event: Hit, ctx: hr.Context[str]) -> Iterator[Said]:
+        yield Said(ctx.key, repr(sorted(self.others.items())))
+
+
+def broadcast(function: Any) -> Make:
+    def make(hits: Any) -> Any:
+        small, large = hits.where("n < 3"), hits.where("n > 2")
+        return large.key_by(Hit.page).connect(small.broadcast()).process(function).named("kept")
 
     return make
 
@@ -191,6 +239,15 @@ CHANGES: dict[str, Change] = {
     "windows of rows become windows of aggregates": Change(
         lambda hits: hits.key_by(Hit.page).window(HOUR).process(Listed()).named("kept"), windowed(HOUR, **TOTAL),
         says="would store its windows in another way",
+    ),
+    # Broadcast states.
+    "a broadcast state goes on": Change(broadcast(Known()), broadcast(Known()), gives=[("a", "[('a', 2)]")]),
+    "a broadcast state is renamed": Change(broadcast(Known()), broadcast(Renamed()), gives=[("a", "[('a', 2)]")]),
+    "the keys of a broadcast state have another type": Change(
+        broadcast(Known()), broadcast(ByNumber()), says="another type than those that are stored",
+    ),
+    "a broadcast state is taken out": Change(
+        broadcast(Known()), broadcast(Other()), says="the state 'kept.pages' is stored",
     ),
     # Joins.
     "an interval join gets other bounds": Change(joined(("0s", "1h")), joined(("0s", "40m")), gives=[("a", 2, 5)]),

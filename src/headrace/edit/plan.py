@@ -109,8 +109,9 @@ class _Planning:
         adapters = Adapters(layout.step_of(name), states, rewrites=True)
         refs = self._state.runs.get(name, ())
         return open_layers(
-            self._files, refs, lo=lo, hi=hi, groups=manifest.key_groups, renamed=adapters.renamed, adapters=adapters
-        )
+            self._files, refs, lo=lo, hi=hi, groups=manifest.key_groups, renamed=adapters.renamed, adapters=adapters,
+            hidden=manifest.hidden.get(layout.step_of(name)),
+        )  # fmt: skip
 
     def change(self, target: EditTarget, key: bytes, edit: Edit) -> Change:
         layers = self._layers[target.runs]

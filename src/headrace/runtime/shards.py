@@ -121,8 +121,7 @@ def open_shard(
     before = {} if parent is None else parent.manifest.states
     states = derive_states(facts.states, before, facts.was)[step]
     adapters = Adapters(step, states, facts.migrations, facts.annotations.get(step))
-    dropped = {} if parent is None else parent.manifest.hidden
-    hidden = dropped.get(step) or dropped.get(plan.was or "", {})
+    hidden = {} if parent is None else parent.manifest.hidden_of(step, facts.was)
     layers = open_layers(
         store, refs, lo=groups.start, hi=groups.stop, groups=program.key_groups, renamed=adapters.renamed,
         hidden=hidden, adapters=adapters,

@@ -108,7 +108,8 @@ class StateRows:
         states = derive_states(facts.states, state.manifest.states, facts.was)[self._plan.step]
         renamed = {name: known.was for name, known in states.items() if known.was}
         lo, hi, among = groups.start, groups.stop, state.manifest.key_groups
-        return open_layers(self._store, refs, lo=lo, hi=hi, groups=among, renamed=renamed)
+        hidden = state.manifest.hidden_of(self._plan.step, facts.was)
+        return open_layers(self._store, refs, lo=lo, hi=hi, groups=among, renamed=renamed, hidden=hidden)
 
     # --- where rows leave the fragment
 

@@ -17,6 +17,7 @@ This module knows the content and how to read it back. When to publish one is th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -175,6 +176,10 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     def published_us(self) -> int:
         """When it was published: the clock of an epoch without Spark is that of the epoch before."""
         return self.notes[-1].at_us if self.offline and self.notes else self.clock_us
+
+    def hidden_of(self, step: str, was: Mapping[str, str]) -> dict[str, int]:
+        """Table that was dropped → the epoch before which its runs do not count. ``was``: step → its former name."""
+        return self.hidden.get(step) or self.hidden.get(was.get(step, ""), {})
 
 
 class JobState(msgspec.Struct, frozen=True):
