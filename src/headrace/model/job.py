@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -191,6 +191,11 @@ def _not_below(version: int, states: dict[str, DeclaredState]) -> dict[str, Decl
     name, state = next(iter(states.items()))
     formers = (FormerType(state.since, state.type), *state.formers)
     return {**states, name: msgspec.structs.replace(state, since=version, formers=formers)}
+
+
+def without_states(states: Mapping[str, DeclaredState], names: Collection[str]) -> dict[str, DeclaredState]:
+    """What is left of the states of a step."""
+    return _not_below(derive_version(states), {name: state for name, state in states.items() if name not in names})
 
 
 def without_former_types(states: Mapping[str, DeclaredState], oldest: int) -> dict[str, DeclaredState]:

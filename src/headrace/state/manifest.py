@@ -24,7 +24,7 @@ import msgspec
 
 from headrace.errors import CorruptFile, MissingFile, StoreError
 from headrace.model.behind import Behind
-from headrace.model.job import DeclaredState
+from headrace.model.job import DeclaredState, without_states
 from headrace.model.order import Dropped
 from headrace.model.pace import EpochCost
 from headrace.model.report import RunRef, StagedPart
@@ -214,8 +214,8 @@ class JobState(msgspec.Struct, frozen=True):
         hidden = {step: dict(tables) for step, tables in manifest.hidden.items() if step not in gone}
         for step, tables in dropped.tables.items():
             hidden.setdefault(step, {}).update(dict.fromkeys(tables, self.epoch + 1))
-            for table in tables:
-                states.get(step, {}).pop(table, None)
+            if step in states:
+                states[step] = without_states(states[step], tables)
         changed = msgspec.structs.replace(
             manifest,
             states=states,
