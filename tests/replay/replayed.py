@@ -60,11 +60,13 @@ PER_EPOCH = 8
 EPOCHS = len(ROWS) // PER_EPOCH
 
 
-def program(source: Any = None, watch: Watch | None = None) -> tuple[hr.App, Any]:
+def program(
+    source: Any = None, watch: Watch | None = None, *, name: str = "watch", was: str | None = None
+) -> tuple[hr.App, Any]:
     app = hr.App("cards")
     payments = app.read("payments", source or hr.source.items(ROWS), Payment, time=Payment.at)
     by_card = payments.where("cents >= 0").key_by(Payment.card)
-    watched = by_card.process(watch or Watch()).named("watch").queryable()
+    watched = by_card.process(watch or Watch()).named(name, was=was).queryable()
     tens = by_card.window(hr.tumbling("10m")).aggregate(n=hr.count(), cents=hr.sum("cents"))
     tens.named("tens").queryable(keep="24h")
     by_card.aggregate(n=hr.count(), cents=hr.sum("cents")).named("totals").queryable()

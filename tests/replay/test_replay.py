@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,15 @@ def test_another_function_ends_otherwise_and_is_told_from_production(store: Stor
     production = sum(row.cents for row in rows_of("card-1", 0, NEWEST))
     doubled = production + sum(row.cents for row in rows_of("card-1", 2, NEWEST))
     assert (difference.address, difference.before, difference.after) == ("watch.spent", production, doubled)
+
+
+def test_a_step_that_was_renamed_since_goes_on_from_its_old_state(store: StoreFiles) -> None:
+    renamed = partial(program, name="watched", was="watch")
+    events, (verdict, plan) = replayed(store, "watched", "card-1", "1", make=renamed)
+    before = sum(row.cents for row in rows_of("card-1", 0, 1))
+    assert changes(events[0])["watched.spent"][0] == before
+    assert not plan.same_program
+    assert [change.after for change in verdict.differences] == []
 
 
 def test_an_error_of_the_program_comes_behind_the_rows_before_it(store: StoreFiles) -> None:

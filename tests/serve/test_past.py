@@ -15,9 +15,10 @@ from headrace.serve.past import MOST_SNAPSHOTS
 from headrace.serve.serving import Options
 from headrace.state.moments import AtEpoch
 from headrace.state.savepoints import create_savepoint, delete_savepoint
+from headrace.testing import Harness
 from tests.serve.made_store import SECOND_US, START_US, MadeStore, maps, values
 from tests.serve.served import Served
-from tests.serve.tweets import fetch
+from tests.serve.tweets import View, fetch
 
 EPOCHS = 6
 NEWEST = EPOCHS - 1
@@ -208,3 +209,40 @@ def test_a_server_is_of_no_moment(made: MadeStore) -> None:
 def test_a_moment_before_the_first_epoch_is_none(tmp_path: Path) -> None:
     with Served(MadeStore(tmp_path / "store").path) as served, pytest.raises(NoSuchMoment, match="no epoch"):
         served.run(served.service.past.at(AtEpoch(0)))
+
+
+def test_the_past_is_what_led_to_the_present_whatever_was_gone_back_from(tmp_path: Path) -> None:
+    app = hr.App("tweets")
+    views = app.read("views", hr.source.items([]), View, time=View.at)
+    views.key_by(View.tweet).aggregate(total=hr.sum("n")).named("totals").queryable()
+
+    def totals(moment: str, client: hr.Client) -> int:
+        views_then = client.at(moment).state("totals"), hr.Store(store).at(moment).state("totals")
+        [total] = {each["a"]["total"] for each in views_then}
+        return int(total)
+
+    store = str(tmp_path / "store")
+    with Harness(app, store=store) as h, Served(store) as served:
+
+        def push(*amounts: int) -> None:
+            for amount in amounts:
+                h.push(views, View("a", h.at("12:00"), amount))
+                h.clock_us += SECOND_US
+                h.epoch()
+
+        push(1, 10, 100, 1000)
+        h.savepoint("old-end")
+        served.wait_for(3)
+        h.rewind("1")
+        push(5, 5, 5)
+        served.wait_for(4)
+        with hr.Client(served.redis_url) as client:
+            told = {moment: totals(moment, client) for moment in ("0", "1", "2", "4", "old-end")}
+    # Rows that were pushed behind the epoch that was gone back to are read again with the next.
+    assert told == {"0": 1, "1": 11, "2": 1116, "4": 1126, "old-end": 1111}
+    history = [(each.epoch, each.value["total"]) for each in hr.Store(store).history("totals", "a") if each.value]
+    assert history == [(0, 1), (1, 11), (2, 1116), (3, 1121), (4, 1126)]
+    abandoned = [each.value["total"] for each in hr.Store(f"{store}@old-end").history("totals", "a") if each.value]
+    assert abandoned == [1, 11, 111, 1111]
+    [key] = hr.diff(f"{store}@old-end", f"{store}@3")
+    assert (key.before["total"], key.after["total"]) == (1111, 1121)

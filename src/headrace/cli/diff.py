@@ -114,9 +114,18 @@ def _writing(walk: Iterator[Difference], path: Path) -> Iterator[Difference]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from headrace.errors import SettingsError
     from headrace.read.diff import BATCH_ROWS, SCHEMA, rows_of
 
     rows: list[dict[str, str | None]] = []
+    if not path.parent.is_dir():
+        raise SettingsError(
+            "there is no folder for the file of differences",
+            where=f"--parquet {path}",
+            expected="a folder that exists",
+            found=f"no folder {path.parent}",
+            next_move=f"mkdir -p {path.parent}, or give another file",
+        )
     with pq.ParquetWriter(path, SCHEMA) as writer:
         for difference in walk:
             rows += rows_of(*difference)

@@ -63,9 +63,9 @@ def replay(
         settings = app.settings(profile=profile, store=store, vars=variables or None)
         files = open_for_reading(parse_address(settings.store).url)
         places = find_places(files, parse_moment(first), None if last is None else parse_moment(last))
-        wanted = step or _only_step(app)
+        wanted, was = _find_step(app, step)
         call = _plainly if break_at is None else _stopping(break_at)
-        encoded, shown = _find_key(files, wanted, key, places[-1].epoch)
+        encoded, shown = _find_key(files, (wanted, was), key, places[-1].epoch)
         reads = InputsBySpark(app.name, settings.spark, _say_start)
         with reads, KeyReplay(app, files, wanted, encoded, places, call=call, read_by_spark=reads.read) as run:
             verdict = _print_data(run, shown) if as_json else _print_run(run, shown)
@@ -92,13 +92,17 @@ def _stopping(row: int) -> Any:
     return stop_at(row, lambda: Console(stderr=True).print(words, style="yellow"))
 
 
-def _only_step(app: App) -> str:
+def _find_step(app: App, step: str | None) -> tuple[str, str]:
+    """The step that is replayed, and the name it had before; the one of the program where none is said."""
     from headrace.errors import ProgramError
+    from headrace.model.ids import KEY_GROUPS
     from headrace.plan.compile import compile_app
 
-    steps = sorted(compile_app(app, parallelism=1, key_groups=128).steps)
-    if len(steps) == 1:
-        return steps[0]
+    plans = compile_app(app, parallelism=1, key_groups=KEY_GROUPS).steps
+    steps = sorted(plans)
+    wanted = step or (steps[0] if len(steps) == 1 else None)
+    if wanted is not None:
+        return wanted, (plans[wanted].was or wanted) if wanted in plans else wanted
     raise ProgramError(
         "several steps of the program keep state" if steps else "no step of the program keeps state",
         expected=" or ".join(steps) or "a step that keeps state",
@@ -106,14 +110,15 @@ def _only_step(app: App) -> str:
     )
 
 
-def _find_key(files: StoreFiles, step: str, text: str, epoch: int) -> tuple[bytes, str]:
-    """The key that a person meant, as it is stored and as it is shown: by the states of the step."""
+def _find_key(files: StoreFiles, names: tuple[str, str], text: str, epoch: int) -> tuple[bytes, str]:
+    """The key that a person meant, as it is stored and as it is shown: by the states of the step, under either name."""
     from headrace.cli.finding_keys import find_key
     from headrace.errors import StoreError
     from headrace.model.keys import encode_key
     from headrace.read.store import Store, store_over
 
     kept = store_over(files, Store).at(epoch)
+    step = next((name for name in names if name in kept.steps()), names[0])
     views = [kept.state(info.address) for info in (kept.states(step) if step in kept.steps() else ())]
     if not views:
         raise StoreError(

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from headrace.checkpoint.coordinator import adopt_runs
 from headrace.checkpoint.publish import derive_added
 from headrace.checkpoint.rewind.proof import prove_sources
 from headrace.connectors.program.sinks import DiscardSink
@@ -142,6 +143,9 @@ class KeyReplay(AbstractContextManager["KeyReplay"]):
         self._files = ScratchFiles(store, Path(self._temporary.name))
         self._tasks = TasksHere(self._program)
         self._level = program.steps[step].level
+        # The program may call a step otherwise than the one that ran.
+        adopted = adopt_runs(self._state, renamed=program.facts.was, cuts=())
+        self._state = JobState(manifest, {**self._state.runs, **adopted})
         group = key_group(hash_key(key), manifest.key_groups)
         self._shard = shard_of(group, manifest.parallelism, manifest.key_groups)
         self._then: Manifest = manifest
@@ -171,7 +175,8 @@ class KeyReplay(AbstractContextManager["KeyReplay"]):
         place = ManifestName(newest.timeline, newest.epoch)
         production = read_state(self._store, *place)
         group = key_group(hash_key(self._key), newest.key_groups)
-        layers = layers_of(self._store, production, self._step, only=range(group, group + 1))
+        name = self._step if production.runs.get(self._step) else self._program.facts.was.get(self._step, self._step)
+        layers = layers_of(self._store, production, name, only=range(group, group + 1))
         there = self._states(layers, production.manifest)
         layers = layers_of(self._files, self._state, self._step, only=range(group, group + 1))
         here = self._states(layers, production.manifest)
