@@ -66,6 +66,7 @@ def edit(
     with report_errors(trace=trace, as_json=as_json):
         if not dry_run and not why.strip():
             raise typer.BadParameter('--why says the reason, which is kept: --why "ticket 4711" (or look: --dry-run)')
+        options.check_newest(store)
         said = _one(address, key, new, patch, append, delete, entry, expires)
         edits = _read(from_file, said)
         if dry_run:

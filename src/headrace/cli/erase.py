@@ -41,7 +41,7 @@ def erase(
         from headrace.edit.erasing.erase import erase_key
         from headrace.read.store import open_for_reading
 
-        files = open_for_reading(store)
+        files = open_for_reading(options.check_newest(store))
         if not yes and not as_json:
             typer.confirm(f"erase the key {key!r} from all epochs of {files.url}? There is no way back", abort=True)
         try:

@@ -21,6 +21,17 @@ File = Annotated[
 Store = Annotated[
     str, typer.Argument(metavar="STORE", help="Folder or URL of the store.", autocompletion=complete_stores)
 ]
+
+
+def check_newest(store: str) -> str:
+    """The store, if it is written without a moment of its past."""
+    from headrace.state.moments import parse_address
+
+    if parse_address(store).moment is not None:
+        raise typer.BadParameter(f"the past of a job is not changed by this: leave out what is behind the @ in {store}")
+    return store
+
+
 At = Annotated[
     str | None,
     typer.Option("--at", metavar="MOMENT", help="As it was: an epoch (41), a savepoint (before-v2), a time in UTC."),

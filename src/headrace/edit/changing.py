@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.edit.cells import EntriesCell, Stored, ValueCell
+from headrace.edit.cells import EntriesCell, Stored, ValueCell, is_over
 from headrace.edit.edits import Edit
 from headrace.edit.targets import EditTarget
 from headrace.errors import ProgramError
@@ -245,7 +245,10 @@ class Changing:
         if edit.expires == "never" or not declared.clock:
             return None
         if edit.expires:
-            return self._expiry_of(edit)
+            expires_us = self._expiry_of(edit)
+            if is_over(self._target, expires_us):
+                raise self._misfit(edit, "a time that has not passed on the clock of the state", edit.expires)
+            return expires_us
         before = None if stored is None else stored[1]
         if before is not None and (declared.refresh == "create" or not declared.ttl_us):
             return before

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin
 
 from headrace.edit.edits import Edit
 from headrace.errors import ProgramError, StoreError
@@ -228,9 +228,24 @@ def key_annotation(shape: TypeShape | None, times: TimeShape | None) -> Any:
     return annotation_of(shape)
 
 
+def typed_key(text: str, annotation: Any) -> bytes:
+    """The stored bytes of a key that somebody wrote. Raises ProgramError where it is none of the annotation."""
+    value = parse_key_text(text, annotation)
+    parts = get_args(annotation) if get_origin(annotation) is tuple else ()
+    if parts and value is not None and (not text.lstrip().startswith("[") or len(value) != len(parts)):
+        raise ProgramError(
+            "this is not a key of several parts",
+            where="key",
+            expected=f"a JSON list of {len(parts)} parts",
+            found=repr(text),
+            next_move='write all parts: ["c1", 3]',
+        )
+    return encode_key(value)
+
+
 def _encoded(text: str, annotation: Any, edit: Edit, what: str) -> bytes:
     try:
-        return encode_key(parse_key_text(text, annotation))
+        return typed_key(text, annotation)
     except ProgramError as error:
         raise ProgramError(
             f"this is no {what} of the state {edit.state!r}",

@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.edit.targets import key_annotation
+from headrace.edit.targets import key_annotation, typed_key
 from headrace.errors import ProgramError
 from headrace.model.job import DeclaredState
-from headrace.model.keys import encode_key, hash_key, parse_key_text
+from headrace.model.keys import encode_key, hash_key
 from headrace.state.manifest import Manifest
 
 _LENGTH: Final = struct.Struct(">I")
@@ -90,7 +90,7 @@ def _key_annotations(declared: DeclaredState) -> tuple[Any, Sequence[Any]]:
 def _encodings(text: str, annotation: Any) -> tuple[bytes, ...]:
     """The stored forms of a key that is written so."""
     try:
-        found = [encode_key(parse_key_text(text, annotation))]
+        found = [typed_key(text, annotation)]
     except ProgramError:
         return ()
     if annotation is None:
