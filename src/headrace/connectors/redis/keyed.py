@@ -26,6 +26,7 @@ from headrace.errors import ProgramError, SinkUnavailable
 if TYPE_CHECKING:
     from headrace.connectors.redis.rows import Template
     from headrace.connectors.redis.sink import RedisSink
+    from headrace.model.batch import UInt64s
     from headrace.model.report import StagedPart
 
 _KEYS_AT_ONCE: Final = 1_000
@@ -130,7 +131,9 @@ class RedisKeyed(KeyedTarget):
         self._sink = sink
         self._guard = sink.guard_key(job)
         self._seen = array("Q")
-        """Hashes of the places that came."""
+        """Hashes of the places that came …"""
+        self._sorted: UInt64s | None = None
+        """… and in order, where none came since."""
         self._others: list[Place] | None = None
         """Places that had not come when they were looked for."""
 
@@ -168,7 +171,8 @@ class RedisKeyed(KeyedTarget):
                 for kind, key, there, mine in examples
             )
             total = total.plus(Comparison(missing + different + same, missing, different, examples=shown))
-            self._seen.extend(_hash(place) for place in self._places(pack))
+            self._seen.extend(map(_hash, self._places(pack)))
+            self._sorted = None
         return total
 
     def find_extra(self, position: Position) -> Comparison | None:
@@ -242,8 +246,9 @@ class RedisKeyed(KeyedTarget):
                 return found
 
     def _unseen(self, places: Sequence[Place]) -> list[Place]:
-        seen = np.unique(np.frombuffer(self._seen, np.uint64)) if len(self._seen) else np.empty(0, np.uint64)
-        self._seen = array("Q", seen.tobytes())
+        if self._sorted is None:
+            self._sorted = np.unique(np.array(self._seen, np.uint64))
+        seen = self._sorted
         wanted = np.array([_hash(place) for place in places], np.uint64)
         at = np.searchsorted(seen, wanted)
         there = np.zeros(len(wanted), bool)

@@ -28,6 +28,9 @@ Texts = list[bytes | None]
 
 PACKS: Final = "packs"
 """The format of what is staged."""
+_TEXT: Final = 0xDB
+_INT_BYTES: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+"""Of MessagePack: text of up to 4 GB, and whole numbers, which are never negative here, by their first byte."""
 PACK_ROWS = 1000
 PACK_BYTES = 512 * 1024
 """A pack is written as a whole or not at all; a release joins as many as the server can take at once."""
@@ -144,8 +147,7 @@ def encode_pack(items: list[bytes | int]) -> bytes:
 
 def unpack_rows(pack: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
     """The keys of a pack of strings or hashes, each with the names of the fields that are set."""
-    # What the scripts read as text are bytes here: not all keys are UTF-8.
-    items = msgpack_items(pack)
+    items = _items_of(pack)
     shape, at = items[0], 3
     while at < len(items):
         key = items[at]
@@ -158,20 +160,23 @@ def unpack_rows(pack: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
         at = set_to + 1 + items[set_to]
 
 
-def msgpack_items(pack: bytes) -> list[Any]:
-    """What `encode_pack` was given."""
+def _items_of(pack: bytes) -> list[Any]:
+    """What `encode_pack` was given. By hand, since its texts are bytes, which need not be UTF-8."""
     items: list[Any] = []
-    count, at = int.from_bytes(pack[1:5], "big"), 5
-    decoder = msgspec.msgpack.Decoder(int)
-    for _ in range(count):
-        if pack[at] == 0xDB:
-            size = int.from_bytes(pack[at + 1 : at + 5], "big")
-            items.append(pack[at + 5 : at + 5 + size])
-            at += 5 + size
+    at, end, from_bytes = 5, len(pack), int.from_bytes
+    while at < end:
+        head = pack[at]
+        if head == _TEXT:
+            start = at + 5
+            at = start + from_bytes(pack[at + 1 : start], "big")
+            items.append(pack[start:at])
+        elif head < 0x80:
+            items.append(head)
+            at += 1
         else:
-            size = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9}.get(pack[at], 1)
-            items.append(decoder.decode(pack[at : at + size]))
-            at += size
+            start = at + 1
+            at = start + _INT_BYTES[head]
+            items.append(from_bytes(pack[start:at], "big"))
     return items
 
 
