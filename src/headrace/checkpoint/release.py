@@ -175,7 +175,8 @@ class Releaser:
     def job(self) -> str:
         """Id of the job's store: the one that Spark's query has in it, for the life of the store."""
         record = read_record(self._store)
-        return "" if record is None else record.store_id
+        assert record is not None, "a store has an id once it is recovered, and rows go out after that"
+        return record.store_id
 
     def _due(self, manifest: Manifest, only: Container[str] | None) -> list[_DueOutput]:
         """What goes to which sink. Refuses rows that no sink of this program can let out as they were meant.

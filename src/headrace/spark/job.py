@@ -201,8 +201,8 @@ class Job:
             state = read_facts(self.store).state
             self._choose_side(decide_side(self.program, None if state is None else state.manifest))
         job = self._current.facts
-        self._maintainer = start_maintainer(self.store, self.settings, self.program, job, self._fence, self._releaser)
         recovered = recover(self.store, job, self._fence, self._releaser, drop=self.settings.drop, say=self._say)
+        self._maintainer = start_maintainer(self.store, self.settings, self.program, job, self._fence, self._releaser)
         self._coordinator = Coordinator(
             self.store, job, self._fence, self._releaser, self._maintainer, None, retired=recovered.retired,
             edits=self._edits,
