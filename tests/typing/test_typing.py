@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.model import migrations
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PROGRAMS = [HERE / "sketch.py", HERE / "wrong.py"]
@@ -69,7 +71,8 @@ def test_programs_pass_pyright_strict_and_wrong_lines_do_not(tmp_path: Path) -> 
     assert report["summary"]["filesAnalyzed"] == len(PROGRAMS)
 
 
-def test_the_sketch_builds_and_explains_itself() -> None:
+def test_the_sketch_builds_and_explains_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrations, "_registered", {})
     app = runpy.run_path(str(HERE / "sketch.py"))["app"]
     with pytest.warns(UserWarning, match="nobody reads"):
         text = app.explain()
