@@ -112,7 +112,7 @@ def test_another_store_in_its_place_is_refused(program: Program, parent: Path, t
         Harness(program.app, store=tmp_path / "new", start_from=f"{tmp_path}/nowhere@4")
 
 
-@pytest.mark.parametrize("point", ["copying", "copy_written"])
+@pytest.mark.parametrize("point", ["copying", "copy_written", "fork_made"])
 def test_a_fork_that_died_while_it_was_made_goes_on(point: str, program: Program, parent: Path, tmp_path: Path) -> None:
     if point == "copying":
         from headrace.model.order import EpochLimits
@@ -130,6 +130,20 @@ def test_a_fork_that_died_while_it_was_made_goes_on(point: str, program: Program
         assert found == hr.Store(parent).state("totals")["a"]["total"]
         played(h, program, 1)
         assert total(h, program) == found + 1
+    assert [point.name for point in list_savepoints(LocalStore(parent))] == ["before"]
+
+
+def test_a_fork_of_the_newest_epoch_goes_on_with_the_one_it_has_begun_with(
+    program: Program, parent: Path, tmp_path: Path
+) -> None:
+    def start() -> Harness:
+        return Harness(program.app, store=tmp_path / "fork", start_from=str(parent))
+
+    die("copy_written", start)
+    with Harness(program.app, store=parent, sinks=True) as h:
+        played(h, program, 3)
+    with start() as h:
+        assert (h.published, total(h, program)) == (5, 6)
     assert [point.name for point in list_savepoints(LocalStore(parent))] == ["before"]
 
 

@@ -46,11 +46,14 @@ class Lake:
             parts = stage_rows(sink, CODEC, self.staging, epoch, [[Sale(epoch * 10), Sale(epoch * 10 + 1)]])
             sink.release(parts, self.staging.release(epoch, "sales", timeline))
 
-    def forget(self, epoch: int, last: int, timeline: str = "0", following: str | None = None) -> None:
+    def check(self, epoch: int, last: int, timeline: str = "0", following: str | None = None) -> Any:
         ctx = self.staging.forget(epoch, last, output="sales", timeline=timeline)
         ctx.next_timeline = following or ctx.next_timeline
         self.sink.check_forget(ctx)
-        self.sink.forget(ctx)
+        return ctx
+
+    def forget(self, epoch: int, last: int, timeline: str = "0", following: str | None = None) -> None:
+        self.sink.forget(self.check(epoch, last, timeline, following))
 
     @property
     def epochs(self) -> list[int]:
@@ -75,7 +78,9 @@ def test_a_job_goes_back_and_forth(tmp_path: Path) -> None:
     assert lake.epochs == [0, 1, 2, 3], "forgetting again leaves the new timeline"
     with pytest.raises(HeadraceError):
         lake.write(4, timeline="0", by=old)
-    # Behind the beginning of its timeline: all of that one, and a part of the older.
+    # Behind the beginning of its timeline: all of that one, and a part of the older. Both are looked at before.
+    lake.check(-1, 3, timeline="1", following="2")
+    lake.check(0, 3, timeline="0", following="2")
     lake.forget(-1, 3, timeline="1", following="2")
     lake.forget(0, 3, timeline="0", following="2")
     assert lake.epochs == [0]
@@ -126,6 +131,10 @@ def test_a_timeline_of_which_nothing_came_is_shut_out_all_the_same(tmp_path: Pat
     assert lake.epochs == [0]
     lake.write(1, timeline="1")
     assert lake.epochs == [0, 1]
+    # What shut it out holds no rows, and is nobody else's.
+    lake.forget(-1, 1, timeline="1", following="2")
+    lake.forget(-1, 0, timeline="0", following="2")
+    assert lake.epochs == []
 
 
 def test_a_column_that_was_added_since_is_added_again(tmp_path: Path) -> None:

@@ -193,6 +193,22 @@ def test_what_was_kept_too_long_ago_or_never_is_refused_before_anything_changes(
     assert kept.rows == [Sale("a", 3)]
 
 
+def test_former_rows_of_an_older_timeline_are_missed_before_those_of_the_newer_one_go(
+    redis_server: Redis, client: Any, tmp_path: Path
+) -> None:
+    kept = Kept(redis_server, client, tmp_path)
+    for epoch in range(3):
+        kept.write(epoch, Sale("a", epoch))
+    kept.forget(1)
+    kept.write(2, Sale("b", 7), timeline="1")
+    client.delete(f"guard-{kept.name}:undo:0:1")
+    ctx = kept.staging.forget(0, 2)
+    ctx.next_timeline = "2"
+    with pytest.raises(SinkFailed, match="does not know what its keys held then"):
+        kept.sink.check_forget(ctx)
+    assert kept.rows == [Sale("a", 1), Sale("b", 7)]
+
+
 def test_without_it_keys_can_only_be_held() -> None:
     assert hr.sink.redis(key="{a}").rewinds == {"hold"}
     assert hr.sink.redis(key="{a}", undo="1d").rewinds == {"hold", "repeat"}

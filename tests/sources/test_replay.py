@@ -79,8 +79,14 @@ def test_the_files_that_count_are_those_behind_the_epoch(tmp_path: Path) -> None
         start, end = manifest(1, clicks={"logOffset": 0}), manifest(4, clicks={"logOffset": 2})
         return prove_sources(store, sources, start, end)["clicks"].verdict
 
+    def verdict_of_all() -> str:
+        """Of a source that came behind the epoch."""
+        return prove_sources(store, sources, manifest(1), manifest(4, clicks={"logOffset": 2}))["clicks"].verdict
+
+    assert verdict_of_all() == "sure"
     (tmp_path / "in" / "0.json").unlink()
     (tmp_path / "in" / "3.json").unlink()
+    assert verdict_of_all() == "lost"
     assert verdict() == "sure"
     (tmp_path / "in" / "1.json").unlink()
     assert verdict() == "lost"

@@ -318,6 +318,10 @@ class Coordinator:
             paced=paced,
             behind=dict(behind),
             released_us=dict(self.releaser.took_us),
+            edited_epoch=-1 if before is None else before.manifest.edited_epoch,
+            program_epoch=order.epoch
+            if before is None or before.manifest.program != self.job.program
+            else before.manifest.program_epoch,
         )
         return derive_state(before, manifest)
 

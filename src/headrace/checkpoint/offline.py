@@ -160,5 +160,6 @@ def derive_offline(
         took_us={},
         released_us={},
         notes=[note],
+        edited_epoch=parent.epoch + 1,
         offline=parent.offline + 1,
     )

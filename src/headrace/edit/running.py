@@ -118,8 +118,9 @@ def derive_edited(state: JobState, added: Mapping[str, Sequence[RunRef]], note: 
         runs[name] = (*new, *runs.get(name, ()))
     dues = [due for due in (manifest.next_due_us, due_us) if due is not None]
     edited = msgspec.structs.replace(
-        manifest, steps=steps, notes=[*manifest.notes, note], next_due_us=min(dues, default=None)
-    )
+        manifest, steps=steps, notes=[*manifest.notes, note], edited_epoch=manifest.epoch,
+        next_due_us=min(dues, default=None),
+    )  # fmt: skip
     return JobState(edited, runs)
 
 

@@ -52,6 +52,7 @@ POINTS: Final = {
     "erase_manifest": "some manifests name them, others the old ones",
     "erase_deleting": "no manifest names the old files, some of them are deleted",
     "copy_written": "all files of a copy are there, the record that makes it a store is not",
+    "fork_made": "the store of a fork is there, its epoch is still pinned in the store of the original",
 }
 
 BESIDE: Final = frozenset({"base_written", "sweeping"})
@@ -76,6 +77,7 @@ ASKED: Final = frozenset({
     "rewind_forgotten",
     "rewind_recorded",
     "copy_written",
+    "fork_made",
 })  # fmt: skip
 """Points of what people ask for: they lie in no epoch, and come only when somebody asks."""
 

@@ -57,6 +57,8 @@ class _CopyMark(msgspec.Struct, frozen=True):
     nonce: str
     savepoint: str
     url: str
+    asked: str | None = None
+    """Of a fork: which moment was asked for, which may mean another epoch by now."""
 
 
 def copy_savepoint(
@@ -68,14 +70,23 @@ def copy_savepoint(
         url=store.url, savepoint=savepoint.name, timeline=savepoint.timeline, epoch=savepoint.epoch,
         nonce=savepoint.nonce, copied_us=round(clock() * 1e6),
     )  # fmt: skip
-    return _copy(store, savepoint, target, lambda record: msgspec.structs.replace(record, copied_from=origin), progress)
+
+    def copy(record: StoreRecord) -> StoreRecord:
+        return msgspec.structs.replace(record, copied_from=origin)
+
+    report = _copy(store, savepoint, target, copy, progress)
+    target.delete(layout.COPYING)
+    return report
 
 
 def fork_savepoint(
     store: StoreFiles, savepoint: Savepoint, target: StoreFiles, *, asked: str, progress: Progress | None = None,
     clock: Clock = time.time,
 ) -> CopyReport:  # fmt: skip
-    """Makes a store that begins with a savepoint of another one, and has an id of its own."""
+    """Makes a store that begins with a savepoint of another one, and has an id of its own.
+
+    The note of what it is of stays, until whoever pinned the savepoint for it is done: `end_fork`.
+    """
 
     def fork(record: StoreRecord) -> StoreRecord:
         origin = ForkedFrom(
@@ -84,7 +95,26 @@ def fork_savepoint(
         )  # fmt: skip
         return msgspec.structs.replace(record, query=new_query(), copied_from=None, forked_from=origin)
 
-    return _copy(store, savepoint, target, fork, progress)
+    return _copy(store, savepoint, target, fork, progress, asked=asked)
+
+
+def begun_fork(store: StoreFiles, target: StoreFiles, asked: str) -> str | None:
+    """The savepoint of which a fork was begun here and interrupted, of the same store and asked for in these words."""
+    record = read_record(store)
+    if record is None or not target.exists(layout.COPYING):
+        return None
+    mark = _read_mark(target)
+    return mark.savepoint if (mark.query, mark.asked) == (record.query, asked) else None
+
+
+def is_fork_open(target: StoreFiles) -> bool:
+    """Whether a fork is there, and whoever made it died before it was done with the original."""
+    return target.exists(layout.COPYING)
+
+
+def end_fork(target: StoreFiles) -> None:
+    """Nothing of the original is needed any more."""
+    target.delete(layout.COPYING)
 
 
 def settle_copy(store: StoreFiles, *, clock: Clock = time.time) -> ForkedFrom | None:
@@ -108,7 +138,7 @@ def settle_copy(store: StoreFiles, *, clock: Clock = time.time) -> ForkedFrom | 
 
 def _copy(
     store: StoreFiles, savepoint: Savepoint, target: StoreFiles, derive_record: Callable[[StoreRecord], StoreRecord],
-    progress: Progress | None,
+    progress: Progress | None, *, asked: str | None = None,
 ) -> CopyReport:  # fmt: skip
     record = read_record(store)
     if record is None:
@@ -116,9 +146,10 @@ def _copy(
     state = check_files(store, savepoint)
     files = [*stored_files(state), *_beside(store, state)]
     size_bytes = sum(file.size_bytes for file in files)
-    mark = _CopyMark(record.query, savepoint.timeline, savepoint.epoch, savepoint.nonce, savepoint.name, store.url)
+    mark = _CopyMark(
+        record.query, savepoint.timeline, savepoint.epoch, savepoint.nonce, savepoint.name, store.url, asked
+    )
     if _is_whole(target, mark):
-        target.delete(layout.COPYING)
         return CopyReport(target.url, len(files), size_bytes, 0)
     _begin(target, mark)
     copied = _copy_files(store, target, files, Bytes(size_bytes, progress), savepoint.epoch)
@@ -131,7 +162,6 @@ def _copy(
     # Created only if absent: of two that make the same fork, one says which id it has.
     with contextlib.suppress(AlreadyExists):
         target.create(layout.STORE_RECORD, msgspec.json.encode(whole))
-    target.delete(layout.COPYING)
     return CopyReport(target.url, len(files), size_bytes, copied)
 
 

@@ -143,15 +143,19 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Step → counter → total since the beginning."""
     tasks: list[TaskStats] = []
     took_us: dict[str, int] = {}
+    """Where the epoch's time went until publishing, as the driver saw it."""
     paced: EpochCost | None = None
     """Where the time of the parent epoch went, as far as the same run knows."""
-    """Where the epoch's time went until publishing, as the driver saw it."""
     behind: dict[str, Behind] = {}
     """Source → what was there and not read yet, for those that can tell; a hint."""
     released_us: dict[str, int] = {}
     """Output → how long the release of the parent epoch took; it comes after the parent's own manifest."""
     notes: list[EpochNote] = []
     """What people had done to the state in this epoch."""
+    edited_epoch: int = -1
+    """The newest epoch of the line, up to this one, that has notes; −1: none. Manifests between may be swept."""
+    program_epoch: int = 0
+    """Since which epoch of the line the program has been this one."""
     offline: int = 0
     """How many epochs in a row, this one included, were made without Spark (`headrace.checkpoint.offline`)."""
 

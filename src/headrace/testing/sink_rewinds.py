@@ -40,6 +40,20 @@ def all_of_a_timeline_can_be_forgotten(trial: SinkTrial) -> None:
     trial.expect(rewound, target, trial.last, what="after the first epoch of the new timeline")
 
 
+def two_timelines_are_looked_at_before_either_is_forgotten(trial: SinkTrial) -> None:
+    target, sink = _with_two_epochs(trial)
+    sink.forget(trial.staging.forget(0, 1))
+    _go_on(trial, target)
+    rewound = trial.start(target)
+    both = [trial.staging.forget(-1, 1, timeline="1"), trial.staging.forget(0, 1)]
+    for abandoned in both:
+        abandoned.next_timeline = "2"
+        rewound.check_forget(abandoned)
+    for abandoned in both:
+        rewound.forget(abandoned)
+    trial.expect(rewound, target, trial.tasks, what="after going back behind the beginning of a timeline")
+
+
 def an_abandoned_driver_that_wakes_up_changes_nothing(trial: SinkTrial) -> None:
     target = trial.new_target()
     old = trial.start(target)

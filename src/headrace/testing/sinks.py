@@ -114,6 +114,7 @@ def _try_the_rest(trial: SinkTrial) -> None:
     if rewinds.forgets(trial):
         rewinds.what_is_abandoned_is_forgotten(trial)
         rewinds.all_of_a_timeline_can_be_forgotten(trial)
+        rewinds.two_timelines_are_looked_at_before_either_is_forgotten(trial)
         rewinds.an_abandoned_driver_that_wakes_up_changes_nothing(trial)
         rewinds.forgetting_again_leaves_the_new_timeline(trial)
         rewinds.a_death_while_forgetting_is_made_good(trial)

@@ -192,13 +192,20 @@ def _find_obstacles(facts: RewindFacts) -> Iterator[str]:
     others = sorted({manifest.epoch for manifest in kept if manifest.program != facts.job.program})
     if others:
         yield f"the program is another one than that of epoch {others[0]} (in names, types or steps)"
+    elif facts.end.program_epoch > facts.start.epoch:
+        yield f"the program was another one before epoch {facts.end.program_epoch} (in names, types or steps)"
     yield from facts.job.bound_to_epochs
     late = _late_rows(facts.end) - _late_rows(facts.start)
     if late:
         yield f"{count_of(late, 'row')} came late there, and might be in time now"
-    for manifest in kept[1:]:
-        if manifest.notes:
-            yield f"epoch {manifest.epoch} holds a change that a person made ({manifest.notes[-1].kind})"
+    edited = {manifest.epoch: f" ({manifest.notes[-1].kind})" for manifest in kept[1:] if manifest.notes}
+    if facts.end.edited_epoch > facts.start.epoch:
+        # Also where its manifest is swept.
+        edited.setdefault(facts.end.edited_epoch, "")
+    for epoch, kind in sorted(edited.items()):
+        yield f"epoch {epoch} holds a change that a person made{kind}"
+    if facts.end.final or facts.end.ending:
+        yield f"epoch {facts.end.epoch} ended the input (--until drained), and fired what was still open"
     for name, replay in sorted(facts.sources.items()):
         if replay.verdict == "unknown":
             yield f"the source {name!r} may give other rows now: {replay.why}"

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import xxhash
 
 from headrace.checkpoint.rewind.request import ForkRequest, StartRequest
-from headrace.errors import StoreError
+from headrace.errors import HeadraceError, NoSuchMoment, StoreError
+from headrace.model import crash
 from headrace.state.checking import Progress
-from headrace.state.copying import fork_savepoint
+from headrace.state.copying import begun_fork, end_fork, fork_savepoint, is_fork_open
 from headrace.state.moments import AtSavepoint, find_moment
 from headrace.state.record import ForkedFrom, read_record
 from headrace.state.savepoints import Savepoint, create_savepoint, delete_savepoint, read_savepoint
@@ -34,18 +36,24 @@ def begin_fork(
     """
     if not isinstance(request, ForkRequest):
         return []
-    asked = "" if request.moment is None else str(request.moment)
+    asked = _asked(request)
     record = read_record(target)
     if record is not None:
         forked = record.forked_from
         if forked is None or (forked.url, forked.asked) != (request.url, asked):
             raise _occupied(target, request, forked)
+        if is_fork_open(target):
+            with suppress(HeadraceError, OSError):
+                delete_savepoint(open_origin(request.url), _pin_name(target, forked.epoch))
+            end_fork(target)
         return [f"going on: this store is a fork of {forked.url} already, from epoch {forked.epoch}"]
     origin = open_origin(request.url)
     savepoint, is_ours = _pin(origin, target, request, clock)
     report = fork_savepoint(origin, savepoint, target, asked=asked, progress=progress, clock=clock)
+    crash.reach("fork_made", savepoint.epoch)
     if is_ours:
         delete_savepoint(origin, savepoint.name)
+    end_fork(target)
     return [
         f"forked {request.url} at epoch {savepoint.epoch}: {report.files} files, copied into {target.url}; "
         "it has an id of its own"
@@ -58,10 +66,23 @@ def _pin(
     """The savepoint to copy, and whether it is ours: other epochs are pinned for as long as the copy takes."""
     if isinstance(request.moment, AtSavepoint):
         return read_savepoint(origin, request.moment.name), False
+    begun = begun_fork(origin, target, _asked(request))
+    if begun is not None:
+        # The moment may mean another epoch by now; the fork goes on with the one that it has begun with.
+        with suppress(NoSuchMoment):
+            return read_savepoint(origin, begun), True
     place = find_moment(origin, request.moment)
-    name = f"fork-of-epoch-{place.epoch}-{xxhash.xxh32_hexdigest(target.url.encode())}"
     note = f"while {target.url} begins with it"
+    name = _pin_name(target, place.epoch)
     return create_savepoint(origin, name=name, note=note, place=place, clock=clock), True
+
+
+def _pin_name(target: StoreFiles, epoch: int) -> str:
+    return f"fork-of-epoch-{epoch}-{xxhash.xxh32_hexdigest(target.url.encode())}"
+
+
+def _asked(request: ForkRequest) -> str:
+    return "" if request.moment is None else str(request.moment)
 
 
 def _occupied(target: StoreFiles, request: ForkRequest, forked: ForkedFrom | None) -> StoreError:

@@ -102,15 +102,17 @@ def files_between(
     if reached is None or reached < 0:
         return
     first = -1 if start is None else log_offset(start)
+    if first is None:
+        first = -1
     prefix = layout.input_entry(f"{name}/")
     seen = set()
     for path in paths:
         number = entry_number(path, prefix)
-        if number is None or (number <= (first or 0) and not path.endswith(".compact")):
+        if number is None or (number <= first and not path.endswith(".compact")):
             continue
         for line in store.read(path).splitlines()[1:]:
             listed = msgspec.json.decode(line, type=_LogLine)
             batch = listed.batch if listed.batch >= 0 else number
-            if (-1 if first is None else first) < batch <= reached and listed.path not in seen:
+            if first < batch <= reached and listed.path not in seen:
                 seen.add(listed.path)
                 yield InputFile(listed.path, listed.timestamp)

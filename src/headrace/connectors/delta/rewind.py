@@ -24,6 +24,8 @@ from headrace.errors import SinkFailed
 
 EPOCH_NOTE: Final = "headrace"
 RESTORED_NOTE: Final = "headrace_restored"
+SHUT_NOTE: Final = "headrace_shut"
+"""Of a commit without rows, which only shuts an abandoned timeline out."""
 _REARRANGING: Final = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END"})
 
 Entry = Mapping[str, Any]
@@ -42,19 +44,28 @@ def epoch_note(transaction: EpochTransaction) -> dict[str, str]:
     return {EPOCH_NOTE: f"{transaction.writer} {transaction.number}"}
 
 
+def shut_note(writer: str) -> dict[str, str]:
+    return {SHUT_NOTE: writer}
+
+
 def restored_note(version: int) -> dict[str, str]:
     return {RESTORED_NOTE: str(version)}
 
 
-def derive_restore(history: Iterable[Entry], writer: str, timeline: int, epoch: int) -> RestorePlan:
-    """What to do, from the versions of a table, the newest first; as many are taken as have to be looked at."""
+def derive_restore(
+    history: Iterable[Entry], writer: str, timeline: int, epoch: int, following: int | None = None
+) -> RestorePlan:
+    """What to do, from the versions of a table, the newest first; as many are taken as have to be looked at.
+
+    ``following``: the timeline that goes on. Those between are abandoned, too, and go before this one.
+    """
     first: int | None = None
     between: list[tuple[int, str]] = []
     taken_back = -1
     """Versions above this one, and below the restore that was seen, are gone."""
     for entry in history:
         version = int(entry["version"])
-        if taken_back >= 0 and version > taken_back:
+        if SHUT_NOTE in entry or (taken_back >= 0 and version > taken_back):
             continue
         taken_back = -1
         if RESTORED_NOTE in entry:
@@ -68,7 +79,7 @@ def derive_restore(history: Iterable[Entry], writer: str, timeline: int, epoch: 
             break
         elif split_number(mine)[0] == timeline:
             first = version
-        else:
+        elif following is None or split_number(mine)[0] >= following:
             between.append((version, f"epoch {split_number(mine)[1]} of timeline {split_number(mine)[0]}"))
     if first is None:
         return RestorePlan(None)

@@ -28,7 +28,14 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from headrace.connectors.delta.errors import Overtaken, deltalake_module, others_write, telling
-from headrace.connectors.delta.rewind import check_restore, derive_restore, epoch_note, read_history, restored_note
+from headrace.connectors.delta.rewind import (
+    check_restore,
+    derive_restore,
+    epoch_note,
+    read_history,
+    restored_note,
+    shut_note,
+)
 from headrace.connectors.delta.table import open_table, prepare_table, settle, table_schema, target_of
 from headrace.connectors.delta.transaction import (
     EpochTransaction,
@@ -175,7 +182,8 @@ class DeltaSink(Sink):
 
     def check_forget(self, ctx: Forget) -> None:
         with telling(self.target, "look how it was"):
-            plan = derive_restore(read_history(self._newest()), writer_of(ctx), int(ctx.timeline), ctx.epoch)
+            following = int(ctx.next_timeline)
+            plan = derive_restore(read_history(self._newest()), writer_of(ctx), int(ctx.timeline), ctx.epoch, following)
         check_restore(plan, self.target, ctx.output)
 
     def forget(self, ctx: Forget) -> None:
@@ -206,7 +214,7 @@ class DeltaSink(Sink):
             return
         noted = [deltalake.Transaction(app_id=writer, version=number)]
         if plan.version is None:
-            commit = deltalake.CommitProperties(app_transactions=noted)
+            commit = deltalake.CommitProperties(app_transactions=noted, custom_metadata=shut_note(writer))
             nothing = table_schema(table).empty_table()
             deltalake.write_deltalake(table, nothing, mode="append", commit_properties=commit)
         else:

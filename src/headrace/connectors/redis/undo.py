@@ -40,7 +40,8 @@ _CHECK: Final = (
     "#!lua"
     + _POSITION
     + """
-while at_timeline == timeline and at_epoch > epoch do
+-- Timelines between are abandoned, too, and go before this one.
+while at_timeline < following and (at_timeline > timeline or at_timeline == timeline and at_epoch > epoch) do
   local head = redis.call('LINDEX', journal(), 0)
   if not head then return {'missing', at_timeline, at_epoch} end
   head = cmsgpack.unpack(head)
