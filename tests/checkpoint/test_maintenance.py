@@ -8,6 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint.maintenance import SWEEP_EVERY, Maintainer
+from headrace.errors import StoreError
 from headrace.model.report import RunRef
 from headrace.state.fold import RunFold
 from headrace.state.manifest import JobState
@@ -60,3 +61,23 @@ def test_a_step_that_cannot_be_folded_is_logged_and_stops_neither_other_folds_no
         assert set(upkeep.take_folds(state)) == {other}
         assert upkeep.sweeps == 1
     assert f"folding the state of step {step} was put off: OSError: no space left" in caplog.messages
+
+
+def test_what_follows_a_sweep_comes_once_more_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """A run that is stopped with a savepoint takes it behind its last sweep."""
+    called: list[str] = []
+
+    def tell() -> None:
+        called.append("told")
+        if len(called) > 1:
+            raise StoreError("the store is away")
+
+    app = hr.App("shop")
+    tx = app.read("tx", hr.source.items([]), Tx)
+    tx.write(hr.sink.discard())
+    with Harness(app) as h:
+        for expected in (1, 2):
+            assert h._fence is not None
+            Maintainer(h._store, h._program.facts, h._fence.number, retain=2, swept=tell).close()
+            assert len(called) == expected
+    assert any("the store is away" in message for message in caplog.messages)

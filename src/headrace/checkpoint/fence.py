@@ -27,6 +27,7 @@ from typing import Final
 
 import msgspec
 
+from headrace.checkpoint.twins import find_twin
 from headrace.errors import AlreadyExists, CorruptFile, Fenced, HeadraceError, MissingFile, StoreError, StoreInUse
 from headrace.model.lock import Lock
 from headrace.state import layout
@@ -65,6 +66,8 @@ class Beat(Owner, frozen=True, kw_only=True):
     """Whether it holds the lock of the store, so that a free lock says that it is gone."""
     beats: int = 0
     ended: bool = False
+    url: str = ""
+    """Where the store is that the driver has: another place than where this is read, if somebody copied the folder."""
 
     def describe(self, now_us: int) -> str:
         """Who it is, for people."""
@@ -133,14 +136,18 @@ def read_beat(store: StoreFiles, taken: Beat) -> Beat:
         return taken
 
 
-def create_fence(store: StoreFiles, owner: Owner, number: int, *, locked: bool, clock: Clock) -> Beat:
-    """Takes a fence; raises AlreadyExists when somebody else was first."""
+def create_fence(
+    store: StoreFiles, owner: Owner, number: int, *, locked: bool, clock: Clock, url: str | None = None
+) -> Beat:
+    """Takes a fence; raises AlreadyExists when somebody else was first. ``url``: of a job that is elsewhere."""
     beat = Beat(
         **msgspec.structs.asdict(owner),
         fence=number,
         nonce=os.urandom(8).hex(),
         at_us=round(clock() * 1e6),
         locked=locked,
+        ended=url is not None,
+        url=store.url if url is None else url,
     )
     store.create(layout.fence(number), msgspec.json.encode(beat))
     return beat
@@ -297,6 +304,8 @@ def _take(watch: _Watch, takeover: bool) -> tuple[Beat, Beat | None]:
             log.warning("taking over from an unknown driver: %s", error.where)
         if not takeover:
             watch.refuse_if_alive(before)
+        if before is not None:
+            watch.settle_twin(before.url, takeover)
         try:
             return watch.create_fence(newest + 1), before
         except AlreadyExists:
@@ -329,6 +338,32 @@ class _Watch:
         if holder is not None and self._is_heard(holder):
             latest = read_holder(self.store) or holder
             raise self._in_use(latest.describe(self._now_us()))
+
+    def settle_twin(self, url: str, takeover: bool) -> None:
+        """Raises StoreInUse where another store of this id is driven; else leaves word there of where the job is."""
+        store = find_twin(self.store, url)
+        if store is None:
+            return
+        twin = _Watch(store, self.me, Lock(store.local_path(layout.LOCK)), self.clock, self._sleep)
+        twin.take_lock()
+        try:
+            if not takeover:
+                twin.refuse_if_alive(read_holder(store))
+            number = read_newest_fence(store) + 1
+            create_fence(store, self.me, number, locked=False, clock=self.clock, url=self.store.url)
+        except StoreInUse as running:
+            raise StoreInUse(
+                "this store is a copy of another one, under the same id, and a driver is running on that one",
+                where=self.store.url,
+                expected="one running job for each id: sinks would take its epochs for those of the other",
+                found=f"{store.url}: {running.found}",
+                next_move=f"stop that job first; or let a second job begin with it, in a store that has an id of its "
+                f"own: --store NEW --from {store.url}",
+            ) from None
+        except (HeadraceError, OSError) as error:
+            log.warning("%s has the same id and could not be told that the job is here: %s", store.url, error)
+        finally:
+            twin.lock.release()
 
     def wait_for_end(self, holder: Beat) -> None:
         """Gives a driver that was taken over the time to notice; whether it does changes nothing that is published."""

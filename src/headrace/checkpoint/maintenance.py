@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from headrace.checkpoint.sparklog import oldest_offsets, sweep_inputs
+from headrace.errors import HeadraceError
 from headrace.model.ids import MIN_TIME
 from headrace.model.job import JobFacts, derive_states
 from headrace.model.keys import group_range
@@ -183,6 +184,12 @@ class Maintainer(Upkeep):
             self._closing = True
             self._wake.notify()
         self._thread.join(timeout=60)
+        if self._swept is not None:
+            # Savepoints may have come since the last sweep, above all the one that a run is stopped with.
+            try:
+                self._swept()
+            except HeadraceError as error:
+                log.warning("what follows a sweep was put off: %s", error)
 
     def _loop(self) -> None:
         while True:

@@ -25,6 +25,7 @@ from headrace.state import layout
 from headrace.state.lineage import Lineage, is_in
 from headrace.state.manifest import Manifest
 from headrace.state.record import Branch, StoreRecord
+from headrace.state.spark_offsets import source_offsets
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,8 @@ def _find_obstacles(facts: RewindFacts) -> Iterator[str]:
     elif facts.end.program_epoch > facts.start.epoch:
         yield f"the program was another one before epoch {facts.end.program_epoch} (in names, types or steps)"
     yield from facts.job.bound_to_epochs
+    for name in sorted(source_offsets(facts.start.offsets).keys() & facts.end.retired.keys()):
+        yield f"the source {name!r} was read to its end there, and others went on: one epoch does not read both"
     late = _late_rows(facts.end) - _late_rows(facts.start)
     if late:
         yield f"{count_of(late, 'row')} came late there, and might be in time now"

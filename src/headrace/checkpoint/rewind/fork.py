@@ -15,6 +15,7 @@ import xxhash
 from headrace.checkpoint.rewind.request import ForkRequest, StartRequest
 from headrace.errors import HeadraceError, NoSuchMoment, StoreError
 from headrace.model import crash
+from headrace.model.amounts import count_of
 from headrace.state.checking import Progress
 from headrace.state.copying import begun_fork, end_fork, fork_savepoint, is_fork_open
 from headrace.state.moments import AtSavepoint, find_moment
@@ -55,7 +56,7 @@ def begin_fork(
         delete_savepoint(origin, savepoint.name)
     end_fork(target)
     return [
-        f"forked {request.url} at epoch {savepoint.epoch}: {report.files} files, copied into {target.url}; "
+        f"forked {request.url} at epoch {savepoint.epoch}: {count_of(report.files, 'file')}, copied into {target.url}; "
         "it has an id of its own"
     ]
 
