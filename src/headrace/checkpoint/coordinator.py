@@ -353,7 +353,8 @@ def adopt_runs(state: JobState, *, renamed: Mapping[str, str], cuts: Sequence[in
     runs: dict[str, Any] = dict(state.runs)
     both = {**renamed, **{layout.broadcast(step): layout.broadcast(was) for step, was in renamed.items()}}
     for step, was in both.items():
-        if step not in runs and was in runs:
+        # A name that was given back lists no runs, and is one that may be taken again.
+        if not runs.get(step) and runs.get(was):
             runs[step] = changed[step] = runs.pop(was)
             changed[was] = ()
     for step, refs in runs.items():

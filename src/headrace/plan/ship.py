@@ -103,7 +103,7 @@ def _modules_of_functions(program: Any) -> Iterator[str]:
 def _op_plans(part: Any) -> Iterator[OpPlan]:
     if isinstance(part, OpPlan):
         yield part
-    elif dataclasses.is_dataclass(part):
+    elif dataclasses.is_dataclass(part) and not isinstance(part, type):
         for field in dataclasses.fields(part):
             yield from _op_plans(getattr(part, field.name))
     elif isinstance(part, tuple | list | dict):
