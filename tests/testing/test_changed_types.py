@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,6 +75,29 @@ class FixedLonger(hr.Record, array_like=True):
     people: int = 5
 
 
+@dataclass
+class Plain:
+    town: str
+
+
+@dataclass
+class PlainLonger:
+    town: str
+    tags: list[str] = dataclass_field(default_factory=list)
+
+
+class Round(hr.Record, tag="round"):
+    town: str
+
+
+class RoundNow(hr.Record, tag="round"):
+    city: str = hr.field(was="town")
+
+
+class Square(hr.Record, tag="square"):
+    people: int = 0
+
+
 class Change(NamedTuple):
     old: Any
     make: Any
@@ -92,6 +117,9 @@ CHANGES = {
         Inner, lambda n: Inner(Place("x", n), [Place("y", n)]), InnerRenamed,
         InnerRenamed(Renamed(2.0, "x"), [Renamed(2.0, "y")]),
     ),
+    "an enum that is text now": Change(Colour, lambda n: Colour.RED, str, "red"),
+    "a dataclass with a list added": Change(Plain, lambda n: Plain("x"), PlainLonger, PlainLonger("x", [])),
+    "a tagged union": Change(Round, lambda n: Round("x"), RoundNow | Square, RoundNow("x")),
     "a place added": Change(Fixed, lambda n: Fixed("x"), FixedLonger, FixedLonger("x", 5)),
 }  # fmt: skip
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.aggregates.declare import Agg, Declared, column_annotation
+from headrace.model.fields import former_names
 from headrace.model.meaning import AggregateMeaning
-from headrace.model.shapes import split_optional
+from headrace.model.shapes import split_optional, union_members
 from headrace.model.values import type_name
+from headrace.sql.parse import parse_tree, root_columns
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
@@ -35,7 +37,18 @@ def _describe(agg: Agg[Any], taken: RowCodec, required: bool) -> AggregateMeanin
     if not isinstance(agg, Declared):
         return AggregateMeaning("own", name=type(agg).__name__, required=required)
     kind = "" if agg.column is None else type_name(column_annotation(taken, agg.column)[0])
+    texts = [text for text in (agg.column, agg.where, agg.by) if text is not None]
     return AggregateMeaning(
         agg.kind, agg.column, agg.where, agg.by, agg.n, agg.q, agg.over_us, type=kind,
-        required=required and agg.kind not in _OF_NOTHING,
+        required=required and agg.kind not in _OF_NOTHING, was=_former_columns(taken, texts),
     )  # fmt: skip
+
+
+def _former_columns(taken: RowCodec, texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The former names of columns, where an expression has one of their names in it."""
+    records = union_members(taken.type) or (taken.type,)
+    said = {name: was for each in records for name, was in former_names(each).items()}
+    if not said:
+        return {}
+    names = {name for text in texts for name in root_columns(parse_tree(text))}
+    return {name: was for name, was in said.items() if names & {name, *was}}

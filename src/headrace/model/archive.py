@@ -12,6 +12,7 @@ the key, so that the rows of a key are found by the statistics of row groups.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import date
 from decimal import Decimal
 from typing import Final
@@ -67,6 +68,12 @@ class Archive(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the parts of a key are, in `KINDS`."""
     results: tuple[str, ...] = ()
     """Columns that hold results."""
+    former_keys: tuple[tuple[str, ...], ...] = ()
+    """What the columns of the key were called before, the newest first: files written then have those."""
+
+    def key_in(self, columns: Collection[str]) -> tuple[str, ...] | None:
+        """The columns of the key in a file that has these; None where it is none of this archive."""
+        return next((key for key in (self.key, *self.former_keys) if all(name in columns for name in key)), None)
 
 
 def signed(hash_: int) -> int:

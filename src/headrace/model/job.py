@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.model.archive import Archive
-from headrace.model.meaning import AggregateMeaning
+from headrace.model.meaning import KEPT_TABLE, AggregateMeaning
 from headrace.model.migrations import Migration
 from headrace.model.time_shape import TimeShape
 from headrace.model.type_shape import TypeShape, nameless, with_former_names
@@ -144,6 +144,7 @@ def derive_states(declared: States, before: States, was: Mapping[str, str]) -> d
     states: dict[str, dict[str, DeclaredState]] = {}
     for step, mine in declared.items():
         known = before.get(step) or before.get(was.get(step, ""), {})
+        mine = _with_kept_columns(mine, known)
         version = derive_version(known)
         states[step] = _not_below(
             version, {name: _with_history(name, state, known, version) for name, state in mine.items()}
@@ -164,8 +165,38 @@ def _with_history(name: str, state: DeclaredState, known: Mapping[str, DeclaredS
     before = next((known[each] for each in (name, *state.was) if each in known), None)
     if before is not None:
         state = _with_types(state, before, version)
+        state = msgspec.structs.replace(state, archive=_with_keys(state.archive, before.archive))
     was = tuple(each for each in dict.fromkeys(names) if each != name)
     return msgspec.structs.replace(state, was=was)
+
+
+def _with_kept_columns(
+    mine: Mapping[str, DeclaredState], known: Mapping[str, DeclaredState]
+) -> dict[str, DeclaredState]:
+    """The same states; columns of kept rows, which go by the words of expressions, say what those were before.
+
+    An aggregate whose expression means something else never comes here under its old name: the program is refused.
+    """
+    kept, now, before = mine.get(KEPT_TABLE), mine.get(VALUE_TABLE), known.get(VALUE_TABLE)
+    if kept is None or kept.type is None or now is None or before is None:
+        return dict(mine)
+    former: dict[str, str] = {}
+    for name, meaning in now.meanings.items():
+        old = dict(before.meanings[name].kept_columns()) if name in before.meanings else {}
+        former |= {column: old[part] for part, column in meaning.kept_columns() if old.get(part, column) != column}
+    fields = tuple(
+        msgspec.structs.replace(each, was=(former[each.name],)) if each.name in former else each
+        for each in kept.type.fields
+    )
+    return {**mine, KEPT_TABLE: msgspec.structs.replace(kept, type=msgspec.structs.replace(kept.type, fields=fields))}
+
+
+def _with_keys(archive: Archive | None, before: Archive | None) -> Archive | None:
+    """An archive with the names that the columns of its key had in files of older programs."""
+    if archive is None or before is None or archive.path != before.path:
+        return archive
+    keys = dict.fromkeys((*archive.former_keys, before.key, *before.former_keys))
+    return msgspec.structs.replace(archive, former_keys=tuple(key for key in keys if key != archive.key))
 
 
 def _with_types(state: DeclaredState, before: DeclaredState, version: int) -> DeclaredState:

@@ -5,7 +5,14 @@ Two aggregates of one name go on from each other only where they mean the same: 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from hashlib import blake2s
+from typing import Final
+
 import msgspec
+
+KEPT_TABLE: Final = "!kept"
+"""The table of rows that aggregates over a horizon look back at: a column for each expression of theirs."""
 
 
 class AggregateMeaning(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,6 +34,16 @@ class AggregateMeaning(msgspec.Struct, frozen=True, omit_defaults=True):
     required: bool = False
     """Whether its result must not be null, and is where nothing was counted."""
 
+    was: dict[str, tuple[str, ...]] = {}
+    """Column of its rows that was renamed → its former names; only where either stands in its expressions."""
+
+    def kept_columns(self) -> Iterator[tuple[str, str]]:
+        """The columns of `KEPT_TABLE` that it looks at, in the order of its expressions, each with what it is for."""
+        if self.over_us is not None:
+            for part, kind in (("column", "value"), ("by", "value"), ("where", "where")):
+                if (text := getattr(self, part)) is not None:
+                    yield part, kept_column(kind, text)
+
     @property
     def words(self) -> str:
         """As the user wrote it: ``sum('n', where='n > 0')``."""
@@ -36,3 +53,13 @@ class AggregateMeaning(msgspec.Struct, frozen=True, omit_defaults=True):
         given += [str(each) for each in (self.n, self.q) if each]
         given += [f"{word}={text!r}" for word, text in (("by", self.by), ("where", self.where)) if text is not None]
         return f"{self.kind}({', '.join(given)})"
+
+
+def kept_column(kind: str, text: str) -> str:
+    """The column of an expression among kept rows, the same in every program that says the same in the same words.
+
+    >>> kept_column("value", "n"), kept_column("where", "n > 0")
+    ('value_n', 'where_f93f87f4dcbab0b9')
+    """
+    plain = text.removeprefix("`").removesuffix("`")
+    return f"{kind}_{plain if plain.isidentifier() else blake2s(text.encode(), digest_size=8).hexdigest()}"

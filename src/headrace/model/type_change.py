@@ -29,7 +29,7 @@ from headrace.model.type_adapt import (
     read_default,
     same_value,
 )
-from headrace.model.type_pairs import Placed, member_of, members_of, pair_fields, pair_member, widens
+from headrace.model.type_pairs import Pairing, Placed, member_of, members_of, pair_fields, pair_member, widens
 from headrace.model.type_shape import TypeField, TypeShape, nameless, type_text
 
 ChangeKind = Literal["same", "reads", "migrates", "refused"]
@@ -245,6 +245,7 @@ class _Comparison:
                 adapts.append(self._compare_field(old, new, source, field_, path))
         sources = [source for _, source in pairs if source is not None]
         removed = [each for each in before.fields if each not in sources]
+        self._refuse_former_names(before, pairs, removed, path)
         for each in removed:
             self.notes.append(path_words(path, f"field `{each.name}` removed"))
             self.drops = True
@@ -252,6 +253,25 @@ class _Comparison:
         if sources != [each for each in before.fields if each in sources]:
             self.notes.append(path_words(path, "fields in another order"))
         return adapt_record(before, after, pairs, adapts, added)
+
+    def _refuse_former_names(
+        self, before: TypeShape, pairs: Sequence[Pairing], removed: Sequence[TypeField], path: str
+    ) -> None:
+        """Former names that would read one value as two, another than the field has, or none while one is lost."""
+        names = {each.name for each in before.fields} | {each.stored_name for each in before.fields}
+        readers: dict[str, str] = {}
+        for each, source in pairs:
+            if source is None:
+                if each.was and removed and not before.positional:
+                    words = f"field `{each.name}` was {_or(each.was)}, which is not there"
+                    self.refusals.append(path_words(path, f"{words}, and `{removed[0].name}` would be lost"))
+                continue
+            if (other := readers.setdefault(source.name, each.name)) != each.name:
+                self.refusals.append(path_words(path, f"field `{source.name}` read as `{other}` and `{each.name}`"))
+            known = {source.name, source.stored_name, *source.was}
+            if other_names := [was for was in each.was if was in names and was not in known]:
+                words = f"field `{each.name}` was {_or(other_names)}, and is there itself"
+                self.refusals.append(path_words(path, words))
 
     def _compare_field(self, old: Placed, new: Placed, source: TypeField, field_: TypeField, path: str) -> Adapt | None:
         inside = f"{path}.{field_.name}" if path else field_.name
@@ -306,6 +326,10 @@ def _has_record_keys(shape: TypeShape) -> bool:
         return True
     parts = [*shape.members, *shape.places, *(each.type for each in shape.fields), shape.items, shape.keys]
     return any(_has_record_keys(part) for part in parts if part is not None)
+
+
+def _or(names: Sequence[str]) -> str:
+    return " or ".join(f"`{name}`" for name in names)
 
 
 def _tag_text(record: TypeShape) -> str:

@@ -84,7 +84,7 @@ def widens(old: TypeShape, new: TypeShape) -> bool:
     if old.kind == "int" and new.kind == "float":
         return True
     kind = _OF_LITERALS.get(new.kind)
-    if old.kind == "choice" and not old.name and kind is not None and not new.limits:
+    if old.kind == "choice" and kind is not None and not new.limits:
         return all(type(value) is kind for value in old.values)
     return new.kind == "any" and _is_plain(old)
 

@@ -178,14 +178,16 @@ class ArchivedWindows:
         """Epoch, window and result of the rows that are of this key and not of one with the same hash."""
         archive = self._archive
         [batch] = table.combine_chunks().to_batches()
-        if archive.key:
-            keys = encode_columns([batch.column(name) for name in archive.key]).to_pylist()
+        stored_key = archive.key_in(batch.schema.names) or ()
+        if stored_key:
+            keys = encode_columns([batch.column(name) for name in stored_key]).to_pylist()
         else:
             keys = [NULL_KEY] * batch.num_rows
         results = (*archive.results, PANE) if self._tells_pane else archive.results
         there = [each for each in results if each in batch.schema.names]
         names = [*archive.key, WINDOW_START, WINDOW_END, *there]
-        columns = [plain_values(batch.column(name)) for name in names]
+        stored = [*stored_key, *names[len(stored_key) :]]
+        columns = [plain_values(batch.column(name)) for name in stored]
         epochs = batch.column(EPOCH).to_pylist()
         for found, epoch, row in zip(keys, epochs, zip(*columns)):
             if found == key:

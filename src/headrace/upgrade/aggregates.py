@@ -22,6 +22,8 @@ class MeaningChanges(NamedTuple):
     """Of each that means something else: its name, what it was, and what it is."""
     required: tuple[str, ...] = ()
     """New ones that must not be null, as they would be in windows that were open before."""
+    added: tuple[str, ...] = ()
+    """All new ones."""
 
 
 def compare_aggregates(before: DeclaredState, now: DeclaredState, *, columnar: bool) -> MeaningChanges:
@@ -41,7 +43,7 @@ def compare_aggregates(before: DeclaredState, now: DeclaredState, *, columnar: b
             notes += _notes_on(name, old, meaning)
     added = [name for name in now.meanings if before.results and name not in before.results]
     required = tuple(name for name in added if now.kind == "windows" and now.meanings[name].required)
-    return MeaningChanges(tuple(notes), tuple(refused), required)
+    return MeaningChanges(tuple(notes), tuple(refused), required, tuple(added))
 
 
 def is_same_meaning(one: AggregateMeaning, other: AggregateMeaning) -> bool:
@@ -54,7 +56,13 @@ def is_same_meaning(one: AggregateMeaning, other: AggregateMeaning) -> bool:
     if (one.over_us is None) != (other.over_us is None):
         return False
     texts = ((one.column, other.column), (one.where, other.where), (one.by, other.by))
-    return all(is_same_expression(*pair) for pair in texts)
+    renamed = _renamed_columns(one, other)
+    return all(is_same_expression(*pair, renamed) for pair in texts)
+
+
+def _renamed_columns(one: AggregateMeaning, other: AggregateMeaning) -> dict[str, str]:
+    """Column of the one → its name in the other, where rows were given another name for it since."""
+    return {was: name for name, formers in other.was.items() for was in formers if was not in one.was.get(name, ())}
 
 
 def _come_and_go(before: DeclaredState, now: DeclaredState) -> Iterator[str]:

@@ -92,7 +92,7 @@ class Upgrade:
             error = UpgradeRefused(
                 f"{count_of(len(errors), 'change')} of the program do not fit what is stored",
                 where=where,
-                expected="\n".join(each.expected for each in errors),
+                expected="\n".join(dict.fromkeys(each.expected for each in errors)),
                 found="\n".join(f"{each.what}: {each.found}" for each in errors),
                 next_move="\n".join(dict.fromkeys(each.next_move for each in errors)),
             )

@@ -7,9 +7,10 @@ from typing import Final
 
 from headrace.model.amounts import count_of
 from headrace.model.job import VALUE_TABLE, DeclaredState
+from headrace.model.meaning import KEPT_TABLE
 from headrace.model.time import format_span
 from headrace.model.type_change import TypeChange, compare_keys
-from headrace.model.type_history import value_part
+from headrace.model.type_history import derive_change, value_part
 from headrace.upgrade.aggregates import compare_aggregates
 from headrace.upgrade.lines import Objection, UpgradeLine
 from headrace.upgrade.match import Declared, Matches, is_named, match_states
@@ -17,6 +18,7 @@ from headrace.upgrade.sample import try_migration
 from headrace.upgrade.stored import StoredTables
 from headrace.upgrade.types import OldTypes, are_alike, fits_state, kind_words, text_of
 
+_KEPT_NOTE: Final = "the columns of expressions have other names or types"
 SAMPLE: Final = 300
 """Stored values of a state on which a migration is tried."""
 
@@ -93,15 +95,17 @@ class StateMatcher:
 
     def _beside(self, name: str, before: DeclaredState, now: DeclaredState) -> Iterator[UpgradeLine]:
         """Whole rows that a join or a window keeps."""
-        change = self.old.change(name)
+        change = self._change(name, before, now)
         if change.kind == "refused" and self.stored.rows(self.former, name):
             what = f"what the step {self.step!r} keeps"
             yield self._refused(name, self._type_objection(what, name, before, now, change))
-        elif change.direct and change.words:
-            yield UpgradeLine("state", self.address(name), "kept", change.words)
-        elif change.words:
+            return
+        words = (_KEPT_NOTE,) if change.words and name == KEPT_TABLE else change.words
+        if change.direct and words:
+            yield UpgradeLine("state", self.address(name), "kept", words)
+        elif words:
             rows = self.stored.rows(self.former, name)
-            yield UpgradeLine("state", self.address(name), "migrated", change.words, rows=rows)
+            yield UpgradeLine("state", self.address(name), "migrated", words, rows=rows)
 
     def _unread(self, name: str) -> Iterator[UpgradeLine]:
         """A state of the store that the program's step lacks."""
@@ -128,7 +132,7 @@ class StateMatcher:
         if not are_alike(before.kind, now.kind):
             what = f"{self._what(name)} was stored as another kind of state"
             return self._if_stored(former, what, kind_words(before.kind), kind_words(now.kind))
-        change = self.old.change(name)
+        change = self._change(name, before, now)
         if change.kind == "refused":
             return self._type_objection(self._what(name), former, before, now, change)
         if now.kind == "broadcast" and compare_keys(before.key_type, now.key_type).kind == "refused":
@@ -140,10 +144,20 @@ class StateMatcher:
                 return self._mean_objection(former, aggregates.refused)
             if aggregates.required:
                 return self._null_objection(former, aggregates.required)
+            if self.columnar and (again := self.stored.aggregates(self.former, former) & {*aggregates.added}):
+                return self._again_objection(former, sorted(again))
         if change.direct:
             return None
         values = self.stored.sample(self.former, former, SAMPLE)
         return try_migration(self.old.adapters, name, values, self.former_address(former))
+
+    def _change(self, name: str, before: DeclaredState, now: DeclaredState) -> TypeChange:
+        """What becomes of values; also of those whose type is the same, but for former names that contradict it."""
+        change = self.old.change(name)
+        if change.kind == "same" and before.type is not None and now.type is not None and before.type != now.type:
+            renamed = derive_change(now.kind, (before.type, now.type))
+            return renamed if renamed.kind == "refused" else change
+        return change
 
     def _what(self, name: str) -> str:
         address = self.address(name)
@@ -195,6 +209,17 @@ class StateMatcher:
             f"give the results a Record with {added[0]}: … | None, aggregate(Hourly, {added[0]}=…); or add it when "
             f"none is open; or let the windows begin anew: --drop {self.former_address(former)}",
         )  # fmt: skip
+
+    def _again_objection(self, former: str, names: Sequence[str]) -> Objection:
+        """Of aggregates that were taken out and come back: what they once counted is in the columns of open windows."""
+        what = ", ".join(f"`{name}`" for name in names)
+        return Objection(
+            f"{what} of the step {self.step!r} was taken out, and windows that are open still hold a part of it",
+            "a name that no open window has anything stored under",
+            f"{what} added, which would go on with that part",
+            "give it another name, or add it again when those windows are closed; or let the windows begin anew: "
+            f"--drop {self.former_address(former)}",
+        )
 
     def _refused(self, name: str, objection: Objection, former: str = "") -> UpgradeLine:
         address, old = self.address(name), self.former_address(former or name)

@@ -47,6 +47,9 @@ class StoredTables(Protocol):
     def cuts(self, step: str, table: str) -> frozenset[str]:
         """How partial aggregates that are still needed were cut (`headrace.aggregates.results.cut_of`)."""
 
+    def aggregates(self, step: str, table: str) -> frozenset[str]:
+        """Names of the aggregates whose partial results are still needed, where they lie in columns."""
+
     def versions(self, step: str) -> frozenset[int]:
         """The versions of the step in which its runs were written."""
 
@@ -85,12 +88,11 @@ class RunTables:
         return False
 
     def cuts(self, step: str, table: str) -> frozenset[str]:
-        return frozenset(
-            cut_of(view.table.schema)
-            for layers in self._of(step)
-            for view in layers.views(table)
-            if view.table.kind == PANES and self._is_needed(step, view.table.schema, view.table.entries[-1].last)
-        )
+        return frozenset(map(cut_of, self._needed_panes(step, table)))
+
+    def aggregates(self, step: str, table: str) -> frozenset[str]:
+        columns = {name for schema in self._needed_panes(step, table) for name in schema.names}
+        return frozenset(name.rpartition(".")[0] for name in columns if "." in name)
 
     def sample(self, step: str, table: str, count: int) -> Iterator[StoredValue]:
         for layers in self._of(step):
@@ -103,6 +105,14 @@ class RunTables:
 
     def versions(self, step: str) -> frozenset[int]:
         return frozenset(ref.version for ref in self._state.runs_of(step))
+
+    def _needed_panes(self, step: str, table: str) -> Iterator[pa.Schema]:
+        """The columns of every run whose partial aggregates are still needed."""
+        for layers in self._of(step):
+            for view in layers.views(table):
+                schema = view.table.schema
+                if view.table.kind == PANES and self._is_needed(step, schema, view.table.entries[-1].last):
+                    yield schema
 
     def _is_needed(self, step: str, schema: pa.Schema, newest: int | None) -> bool:
         manifest = self._state.manifest

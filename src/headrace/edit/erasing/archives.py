@@ -63,12 +63,13 @@ def _erase_file(folder: Folder, name: str, archive: Archive, match: KeyMatch) ->
 
 
 def _rows_of(table: pa.Table, archive: Archive, match: KeyMatch) -> Any:
-    if HASH not in table.schema.names or any(name not in table.schema.names for name in archive.key):
+    columns = archive.key_in(table.schema.names)
+    if HASH not in table.schema.names or columns is None:
         return np.zeros(table.num_rows, bool)
-    if not archive.key:
+    if not columns:
         keys = pa.array([NULL_KEY] * table.num_rows, pa.binary())
     else:
-        keys = encode_columns([table.column(name) for name in archive.key])
+        keys = encode_columns([table.column(name) for name in columns])
     hashes = table.column(HASH).to_numpy().view(np.uint64)
     return match.rows_of(pa.RecordBatch.from_arrays([pa.array(hashes), keys], names=["hash", "key"]))
 

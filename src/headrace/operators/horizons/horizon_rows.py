@@ -9,7 +9,6 @@ sums and counts go on: the rows that left a horizon since a key was last seen ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from hashlib import blake2s
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from headrace.aggregates.declare import Declared
 from headrace.aggregates.lifting import Values
 from headrace.model.batch import Int64s, Rows, UInt64s
 from headrace.model.ids import MIN_TIME
+from headrace.model.meaning import kept_column
 from headrace.model.record import row_type
 from headrace.model.rows import RowCodec, codec_of
 from headrace.operators.joins.matching import Mask, shifted
@@ -26,7 +26,6 @@ from headrace.sql.evaluate.expressions import compile_predicate
 from headrace.state.rows.find import Gathered, KeyTimes
 from headrace.state.rows.table import RowTable
 
-KEPT_TABLE: Final = "!kept"
 _LONGER: Final = 8
 """Rows are kept longer than the longest horizon by one part in so many."""
 
@@ -56,11 +55,11 @@ class KeptColumns:
 
     def value(self, text: str | None) -> str | None:
         """The column of an expression."""
-        return None if text is None else _named("value", text)
+        return None if text is None else kept_column("value", text)
 
     def condition(self, text: str | None) -> str | None:
         """The column of what a ``where`` says."""
-        return None if text is None else _named("where", text)
+        return None if text is None else kept_column("where", text)
 
     def arrays(self, rows: Rows) -> list[pa.Array]:
         """What is kept of rows, column by column."""
@@ -77,12 +76,6 @@ class KeptColumns:
 def _holds(text: str, taken: RowCodec, where: str) -> Callable[[Rows], pa.Array]:
     predicate = compile_predicate(text, taken.schema, where)
     return lambda rows: pa.array(predicate(rows.record_batch))
-
-
-def _named(kind: str, text: str) -> str:
-    """A column's name, the same in every program that says the same."""
-    plain = text.removeprefix("`").removesuffix("`")
-    return f"{kind}_{plain if plain.isidentifier() else blake2s(text.encode(), digest_size=8).hexdigest()}"
 
 
 class Lately(NamedTuple):

@@ -26,9 +26,10 @@ from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.job import VALUE_TABLE
+from headrace.model.meaning import KEPT_TABLE
 from headrace.operators.contract import TaskInfo
 from headrace.operators.holding import HELD_BYTES, HeldRows
-from headrace.operators.horizons.horizon_rows import KEPT_TABLE, KeptColumns, KeptRows, Lately, slack_us
+from headrace.operators.horizons.horizon_rows import KeptColumns, KeptRows, Lately, slack_us
 from headrace.operators.horizons.moving import LineRows, Moving, Past, make_moving
 from headrace.operators.joins.matching import Mask, PartnerRanges, RowLine, shifted, shifted_us
 from headrace.operators.keyed import KeyedBatch

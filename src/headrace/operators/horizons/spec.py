@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.aggregates.accumulate import describe_accumulators, describe_results
 from headrace.aggregates.declare import Agg, Declared
 from headrace.aggregates.meaning import describe_meanings
-from headrace.model.job import VALUE_TABLE, DeclaredState
+from headrace.model.job import COLUMNS, VALUE_TABLE, DeclaredState
+from headrace.model.meaning import KEPT_TABLE
 from headrace.model.time import format_span
+from headrace.model.type_shape import describe_type
 from headrace.operators.spec import StepInfo, StepSpec, StoredType
 
 if TYPE_CHECKING:
@@ -46,8 +48,15 @@ class HorizonSpec(StepSpec):
         return {VALUE_TABLE: DeclaredState("aggregate", clock, results=results, key=info.key_fields, meanings=meanings)}
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
-        accumulators = describe_accumulators(self.aggs, info.taken[0], f"step {info.step}")
-        return {VALUE_TABLE: StoredType("aggregate", accumulators)}
+        from headrace.operators.horizons.horizon_rows import KeptColumns
+
+        where = f"step {info.step}"
+        stored = {VALUE_TABLE: StoredType("aggregate", describe_accumulators(self.aggs, info.taken[0], where))}
+        over = [agg for agg in self.aggs.values() if isinstance(agg, Declared) and agg.over_us is not None]
+        kept = KeptColumns(over, info.taken[0], where).codec
+        if kept is not None:
+            stored[KEPT_TABLE] = StoredType(COLUMNS, describe_type(kept.type), kept.type)
+        return stored
 
     def expiring(self) -> Mapping[str, str]:
         """What is kept of a key goes with its rows, unless something is kept of all of them."""

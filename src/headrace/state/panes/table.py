@@ -254,6 +254,14 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if pa.types.is_integer(column.type) and pa.types.is_floating(field.type):
+            raise StoreError(
+                f"a stored integer of the aggregate {field.name.rpartition('.')[0]!r} is none that a float can hold",
+                expected="integers up to 2**53 where int became float",
+                found=f"integers up to {pc.max(pc.abs(column)).as_py()}",
+                next_move="keep the type int until the windows that hold it are closed, or give the aggregate another "
+                "name: it begins anew then",
+            ) from error
         raise StoreError(
             f"the aggregate {field.name.rpartition('.')[0]!r} was stored with another type",
             expected=str(field.type),
