@@ -239,7 +239,7 @@ def test_typed_reads_are_exact_by_every_way(served: Served, store: Path) -> None
 
 
 def test_a_store_without_the_description_is_read_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "step_times", lambda node: {})
+    monkeypatch.setattr(compiling, "step_times", lambda node, names: {})
     fill(tmp_path / "store")
     with Served(tmp_path / "store") as served:
         served.wait_for(0)

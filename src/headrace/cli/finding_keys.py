@@ -25,27 +25,10 @@ def find_key(view: StateView[Any], text: str) -> tuple[Any, Any]:
 
 def readings_of(view: StateView[Any], text: str) -> Iterator[Any]:
     from headrace.errors import ProgramError
-    from headrace.model.keys import parse_key_text
+    from headrace.model.keys import parse_key_text, possible_keys
 
     # Going over the keys would make the results of some, of which another one may be refused.
     with contextlib.suppress(ProgramError):
         yield parse_key_text(text, view._reader.key_type)
     yield text
-    value = _from_json(text)
-    if value is not _NOTHING:
-        yield value
-
-
-_NOTHING = object()
-
-
-def _from_json(text: str) -> Any:
-    import json
-
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return _NOTHING
-    if isinstance(value, list):
-        return tuple(value)
-    return _NOTHING if isinstance(value, dict) else value
+    yield from possible_keys(text)

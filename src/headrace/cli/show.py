@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,12 +65,12 @@ def print_plan(upgrade: Upgrade, *, stderr: bool = False) -> None:
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
-    print(json.dumps(plain(value), ensure_ascii=False, indent=2))
+    print(json.dumps(_finite(plain(value)), ensure_ascii=False, indent=2))
 
 
 def print_json_line(value: Any) -> None:
     """One JSON document on one line, for streams of them."""
-    print(json.dumps(plain(value), ensure_ascii=False), flush=True)
+    print(json.dumps(_finite(plain(value)), ensure_ascii=False), flush=True)
 
 
 def plain(value: Any) -> Any:
@@ -81,6 +82,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(each) for each in value]
     return msgspec.to_builtins(value, str_keys=True)
+
+
+def _finite(value: Any) -> Any:
+    """The value with null for floats that JSON has no word for, as servers answer it."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def value_text(value: Any) -> str:

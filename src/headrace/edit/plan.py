@@ -19,9 +19,11 @@ from headrace.edit.cells import Cell, EntriesCell, ValueCell, derive_due, derive
 from headrace.edit.changing import BeforeAfter, Changing
 from headrace.edit.edits import Edit
 from headrace.edit.targets import EditTarget, find_target, refuse_made_of_rows
+from headrace.errors import ProgramError
 from headrace.model.job import ROW
-from headrace.model.keys import decode_key, hash_key, key_group, key_text
+from headrace.model.keys import decode_key, encode_key, hash_key, key_group, key_text, possible_keys
 from headrace.read.opening import AGGREGATE, open_reader
+from headrace.read.reader import Reader
 from headrace.state import layout
 from headrace.state.adapters import Adapters
 from headrace.state.format import ENTRIES, PANES, ROWS, TableData
@@ -84,16 +86,35 @@ class _Planning:
         self._cells: dict[str, dict[bytes, Cell]] = {}
         """Address → key → its cell."""
         self._changing: dict[str, tuple[EditTarget, Changing]] = {}
+        self._readers: dict[str, Reader] = {}
 
     def key(self, target: EditTarget, edit: Edit) -> bytes:
-        if target.key_type is not None or target.declared.key_type is not None:
+        """The key that an edit means. Where the program does not say of what type keys are, those that are stored do."""
+        if target.key_type is not None:
             return target.key(edit, target.key_type)
-        # The program does not say of what type keys are: those that are stored do.
-        layers = self._open(target.runs, 0, self._state.manifest.key_groups)
-        reader = open_reader(
-            self._files, layers, target.table, self._state.manifest, target.step, address=target.address
-        )
-        return target.key(edit, reader.key_type)
+        reader = self._reader(target)
+        try:
+            likeliest = target.key(edit, reader.key_type)
+        except ProgramError:
+            found = self._stored(reader, edit)
+            if found is None:
+                raise
+            return found
+        return likeliest if reader.has(likeliest) else self._stored(reader, edit) or likeliest
+
+    def _stored(self, reader: Reader, edit: Edit) -> bytes | None:
+        """A key that the state has and that is written so."""
+        return next((key for key in map(encode_key, possible_keys(edit.key_text)) if reader.has(key)), None)
+
+    def _reader(self, target: EditTarget) -> Reader:
+        """The whole state, to look for keys."""
+        if target.address not in self._readers:
+            manifest = self._state.manifest
+            layers = self._open(target.runs, 0, manifest.key_groups)
+            self._readers[target.address] = open_reader(
+                self._files, layers, target.table, manifest, target.step, address=target.address
+            )
+        return self._readers[target.address]
 
     def open(self, names: set[str], keys: Sequence[bytes]) -> None:
         """Opens the runs of steps for the key groups that these keys lie in."""

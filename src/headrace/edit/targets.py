@@ -209,8 +209,8 @@ def _check_editable(address: str, step: str, table: str, declared: DeclaredState
 
 
 def key_annotation(shape: TypeShape | None, times: TimeShape | None) -> Any:
-    """The annotation that keys of a type are read with; None where the type is not known."""
-    if shape is None:
+    """The annotation that keys of a type are read with; None where the type is not known, or may be several."""
+    if shape is None or shape.kind in ("any", "unknown"):
         return None
     if times is not None and times.time and shape.kind == "int":
         return Timestamp

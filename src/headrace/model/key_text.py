@@ -11,9 +11,13 @@ import base64
 import json
 import math
 import typing
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import partial
+from itertools import chain, product
 from typing import Any, Final
 from uuid import UUID
 
@@ -22,6 +26,8 @@ from headrace.model.key_bytes import MICROSECOND, NULL_KEY, as_type, decode_key,
 
 NULL: Final = "null"
 """The null key."""
+_NO_NUMBERS: Final = ("NaN", "Infinity", "-Infinity")
+"""Floats that JSON has no word for."""
 
 
 def key_text(value: Any, type: Any = None) -> str:
@@ -71,10 +77,21 @@ def _to_json(value: Any, annotation: Any) -> Any:
         return _time_text(decode_key(encode_key(value)))
     if isinstance(value, (date, UUID, Decimal)):
         return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        # JSON has no word for these, and browsers refuse what Python would write.
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, float):
+        return float_words(value)
     return _time_text(value) if isinstance(value, int) and _is_timestamp(annotation) else value
+
+
+def float_words(value: float) -> float | str:
+    """A float of a key for JSON, which has no word for some; browsers refuse what Python would write.
+
+    >>> float_words(1.5), float_words(-math.inf)
+    (1.5, '-Infinity')
+    """
+    if math.isfinite(value):
+        return value
+    nan, infinity, minus_infinity = _NO_NUMBERS
+    return nan if math.isnan(value) else infinity if value > 0 else minus_infinity
 
 
 def key_phrase(key: Any) -> str:
@@ -112,6 +129,51 @@ def parse_key_text(text: str, type: Any = None) -> Any:
             found=repr(text),
             next_move="write the key as it is in JSON; quotes may be left out",
         ) from error
+
+
+def possible_keys(text: str) -> Iterator[Any]:
+    """Every key that is written so, where nobody knows of what type keys are; the likeliest first.
+
+    >>> list(possible_keys("2024-01-01"))
+    ['2024-01-01', datetime.date(2024, 1, 1)]
+    >>> list(possible_keys('["a", 3]'))[:2]
+    ['["a", 3]', ('a', 3)]
+    """
+    try:
+        value = json.loads(text, parse_float=Decimal)
+    except ValueError:
+        value = text
+    seen = set()
+    for key in chain([parse_key_text(text)], _readings(value)):
+        try:
+            encoded = encode_key(key)
+        except ProgramError:
+            continue
+        if encoded not in seen:
+            seen.add(encoded)
+            yield key
+
+
+def _readings(value: Any) -> Iterator[Any]:
+    """What may be written as this value of JSON."""
+    match value:
+        case str():
+            yield value
+            for read in (date.fromisoformat, Decimal, partial(base64.b64decode, validate=True)):
+                with suppress(ValueError, ArithmeticError):
+                    yield read(value)
+            if value in _NO_NUMBERS:
+                yield float(value)
+        case list():
+            yield from product(*map(tuple, map(_readings, value)))
+        case bool() | float() | None:
+            yield value
+        case int() | Decimal():
+            yield from (value, Decimal(value))
+            # What a float cannot say is none that was written so.
+            with suppress(OverflowError):
+                if float(value) == value or isinstance(value, Decimal):
+                    yield float(value)
 
 
 def _from_json(value: Any, annotation: Any) -> Any:

@@ -21,7 +21,7 @@ from headrace.model.batch import Int64s
 from headrace.model.ids import KEY_GROUPS
 from headrace.model.key_bytes import KEY_TYPES, NULL_KEY, decode_key, encode_key
 from headrace.model.key_hash import hash_encoded, hash_key
-from headrace.model.key_text import key_text, parse_key_text
+from headrace.model.key_text import key_text, parse_key_text, possible_keys
 
 __all__ = [
     "NULL_KEY",
@@ -36,6 +36,7 @@ __all__ = [
     "key_groups",
     "key_text",
     "parse_key_text",
+    "possible_keys",
     "shard_of",
     "shards_of",
 ]

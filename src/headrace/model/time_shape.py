@@ -55,6 +55,24 @@ class TimeShape(msgspec.Struct, frozen=True, omit_defaults=True):
 TIME: Final = TimeShape(time=TIMESTAMP)
 
 
+def timestamps_of(shape: TimeShape) -> TimeShape:
+    """The shape without datetimes, which are stored as such and not as numbers."""
+
+    def each_of(shapes: dict[Any, TimeShape]) -> dict[Any, TimeShape]:
+        return {name: timestamps_of(each) for name, each in shapes.items()}
+
+    # Records stay Records, also those without any time: `up` counts them.
+    return msgspec.structs.replace(
+        shape,
+        time=shape.time if shape.time == TIMESTAMP else "",
+        fields=each_of(shape.fields),
+        cases=each_of(shape.cases),
+        places=each_of(shape.places),
+        items=None if shape.items is None else timestamps_of(shape.items),
+        names=None if shape.names is None else timestamps_of(shape.names),
+    )
+
+
 # --- to a plain value
 
 Write = Callable[[int], Any]

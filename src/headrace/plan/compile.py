@@ -255,6 +255,7 @@ class _Compiler:
                 found=f"{timers or node.verb} on event time",
                 next_move='say which column tells the time: app.read(…, time="at")',
             )
+        types = step_types(node, self.infos[node])
         return StepPlan(
             step=node.name or "",
             was=node.was,
@@ -274,8 +275,8 @@ class _Compiler:
             key=node.key.type,
             rules=step_rules(node, self.infos[node]),
             declared=declared_states(node, self.infos[node]),
-            times=step_times(node),
-            types=step_types(node, self.infos[node]),
+            times=step_times(node, types),
+            types=types,
             choice=self.infos[node].choice,
         )
 

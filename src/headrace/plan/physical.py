@@ -273,7 +273,7 @@ class StepPlan:
         }
         # A state of rows that nobody named is declared where there is anything to say of it.
         nameless = {name: DeclaredState(kind.stored.kind) for name, kind in self.types.items()}
-        told = {**nameless, **{name: DeclaredState(ROW) for name in self.times}, **plain, **self.declared}
+        told = {**{name: DeclaredState(ROW) for name in self.times}, **nameless, **plain, **self.declared}
         for name, (times, key_times) in self.times.items():
             told[name] = structs.replace(told[name], times=times, key_times=key_times)
         for name, kind in self.types.items():

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints, is_typeddict
@@ -26,10 +26,14 @@ if TYPE_CHECKING:
     from headrace.state.handles import StateDecl
 
 
-def step_times(node: KeyedNode) -> dict[str, tuple[TimeShape | None, TimeShape | None]]:
-    """State → where the times of its values and of its keys are; those without any are left out."""
+def step_times(node: KeyedNode, names: Iterable[str]) -> dict[str, tuple[TimeShape | None, TimeShape | None]]:
+    """State → where the times of its values and of its keys are; those without any are left out.
+
+    ``names``: of everything that the step keeps, declared or not: all of it has the keys of the step.
+    """
     key = times_of(node.key.type)
-    states = {decl.name: (_times_of_state(decl), key) for decl in node.decls if decl.kind not in ("side", "counter")}
+    states: dict[str, tuple[TimeShape | None, TimeShape | None]] = dict.fromkeys(names, (None, key))
+    states |= {decl.name: (_times_of_state(decl), key) for decl in node.decls if decl.kind not in ("side", "counter")}
     for decl in node.decls:
         if decl.kind == "broadcast":
             # One mapping for all keys of the step: what it is asked by are its own.

@@ -13,11 +13,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from headrace.model.key_text import float_words
 from headrace.model.time_shape import TIME, time_writer
 from headrace.read.columns import Piece, derive_schema, spread, to_batch, with_times
 from headrace.read.forms import WRITE_TIME, encode
 from headrace.read.reader import Reader
 
+KEY: Final = "key"
 JSON_ROWS: Final = 1024
 """Rows of JSON that are handed on together."""
 
@@ -83,6 +85,13 @@ def _rows_of(piece: Piece) -> Iterator[dict[str, Any]]:
     return (dict(zip(names, row)) for row in zip(*columns))
 
 
+def _key_words(keys: Any) -> Any:
+    """Keys for JSON: floats that it has no word for as text, so that none of them becomes null."""
+    if isinstance(keys, pa.Array) or not any(type(key) is float for key in keys):
+        return keys
+    return [float_words(key) if type(key) is float else key for key in keys]
+
+
 def _shown(piece: Piece, table: Reader, form: str) -> Piece:
     """Columns with the times in them as a form writes them."""
     shapes, write = table.column_times, WRITE_TIME[form]
@@ -93,7 +102,7 @@ def _shown(piece: Piece, table: Reader, form: str) -> Piece:
             shape = TIME
         replace = time_writer(shape, write)
         if replace is None:
-            shown[name] = values
+            shown[name] = _key_words(values) if name == KEY else values
         else:
             shown[name] = list(map(replace, values.to_pylist() if isinstance(values, pa.Array) else values))
     return shown

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from headrace.errors import ProgramError, StoreError
 from headrace.model.key_bytes import NULL_KEY
-from headrace.model.key_text import key_text, parse_key_text, text_key, written_key
+from headrace.model.key_text import float_words, key_text, parse_key_text, text_key, written_key
 from headrace.model.keys import decode_columns, decode_key, encode_key
 from headrace.model.time import format_time
 from headrace.model.time_shape import Replace, TimeShape, key_type_with_times, time_writer
@@ -155,9 +155,12 @@ class Reader:
         return key_text(key) if self._key_times is None else key_text(key, self._key_type)
 
     def shown_key(self, key: bytes) -> Any:
-        """A stored key as plain Python, its times as text."""
+        """A stored key as plain Python for JSON, its times as text."""
         replace = time_writer(self._key_times, format_time)
-        return decode_key(key) if replace is None else replace(decode_key(key))
+        plain = decode_key(key)
+        if isinstance(plain, float):
+            return float_words(plain)
+        return plain if replace is None else replace(plain)
 
     def _any_key(self, text: bytes) -> bytes:
         try:

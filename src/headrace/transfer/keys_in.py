@@ -60,7 +60,7 @@ class KeyColumns:
         elif len(columns) == 1 and pa.types.is_list(columns[0].type):
             return self._encode_lists(columns[0].to_pylist(), first_row)
         elif len(columns) == 1 and batch.schema.field(names[0]).metadata == IS_JSON:
-            return self._encode_lists([msgspec.json.decode(text) for text in columns[0].to_pylist()], first_row)
+            return self._encode_json([msgspec.json.decode(text) for text in columns[0].to_pylist()], first_row)
         count = len(columns)
         kinds = [self.annotation] if count == 1 else part_types(self.annotation, count)
         shown = names if len(names) == count else [f"{names[0]}[{i}]" for i in range(count)]
@@ -96,6 +96,19 @@ class KeyColumns:
             except HeadraceError:
                 raise self._misfit(name, first_row + row, annotation, repr(text)) from None
         return pa.array([None if value is None else _column_value(value) for value in values])
+
+    def _encode_json(self, keys: Sequence[Any], first_row: int) -> pa.BinaryArray:
+        """Keys whose JSON has no common type: lists of parts, numbers beside the words for those that are none."""
+        if any(isinstance(key, list) for key in keys):
+            return self._encode_lists(keys, first_row)
+        encoded = []
+        for row, key in enumerate(keys):
+            try:
+                value = _read_part(key, self.annotation)
+                encoded.append(encode_key(float(value) if plain_type(self.annotation) is float else value))
+            except (HeadraceError, TypeError, ValueError):
+                raise self._misfit(KEY, first_row + row, self.annotation, repr(key)) from None
+        return pa.array(encoded, pa.binary())
 
     def _encode_lists(self, keys: Sequence[Any], first_row: int) -> pa.BinaryArray:
         """Keys that are lists of their parts."""

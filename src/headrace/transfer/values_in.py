@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.errors import ProgramError
-from headrace.model.time_shape import TIMESTAMP, TimeShape, time_writer
+from headrace.model.time_shape import TIMESTAMP, TimeShape, time_writer, timestamps_of
 from headrace.model.type_json import annotation_of, type_in_words, value_encoder
 from headrace.model.type_shape import TypeShape
 from headrace.read.columns import EXPIRES_AT, IS_JSON
@@ -96,7 +96,7 @@ class ValueColumns:
         if field.metadata == IS_JSON or (_is_container(shape) and _is_text(column.type)):
             values = [None if value is None else msgspec.json.decode(value) for value in values]
         if times is not None and pa.types.is_nested(column.type):
-            replace = time_writer(times, int)
+            replace = time_writer(timestamps_of(times), int)
             values = values if replace is None else list(map(replace, values))
         if pa.types.is_struct(column.type) and shape is not None and shape.kind == "record":
             values = without_absent(values, shape)

@@ -1,7 +1,7 @@
 """Which stored keys are meant: a key as people write it, told apart by the type that each step's keys have.
 
-In a step whose keys are of another type the key cannot be. Where a manifest does not say the type, text and JSON are
-both looked for. With ``parts``, keys of several parts are meant as well if the key is one of theirs.
+In a step whose keys are of another type the key cannot be. Where a manifest does not say the type, everything that is
+written so is looked for. With ``parts``, keys of several parts are meant as well if the key is one of theirs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from headrace.edit.targets import key_annotation, typed_key
 from headrace.errors import ProgramError
 from headrace.model.job import DeclaredState
-from headrace.model.keys import encode_key, hash_key
+from headrace.model.keys import encode_key, hash_key, possible_keys
 from headrace.state.manifest import Manifest
 
 _LENGTH: Final = struct.Struct(">I")
@@ -80,26 +80,21 @@ class WantedKey(NamedTuple):
 def _key_annotations(declared: DeclaredState) -> tuple[Any, Sequence[Any]]:
     """The annotation of keys, and those of their parts."""
     annotation = key_annotation(declared.key_type, declared.key_times)
+    if annotation is None:
+        return None, (None,)
     shape = declared.key_type
-    if shape is None or not (shape.places or shape.fields):
-        return annotation, ()
-    return annotation, annotation.__args__
+    return annotation, annotation.__args__ if shape is not None and (shape.places or shape.fields) else ()
 
 
 @lru_cache(256)
 def _encodings(text: str, annotation: Any) -> tuple[bytes, ...]:
     """The stored forms of a key that is written so."""
+    if annotation is None:
+        return tuple(map(encode_key, possible_keys(text)))
     try:
-        found = [typed_key(text, annotation)]
+        return (typed_key(text, annotation),)
     except ProgramError:
         return ()
-    if annotation is None:
-        try:
-            value = msgspec.json.decode(text)
-            found.append(encode_key(tuple(value) if isinstance(value, list) else value))
-        except (msgspec.DecodeError, ProgramError, TypeError):
-            pass
-    return tuple(found)
 
 
 def _parts_of(key: bytes) -> list[bytes]:
