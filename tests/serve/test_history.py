@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.checkpoint import coordinator
 from headrace.model.job import DeclaredState
 from headrace.model.keys import encode_key
 from headrace.read.changes import ABSENT, PartChange, parts_changed
@@ -103,17 +104,49 @@ def test_a_state_is_followed_under_the_names_it_had(tmp_path: Path) -> None:
     assert versions(made.path, "s.new", "a") == [(0, -1, 1), (1, 0, 2)]
 
 
-def test_a_step_is_followed_under_the_names_it_had(tmp_path: Path) -> None:
-    def program(name: str, was: str | None) -> tuple[hr.App, Any]:
-        app = hr.App("tweets")
-        views = app.read("views", hr.source.items([]), View, time=View.at)
-        views.key_by(View.tweet).aggregate(views=hr.count()).named(name, was=was).queryable()
-        return app, views
+def renamed_app(name: str, was: str | None = None) -> tuple[hr.App, Any]:
+    app = hr.App("tweets")
+    views = app.read("views", hr.source.items([]), View, time=View.at)
+    views.key_by(View.tweet).aggregate(views=hr.count()).named(name, was=was).queryable()
+    return app, views
 
+
+def test_a_step_is_followed_under_all_the_names_it_had(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for name, was in (("totals", None), ("sums", "totals"), ("sums", None), ("counts", "sums"), ("counts", None)):
+        app, views = renamed_app(name, was)
+        with Harness(app, store=store) as h:
+            h.push(views, View("a", h.at("12:00")))
+            h.epoch()
+    told = Store(store).history("counts", "a")
+    assert [(each.epoch, each.value["views"]) for each in told if each.value] == [(n, n + 1) for n in range(5)]
+    [key] = hr.diff(f"{store}@0", f"{store}@4")
+    assert (key.address, key.before["views"], key.after["views"]) == ("counts", 1, 5)
+
+
+def test_a_step_is_followed_across_a_rewind_that_renames_it(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    app, views = renamed_app("totals")
+    with Harness(app, store=store) as h:
+        for _ in range(2):
+            h.push(views, View("a", h.at("12:00")))
+            h.epoch()
+    app, views = renamed_app("sums", "totals")
+    with Harness(app, store=store, start_from="0") as h:
+        h.push(views, View("a", h.at("12:00")))
+        h.epoch()
+    told = Store(store).history("sums", "a")
+    assert [(each.epoch, each.value["views"]) for each in told if each.value] == [(0, 1), (1, 2)]
+
+
+def test_where_manifests_do_not_say_former_names_the_paths_of_runs_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "derive_former_names", lambda *_: {})
     for name, was in (("totals", None), ("sums", "totals")):
-        app, views = program(name, was)
+        app, views = renamed_app(name, was)
         with Harness(app, store=tmp_path / "store") as h:
-            # Runs that are large enough to be files: their paths have the name of the step.
+            # Runs that are large enough to be files.
             h.push(views, *(View(f"t-{n}", h.at("12:00")) for n in range(4000)))
             h.epoch()
     told = Store(tmp_path / "store").history("sums", "t-7")

@@ -31,6 +31,7 @@ from headrace.checkpoint.fence import Fence
 from headrace.checkpoint.publish import (
     derive_added,
     derive_counters,
+    derive_former_names,
     derive_hidden,
     derive_loops,
     derive_outputs,
@@ -300,6 +301,7 @@ class Coordinator:
             full=full,
             steps=steps,
             states=derive_states(self.job.states, {} if before is None else before.manifest.states, self.job.was),
+            former_names=derive_former_names(before, self.job.states, self.job.was),
             tables=dict(self.job.tables),
             rules={step: dict(rules) for step, rules in self.job.rules.items()},
             hidden=derive_hidden(before, self.job.states, self.job.was),

@@ -115,6 +115,21 @@ def derive_hidden(before: JobState | None, steps: Iterable[str], was: Mapping[st
     return hidden
 
 
+def derive_former_names(before: JobState | None, steps: Iterable[str], was: Mapping[str, str]) -> dict[str, list[str]]:
+    """Step → the names it had before, the newest first; ``was`` maps a renamed step to the last of them."""
+    if before is None:
+        return {}
+    known, stored = before.manifest.former_names, before.manifest.states
+    names: dict[str, list[str]] = {}
+    for step in steps:
+        old = was.get(step, "")
+        if step not in stored and old in stored:
+            names[step] = [old, *(each for each in known.get(old, ()) if each != step)]
+        elif step in known:
+            names[step] = known[step]
+    return names
+
+
 def derive_waits(reports: Iterable[TaskReport]) -> dict[str, int]:
     """Step → event time at which the next thing is due in any of its shards."""
     waits: dict[str, int] = {}

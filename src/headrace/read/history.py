@@ -3,7 +3,7 @@
 Only runs of the key's own key group are opened, and an epoch that neither wrote to that group nor could let something
 expire is not looked into. What reading costs grows with the epochs that are kept, and not with the keys of the state.
 
-An older epoch may have the step under a former name. The names under which its runs were written tell which.
+An older epoch may have the step under a former name; the newest manifest knows all of them.
 
 What this module deliberately does not do: guess what happened between two epochs that are kept. A version says after
 which of them it came about.

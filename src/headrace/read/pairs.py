@@ -1,7 +1,7 @@
 """Which state of one epoch is held against which of another, and the keys of both that differ.
 
-States go by their names; one that is called otherwise on one side is found by its former names (`was`), and a step by
-the names that its runs were written under. A state that only one side has is held against nothing.
+States go by their names; one that is called otherwise on one side is found by its former names (`was`), and so is a
+step. A state that only one side has is held against nothing.
 """
 
 from __future__ import annotations

@@ -84,9 +84,11 @@ def layers_of(
 
 
 def former_steps(state: JobState, step: str) -> list[str]:
-    """The names that a step has or had, the present one first: its runs lie under the name that it had then."""
+    """The names that a step has or had, the present one first: older epochs have it under the name that it had then."""
+    # Manifests of older versions do not say; there only runs that are files lie under the name of then.
     written = (layout.parse_run(ref.file) for ref in runs_of(state, step) if ref.file)
-    return list(dict.fromkeys([step, *(layout.step_of(name.step) for name in written if name is not None)]))
+    names = [step, *state.manifest.former_names.get(step, ())]
+    return list(dict.fromkeys([*names, *(layout.step_of(name.step) for name in written if name is not None)]))
 
 
 def list_states(files: Files, state: JobState, step: str) -> Iterator[StateInfo]:

@@ -115,6 +115,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: dict[str, StepRuns] = {}
     states: dict[str, dict[str, DeclaredState]] = {}
     """Step → state → what the program declared."""
+    former_names: dict[str, list[str]] = {}
+    """Step → the names it had before, the newest first: epochs of then have it under those."""
     tables: dict[str, str] = {}
     """Step → what it stores, in words, where the program chose among several operators; it may not change."""
     rules: dict[str, dict[str, str]] = {}
