@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from headrace.model.amounts import count_of, human_bytes, human_count, span_text
 from headrace.model.behind import counting_text
 from headrace.model.ids import MAX_TIME, MIN_TIME
@@ -168,8 +170,9 @@ class Standstill:
     def left(self) -> list[str]:
         """At the end: what has not come out, and why."""
         clock_us = self._wall()
-        waiting = [each for each in self._reasons if each.waits_for_us is not None and each.kind != "ended"]
-        return [f"not out yet: {reason_text(reason, clock_us)}" for reason in waiting]
+        late = [each for each in self._reasons if each.waiting and each.kind != "ended"]
+        late = [msgspec.structs.replace(each, steps=each.waiting) for each in late]
+        return [f"not out yet: {reason_text(reason, clock_us)}" for reason in late]
 
 
 def _spell(reason: Reason) -> tuple[str, str, int | None]:

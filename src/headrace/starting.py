@@ -10,17 +10,16 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint.facts import read_facts
-from headrace.checkpoint.recover import check_recovery, plan_upgrade
+from headrace.checkpoint.recover import check_recovery, plan_upgrade, plan_upgrade_at
+from headrace.checkpoint.rewind.fork import find_fork
 from headrace.checkpoint.rewind.request import ForkRequest, RewindRequest, parse_start
 from headrace.errors import MissingStore
 from headrace.plan.compile import compile_app
 from headrace.plan.sides import has_seam, one_side
 from headrace.read.store import open_for_reading
-from headrace.state.manifest import read_state
 from headrace.state.moments import Moment, find_moment
 from headrace.upgrade.derive import derive_upgrade
 from headrace.upgrade.lines import Upgrade
-from headrace.upgrade.stored import RunTables
 
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
@@ -37,10 +36,11 @@ def plan_start(app: App, settings: Settings) -> Upgrade:
     program = compile_app(app, parallelism=settings.parallelism, key_groups=settings.key_groups)
     request = parse_start(settings.start_from, settings.store)
     if isinstance(request, ForkRequest):
-        return _plan_moment(open_for_reading(request.url), request.moment, program.facts, settings.drop)
-    try:
-        store = open_for_reading(settings.store)
-    except MissingStore:
+        target = _open_if_there(settings.store)
+        if target is None or find_fork(target, request) is None:
+            return _plan_moment(open_for_reading(request.url), request.moment, program.facts, settings.drop)
+    store = _open_if_there(settings.store)
+    if store is None:
         return derive_upgrade(None, program.facts, None)
     facts = read_facts(store)
     if has_seam(program):
@@ -55,7 +55,13 @@ def plan_start(app: App, settings: Settings) -> Upgrade:
     return plan_upgrade(store, facts, program.facts, settings.drop)
 
 
+def _open_if_there(url: str) -> StoreFiles | None:
+    try:
+        return open_for_reading(url)
+    except MissingStore:
+        return None
+
+
 def _plan_moment(store: StoreFiles, moment: Moment | None, job: JobFacts, drop: Collection[str]) -> Upgrade:
     """Behind another epoch than the newest, or one of another store."""
-    state = read_state(store, *find_moment(store, moment))
-    return derive_upgrade(state, job, RunTables(store, state), store=store.url, drop=drop)
+    return plan_upgrade_at(store, find_moment(store, moment), job, drop)

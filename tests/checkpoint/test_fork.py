@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint.rewind.request import ForkRequest, RewindRequest, parse_start
-from headrace.errors import SettingsError, StoreError
+from headrace.errors import SettingsError, StoreError, UpgradeRefused
 from headrace.state.copying import copy_savepoint
 from headrace.state.moments import AtEpoch, AtSavepoint
 from headrace.state.record import StoreRecord, read_record
@@ -62,6 +62,16 @@ def test_a_fork_begins_with_the_epoch_and_gives_out_what_it_reads_itself(
 def test_without_a_moment_a_fork_begins_with_the_newest_epoch(program: Program, parent: Path, tmp_path: Path) -> None:
     with Harness(program.app, store=tmp_path / "fork", start_from=str(parent)) as h:
         assert (h.published, total(h, program)) == (5, 6)
+
+
+def test_nothing_is_copied_for_a_program_that_does_not_fit(parent: Path, tmp_path: Path) -> None:
+    program = counting(name="sums")
+    with pytest.raises(UpgradeRefused, match="no such step"):
+        Harness(program.app, store=tmp_path / "fork", start_from=f"{parent}@before")
+    assert read_record(LocalStore(tmp_path / "fork")) is None
+    with Harness(program.app, store=tmp_path / "fork", start_from=f"{parent}@before", drop=["totals"]) as h:
+        played(h, program, 1)
+        assert total(h, program) == 1
 
 
 def test_a_fork_needs_nothing_of_its_parent(program: Program, parent: Path, tmp_path: Path) -> None:

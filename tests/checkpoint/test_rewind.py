@@ -40,10 +40,10 @@ class AppendOnly(type(hr.sink.collect())):  # type: ignore[misc]
     rewinds = frozenset({"hold"})
 
 
-def counting(*sinks: Any) -> Program:
+def counting(*sinks: Any, name: str = "totals") -> Program:
     app = hr.App("hits")
     hits = app.read("hits", hr.source.items([]), Hit)
-    totals = hits.key_by(Hit.page).aggregate(total=hr.sum("n")).named("totals")
+    totals = hits.key_by(Hit.page).aggregate(total=hr.sum("n")).named(name)
     for number, sink in enumerate(sinks):
         totals.changes().write(sink, name=f"out{number}")
     return Program(app, hits, totals)

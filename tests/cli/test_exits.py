@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
+from rich.markup import render
 
+from headrace.cli import app as command_line
 from headrace.cli.exits import Exit, describe, error_text, exit_code, report_errors
 from headrace.errors import (
     CorruptFile,
@@ -20,16 +24,31 @@ from headrace.errors import (
 from tests.cli.calling import call
 from tests.cli.processes import command, environment
 
-COMMANDS = ("new", "run", "demo", "explain", "epochs", "state", "doctor")
+
+def commands_below(group: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, each in group.commands.items():
+        if hasattr(each, "commands"):
+            yield from commands_below(each, *words, name)
+        else:
+            yield (*words, name), each
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
-    result = call(command, "--help")
+COMMANDS = dict(commands_below(typer.main.get_command(command_line)))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_an_example_and_json(words: tuple[str, ...]) -> None:
+    result = call(*words, "--help")
     assert result.exit_code == 0
-    assert f"Example: headrace {command}" in result.stdout
+    assert f"Example: headrace {' '.join(words)}" in result.stdout
     assert "--json" in result.stdout
     assert "--trace" in result.stdout
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_no_word_of_a_help_is_taken_for_markup(words: tuple[str, ...]) -> None:
+    texts = [getattr(param, "help", None) or "" for param in COMMANDS[words].params]
+    assert [text for text in texts if render(text).plain != text] == []
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,18 @@ def test_the_last_lines_of_a_run_say_what_has_not_come_out(stored: str) -> None:
     assert lines[1].startswith("not out yet: fell_quiet: time stands at 2024-01-01T12:00:14.999Z")
 
 
+def test_the_last_lines_name_only_steps_in_which_something_is_due(tmp_path: Path) -> None:
+    pages = Pages()
+    by_page = pages.views.key_by(View.page)
+    by_page.aggregate(n=hr.count()).named("rolling").show()
+    with Harness(pages.app, start="2024-01-01T12:00", store=tmp_path / "s") as h:
+        pages.stand_still(h)
+    standstill = Standstill(lambda: NOON + 190 * S)
+    standstill(manifests(str(tmp_path / "s"))[1])
+    assert ["fell_quiet, rolling: time stands" in line for line in standstill.now()] == [True]
+    assert ["not out yet: fell_quiet: time stands" in line for line in standstill.left()] == [True]
+
+
 def test_after_drained_input_nothing_is_left_to_say(stored: str) -> None:
     pages = Pages()
     with Harness(pages.app, start="2024-01-01T12:00", store=stored) as h:

@@ -126,6 +126,10 @@ CHANGES: dict[str, Change] = {
                                 gives=[("a", "7")]),
     "a step is renamed without was=": Change(VALUE, keeping(hr.ValueState[int], add, lambda s: s.get(), name="new"),
                                              says=r'`kept` fits the new step `new`: say \.named\("new", was="kept"\)'),
+    "a step is renamed without was=, and its state with it": Change(
+        VALUE, keeping(hr.ValueState[int], add, lambda s: s.get(), name="new", state="sum", state_was="held"),
+        says=r'`kept` fits the new step `new`: say \.named\("new", was="kept"\)',
+    ),
     "was= names no step": Change(VALUE, keeping(hr.ValueState[int], add, lambda s: s.get(), name="new", was="nobody"),
                                  says="is to go on with 'nobody', and the store has no such step"),
     "a state is renamed": Change(

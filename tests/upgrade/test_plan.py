@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import headrace as hr
+from headrace.checkpoint.recover import is_changed
 from headrace.cli import app as command_line
 from headrace.errors import StoreError, UpgradeRefused
+from headrace.plan.compile import compile_app
+from headrace.state.manifest import read_manifest
+from headrace.state.store import open_store
 from headrace.testing import Harness
 
 V1 = """
@@ -97,3 +102,40 @@ def test_python_gets_the_same_plan_and_a_start_refuses_with_it(store: Path) -> N
     assert isinstance(refused.value, StoreError)
     assert refused.value.plan.refused[0].objection == plan.refused[0].objection
     assert not app.plan(str(store), drop=["totals"]).refused
+
+
+def test_a_plan_of_a_fork_speaks_of_the_store_that_the_state_lies_in(store: Path) -> None:
+    words = [str(store.parent / "renamed.py"), "--store", str(store.parent / "fork"), "--from", f"{store}@0"]
+    done = CliRunner().invoke(command_line, ["plan", *words], env={"COLUMNS": "200"})
+    assert done.exit_code == 5
+    assert f"where     {store}\n" in done.stderr
+    assert not (store.parent / "fork").exists()
+
+
+def test_a_plan_of_a_fork_that_is_there_goes_on_behind_its_own_epochs(store: Path) -> None:
+    names: dict[str, object] = {}
+    exec(V1, names)
+    app, hits, hit = names["app"], names["hits"], names["Hit"]
+    fork = store.parent / "fork"
+    with Harness(app, store=fork, start_from=f"{store}@0") as h:  # type: ignore[arg-type]
+        h.push(hits, hit("page-1"))  # type: ignore[arg-type, operator]
+        h.epoch()
+    words = [str(store.parent / "v1.py"), "--store", str(fork), "--from"]
+    assert "goes on behind epoch 1" in run(*words, f"{store}@0")[1]
+    done = CliRunner().invoke(command_line, ["plan", *words, str(store)])
+    assert done.exit_code == 4
+    assert "there is another store already where the fork is to begin" in done.stderr
+
+
+def test_a_start_speaks_of_changes_only_where_the_program_is_another_one(store: Path) -> None:
+    before = read_manifest(open_store(str(store)), 0, 0)
+    same, renamed = (compile_app(named_app(text), parallelism=2, key_groups=128).facts for text in (V1, RENAMED))
+    assert not is_changed(before, same)
+    assert is_changed(before, renamed)
+    assert is_changed(before, replace(same, parallelism=3))
+
+
+def named_app(program: str) -> hr.App:
+    names: dict[str, hr.App] = {}
+    exec(program, names)
+    return names["app"]

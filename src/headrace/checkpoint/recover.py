@@ -18,6 +18,8 @@ from headrace.errors import Refused, StoreError
 from headrace.model.job import JobFacts
 from headrace.model.keys import group_range
 from headrace.state import layout
+from headrace.state.layout import ManifestName
+from headrace.state.manifest import Manifest, read_state
 from headrace.state.record import StoreRecord, new_query, read_record
 from headrace.state.savepoints import list_savepoints
 from headrace.state.store import StoreFiles, open_store
@@ -52,8 +54,8 @@ def recover(
     facts = read_facts(store)
     decision = check_recovery(store, facts, job)
     upgrade = plan_upgrade(store, facts, job, drop)
-    upgrade.check(store.url)
-    if say is not None and upgrade.epoch is not None and upgrade.changes:
+    upgrade.check()
+    if say is not None and facts.state is not None and upgrade.changes and is_changed(facts.state.manifest, job):
         say(opening(upgrade))
     record = facts.record or _make_record(store, job)
     run = f"{fence.number}x{attempt}"
@@ -77,6 +79,11 @@ def recover(
     )  # fmt: skip
 
 
+def is_changed(before: Manifest, job: JobFacts) -> bool:
+    """Whether a program is another one than wrote an epoch. If not, what is to be said was said at an earlier start."""
+    return (before.program, before.parallelism) != (job.program, job.parallelism)
+
+
 def check_recovery(store: StoreFiles, facts: RecoveryFacts, job: JobFacts) -> Recovery:
     """How a start continues what is there, whatever the program keeps. Raises Refused where it cannot."""
     decision = decide_recovery(facts, job)
@@ -91,6 +98,12 @@ def plan_upgrade(store: StoreFiles, facts: RecoveryFacts, job: JobFacts, drop: C
         return derive_upgrade(None, job, None)
     tables, released = RunTables(store, facts.state), facts.unreleased is None
     return derive_upgrade(facts.state, job, tables, store=store.url, drop=drop, released=released)
+
+
+def plan_upgrade_at(store: StoreFiles, place: ManifestName, job: JobFacts, drop: Collection[str] = ()) -> Upgrade:
+    """The same behind an epoch that a person names."""
+    state = read_state(store, *place)
+    return derive_upgrade(state, job, RunTables(store, state), store=store.url, drop=drop)
 
 
 def _derive_hold(facts: RecoveryFacts) -> Hold | None:

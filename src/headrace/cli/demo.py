@@ -46,7 +46,7 @@ def demo(
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget the counts of earlier plays.")] = False,
     stay: Annotated[
         bool | None,
-        typer.Option("--stay/--no-stay", help="Serve the state after the end until Ctrl-C [a while, on a terminal]."),
+        typer.Option("--stay/--no-stay", help="Serve the state after the end until Ctrl-C; on a terminal for a while."),
     ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Log lines instead of a live table.")] = False,
     as_json: Json = False,

@@ -106,7 +106,7 @@ def tell(error: Exception, *, trace: bool = False, as_json: bool = False) -> Non
         from headrace.cli.show import print_plan
 
         print_plan(error.plan, stderr=True)
-        for each in error.plan.errors(error.where):
+        for each in error.plan.errors():
             tell(each)
         return
     Console(stderr=True, soft_wrap=True).print(error_text(error, traced=trace))

@@ -46,7 +46,7 @@ def plan(
             print_json(plan_data(upgrade))
         else:
             print_plan(upgrade)
-            for error in upgrade.errors(settings.store):
+            for error in upgrade.errors():
                 tell(error)
         if upgrade.refused:
             raise typer.Exit(Exit.REFUSED)

@@ -34,8 +34,9 @@ def refill(
 ) -> None:
     """Write what a step's state holds to an output's target again, while the job runs or not.
 
-    Rows that are missing or differ are written; newer ones are never overwritten. Ends with 1 where --verify finds a
-    difference, or where rows are left that the state does not have.
+    Rows that are missing or differ are written; newer ones are never overwritten.
+
+    Ends with 1 where --verify finds a difference, or where rows are left that the state does not have.
 
     Example: headrace refill shop.py totals --verify
 

@@ -26,7 +26,7 @@ def replay(
         typer.Option("--from", metavar="MOMENT", help="State begins as it was: an epoch, a savepoint, a time."),
     ],
     last: Annotated[
-        str | None, typer.Option("--to", metavar="MOMENT", help="The last epoch that runs again [the newest].")
+        str | None, typer.Option("--to", metavar="MOMENT", help="The last epoch that runs again; else the newest.")
     ] = None,
     step: Annotated[
         str | None, typer.Option("--step", metavar="STEP", help="Which step; needed where several keep state.")
@@ -42,8 +42,9 @@ def replay(
 ) -> None:
     """Run past epochs again for one key, and show row by row what came, what changed and what went out.
 
-    Input is read again from the sources, and nothing is written to the store or to an output. Ends
-    with 1 where the key ends otherwise than in production.
+    Input is read again from the sources, and nothing is written to the store or to an output.
+
+    Ends with 1 where the key ends otherwise than in production.
 
     Example: headrace replay tweets.py --store ./state --key tweet-42 --from 41 --to 57
 

@@ -172,7 +172,7 @@ class _Comparison:
             adapt = self.compare(member_of(old, member), member_of(new, mate), path)
             if adapt is not None:
                 adapts.append((member, adapt))
-        self.notes += [path_words(path, f"{type_text(member)} added") for member in after if member not in mates]
+        self.notes += [path_words(path, _added_words(member)) for member in after if member not in mates]
         if not adapts:
             return None
         return adapt_members(before, adapts)
@@ -340,6 +340,10 @@ def path_words(path: str, words: str) -> str:
     if not path:
         return words
     return f"`{path}` {words}" if "→" in words else f"{words} in `{path}`"
+
+
+def _added_words(member: TypeShape) -> str:
+    return "None allowed" if member.kind == "none" else f"{type_text(member)} added"
 
 
 def _default_words(field: TypeField) -> str:

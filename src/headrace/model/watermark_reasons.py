@@ -46,6 +46,8 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     said_by: str = ""
     waits_for_us: int | None = None
     """The earliest event time at which something is due in one of the steps; none is known to wait: None."""
+    waiting: tuple[str, ...] = ()
+    """Those of the steps in which something is due."""
     held: tuple[str, ...] = ()
     """Sources that wait for this one, because they are aligned with it."""
 
@@ -75,12 +77,12 @@ def explain_watermark(
         found.setdefault(reason, []).append(step)
     reasons = []
     for reason, alike in found.items():
-        due = [(waits or {})[step] for step in alike if step in (waits or {})]
+        due = {step: (waits or {})[step] for step in alike if step in (waits or {})}
         waiting = [name for name in sorted(held) if known[name].align == _group(known, reason.source)]
         reasons.append(
             msgspec.structs.replace(
-                reason, steps=tuple(alike), waits_for_us=min(due, default=None),
-                held=tuple(name for name in waiting if name != reason.source),
+                reason, steps=tuple(alike), waits_for_us=min(due.values(), default=None),
+                waiting=tuple(due), held=tuple(name for name in waiting if name != reason.source),
             )
         )  # fmt: skip
     return tuple(reasons)

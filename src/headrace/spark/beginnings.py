@@ -29,9 +29,10 @@ Say = Callable[[str], None]
 _SPEAK_EVERY_S: Final = 5.0
 
 
-def take_store(store: StoreFiles, settings: Settings, say: Say) -> Fence:
+def take_store(store: StoreFiles, settings: Settings, job: JobFacts, say: Say) -> Fence:
     """Becomes the driver of the store, which is made first where the run is to begin with an epoch of another one."""
-    for line in begin_fork(store, _asked(store, settings), open_for_reading, progress=_teller(say)):
+    asked = _asked(store, settings)
+    for line in begin_fork(store, asked, job, open_for_reading, drop=settings.drop, progress=_teller(say)):
         say(line)
     return take_fence(store, takeover=settings.takeover)
 

@@ -329,7 +329,10 @@ class Harness:
         self._failed = False
         # A copy for each start, as workers have their own: what functions keep in themselves must not outlive them.
         self._played = PlayedSpark(copy_program(self._program), self._spark)
-        begin_fork(self._store, request, open_for_reading, clock=lambda: self.clock_us / 1e6)
+        begin_fork(
+            self._store, request, self._program.facts, open_for_reading, drop=self._drop,
+            clock=lambda: self.clock_us / 1e6,
+        )  # fmt: skip
         self._fence = take_fence(self._store)
         try:
             self._recover(self._fence, request)

@@ -45,7 +45,7 @@ def derive_upgrade(
     ]
     judged = [_give_up(line, drop) for line in lines]
     judged += _vain_drops(judged, drop)
-    return Upgrade(before.epoch, tuple(judged), _given_up(judged, before, job, steps))
+    return Upgrade(before.epoch, tuple(judged), _given_up(judged, before, job, steps), store)
 
 
 def _fresh_lines(job: JobFacts) -> Iterator[UpgradeLine]:

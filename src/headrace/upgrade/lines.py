@@ -58,6 +58,8 @@ class Upgrade:
     lines: tuple[UpgradeLine, ...]
     given_up: Dropped | None = None
     """What has to be taken out of the store's state before its next epoch."""
+    store: str = ""
+    """Where the state lies that the program would go on with."""
 
     @property
     def refused(self) -> tuple[UpgradeLine, ...]:
@@ -74,24 +76,24 @@ class Upgrade:
 
         return plan_text(self)
 
-    def errors(self, where: str) -> list[UpgradeRefused]:
-        """What is refused, an error each. ``where``: the store."""
+    def errors(self) -> list[UpgradeRefused]:
+        """What is refused, an error each."""
         objections = [line.objection for line in self.refused if line.objection is not None]
         return [
-            UpgradeRefused(one.what, where=where, expected=one.expected, found=one.found, next_move=one.next_move)
+            UpgradeRefused(one.what, where=self.store, expected=one.expected, found=one.found, next_move=one.next_move)
             for one in objections
         ]
 
-    def check(self, where: str) -> None:
+    def check(self) -> None:
         """Raises UpgradeRefused where anything is refused: one error, whatever the number of refusals."""
-        errors = self.errors(where)
+        errors = self.errors()
         if not errors:
             return
         error = errors[0]
         if len(errors) > 1:
             error = UpgradeRefused(
                 f"{count_of(len(errors), 'change')} of the program do not fit what is stored",
-                where=where,
+                where=self.store,
                 expected="\n".join(dict.fromkeys(each.expected for each in errors)),
                 found="\n".join(f"{each.what}: {each.found}" for each in errors),
                 next_move="\n".join(dict.fromkeys(each.next_move for each in errors)),

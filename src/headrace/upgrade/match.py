@@ -72,6 +72,10 @@ def _match(stored: Iterable[str], present: Mapping[str, str]) -> Matches:
 
 
 def fits(before: Declared, now: Declared) -> bool:
-    """Whether a step that keeps ``now`` could go on with all of ``before``."""
+    """Whether a step that keeps ``now`` could go on with all of ``before``, or says that it does with some of it."""
     old = {name: state for name, state in before.items() if is_named(name, state)}
-    return bool(old) and all(name in now and fits_state(state, now[name]) for name, state in old.items())
+    matches = match_states(before, now)
+    mates = {former: name for name, former in matches.former.items() if former is not None}
+    said = any(former != name for former, name in mates.items())
+    every = said or len(mates) == len(old)
+    return bool(mates) and every and all(fits_state(old[former], now[name]) for former, name in mates.items())

@@ -7,15 +7,17 @@ on; one that is there already is simply gone on with, without a look at the orig
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 import xxhash
 
+from headrace.checkpoint.recover import plan_upgrade_at
 from headrace.checkpoint.rewind.request import ForkRequest, StartRequest
 from headrace.errors import HeadraceError, NoSuchMoment, StoreError
 from headrace.model import crash
 from headrace.model.amounts import count_of
+from headrace.model.job import JobFacts
 from headrace.state.checking import Progress
 from headrace.state.copying import begun_fork, end_fork, fork_savepoint, is_fork_open
 from headrace.state.moments import AtSavepoint, find_moment
@@ -28,29 +30,26 @@ Open = Callable[[str], StoreFiles]
 
 
 def begin_fork(
-    target: StoreFiles, request: StartRequest | None, open_origin: Open, *, progress: Progress | None = None,
-    clock: Callable[[], float] = time.time,
+    target: StoreFiles, request: StartRequest | None, job: JobFacts, open_origin: Open, *, drop: Collection[str] = (),
+    progress: Progress | None = None, clock: Callable[[], float] = time.time,
 ) -> list[str]:  # fmt: skip
     """Makes the store where a fork is asked for and not there yet; tells what was done, a line each.
 
-    Called before a fence is taken: a store that has one is no place for a copy.
+    Called before a fence is taken: a store that has one is no place for a copy. Nothing is copied for a program that
+    does not fit the epoch; ``drop`` is what of it a person gives up.
     """
     if not isinstance(request, ForkRequest):
         return []
-    asked = _asked(request)
-    record = read_record(target)
-    if record is not None:
-        forked = record.forked_from
-        if forked is None or (forked.url, forked.asked) != (request.url, asked):
-            raise _occupied(target, request, forked)
+    if (forked := find_fork(target, request)) is not None:
         if is_fork_open(target):
             with suppress(HeadraceError, OSError):
                 delete_savepoint(open_origin(request.url), _pin_name(target, forked.epoch))
             end_fork(target)
         return [f"going on: this store is a fork of {forked.url} already, from epoch {forked.epoch}"]
     origin = open_origin(request.url)
+    plan_upgrade_at(origin, find_moment(origin, request.moment), job, drop).check()
     savepoint, is_ours = _pin(origin, target, request, clock)
-    report = fork_savepoint(origin, savepoint, target, asked=asked, progress=progress, clock=clock)
+    report = fork_savepoint(origin, savepoint, target, asked=_asked(request), progress=progress, clock=clock)
     crash.reach("fork_made", savepoint.epoch)
     if is_ours:
         delete_savepoint(origin, savepoint.name)
@@ -59,6 +58,21 @@ def begin_fork(
         f"forked {request.url} at epoch {savepoint.epoch}: {count_of(report.files, 'file')}, copied into {target.url}; "
         "it has an id of its own"
     ]
+
+
+def find_fork(target: StoreFiles, request: ForkRequest) -> ForkedFrom | None:
+    """What the store says of its origin where it is this fork; None where no store is. Any other store is refused."""
+    record = read_record(target)
+    if record is None:
+        return None
+    forked = record.forked_from
+    if forked is None or (forked.url, forked.asked) != (request.url, _asked(request)):
+        raise _occupied(target, request, forked)
+    return forked
+
+
+def _asked(request: ForkRequest) -> str:
+    return "" if request.moment is None else str(request.moment)
 
 
 def _pin(
@@ -80,10 +94,6 @@ def _pin(
 
 def _pin_name(target: StoreFiles, epoch: int) -> str:
     return f"fork-of-epoch-{epoch}-{xxhash.xxh32_hexdigest(target.url.encode())}"
-
-
-def _asked(request: ForkRequest) -> str:
-    return "" if request.moment is None else str(request.moment)
 
 
 def _occupied(target: StoreFiles, request: ForkRequest, forked: ForkedFrom | None) -> StoreError:

@@ -34,6 +34,7 @@ import msgspec
 from headrace.checkpoint.decide import Refuse
 from headrace.checkpoint.facts import read_facts
 from headrace.checkpoint.fence import Fence
+from headrace.checkpoint.recover import plan_upgrade_at
 from headrace.checkpoint.release import Releaser
 from headrace.checkpoint.rewind.decision import GoBack, GoOn, RewindFacts, decide_rewind
 from headrace.checkpoint.rewind.proof import Sources, prove_sources
@@ -58,8 +59,6 @@ from headrace.state.savepoints import (
     refuse_condemned,
 )
 from headrace.state.store import StoreFiles
-from headrace.upgrade.derive import derive_upgrade
-from headrace.upgrade.stored import RunTables
 
 log = logging.getLogger("headrace.rewind")
 
@@ -212,9 +211,7 @@ class Rewinder:
 
     def _check_program(self, facts: RewindFacts) -> None:
         """Refuses a program that does not fit what is stored there: then nothing is gone back to."""
-        state = read_state(self._store, *facts.start.place)
-        tables = RunTables(self._store, state)
-        derive_upgrade(state, self._job, tables, store=self._store.url, drop=self._drop).check(self._store.url)
+        plan_upgrade_at(self._store, facts.start.place, self._job, self._drop).check()
 
     def _prove(self, facts: RewindFacts, branch: Branch) -> None:
         """The last look: what can be seen of files and sinks without changing anything."""
@@ -322,10 +319,12 @@ class Rewinder:
 
 def _tell(branch: Branch) -> str:
     """What was done, in a line."""
-    own = {output: choice for output, choice in branch.outputs.items() if not output.startswith(TAP)}
-    words = {"repeat": "repeats what went out", "hold": f"held until epoch {branch.shown_epoch} is passed"}
-    outputs = "".join(f"; {output} {words[choice]}" for output, choice in sorted(own.items()))
-    return (
+    own = sorted((output, choice) for output, choice in branch.outputs.items() if not output.startswith(TAP))
+    repeated, held = (", ".join(output for output, choice in own if choice == each) for each in ("repeat", "hold"))
+    parts = [
         f"went back from epoch {branch.end_epoch} to epoch {branch.from_epoch}: timeline {branch.timeline} begins, the "
-        f"old end is kept as savepoint end-of-timeline-{branch.end_timeline}{outputs}"
-    )
+        f"old end is kept as savepoint end-of-timeline-{branch.end_timeline}",
+        *([f"taken back, and given out anew: {repeated}"] if repeated else []),
+        *([f"held until epoch {branch.shown_epoch} is passed: {held}"] if held else []),
+    ]
+    return "; ".join(parts)
