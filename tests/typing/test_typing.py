@@ -72,6 +72,7 @@ def test_programs_pass_pyright_strict_and_wrong_lines_do_not(tmp_path: Path) -> 
 
 
 def test_the_sketch_builds_and_explains_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What it registers is of its program alone: tests of upgrades see every function that a process knows.
     monkeypatch.setattr(migrations, "_registered", {})
     app = runpy.run_path(str(HERE / "sketch.py"))["app"]
     with pytest.warns(UserWarning, match="nobody reads"):
