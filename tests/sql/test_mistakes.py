@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import pytest
 
 import headrace as hr
@@ -212,3 +214,12 @@ def test_a_name_far_from_every_column_gets_no_guess() -> None:
     assert mistake("pgae > 3").next_move == "did you mean page?"
     assert "did you mean" not in mistake("customer > 3").next_move
     assert mistake("page IS None").next_move == "SQL's word is NULL: write IS NULL, or IS NOT NULL"
+
+
+def test_a_method_of_python_on_a_column_is_answered_with_its_sql() -> None:
+    with pytest.raises(hr.ProgramError, match="columns have no method 'startswith'") as raised:
+        hits().where(hr.col("page").startswith("a"))  # type: ignore[attr-defined]
+    assert "write SQL as text: startswith(page, …)" in raised.value.next_move
+    assert raised.value.where.startswith("tests/sql/test_mistakes.py:")
+    assert not hasattr(hr.col("page"), "strip"), "whoever asks for a method gets an AttributeError"
+    assert copy(hr.col("page")).sql == "page"

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from types import FunctionType, MemberDescriptorType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -151,6 +151,15 @@ class Expr:
     def cast(self, kind: str) -> Expr:
         """This value as another SQL type: ``hr.col("n").cast("double")``."""
         return Expr(f"CAST({self.sql} AS {kind})")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or name in Expr.__slots__:
+                raise AttributeError(name)
+            from headrace.sql.mistakes import unknown_method
+
+            raise unknown_method(self.sql, name)
 
 
 def col(name: str) -> Expr:

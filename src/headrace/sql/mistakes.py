@@ -15,6 +15,7 @@ import pyarrow as pa
 from headrace.errors import ExpressionError
 from headrace.model.amounts import count_of
 from headrace.model.nearest import nearest
+from headrace.model.user_line import user_line
 from headrace.sql import types as t
 from headrace.sql.bind import Binder, text_of
 from headrace.sql.evaluate.text_values import parse_date, parse_timestamp
@@ -51,6 +52,7 @@ _METHODS: Final = {
     "isnull": "{0} IS NULL",
     "is_null": "{0} IS NULL",
 }
+_TAKING_TEXT: Final = ("startswith", "endswith", "contains")
 
 
 def check_meaning(parsed: Parsed, schema: pa.Schema, where: str) -> None:
@@ -111,12 +113,30 @@ def _check_method(tree: Any, text: str, schema: pa.Schema, where: str) -> None:
     )
 
 
+class UnknownMethod(ExpressionError, AttributeError):
+    """A method that ``hr.col(…)`` does not have."""
+
+
+def unknown_method(column: str, method: str) -> UnknownMethod:
+    """The answer to ``hr.col("page").startswith``, which is a method of Python's text."""
+    count = _METHODS.get(method.lower(), "{0}").count("{") - 1
+    takes_value = count or method.lower() in _TAKING_TEXT
+    call = _as_sql_call(method, column, ["…"] if takes_value else [])
+    return UnknownMethod(
+        f"columns have no method {method!r}",
+        where=user_line(),
+        expected="operators such as ==, > and &; or is_null, is_not_null, is_in, between, like and cast",
+        found=f"{method} of {column}",
+        next_move=f"write SQL as text: {call}; filter(…) and map(…) take Python functions",
+    )
+
+
 def _as_sql_call(method: str, column: str, args: list[str]) -> str:
     form = _METHODS.get(method.lower())
     if form is not None and form.count("{") == 1 + len(args):
         return form.format(column, *args)
     called = f"{method.lower()}({', '.join([column, *args])})"
-    if method.lower() in ("startswith", "endswith", "contains") and len(args) == 1 and args[0][:1] == "'":
+    if method.lower() in _TAKING_TEXT and len(args) == 1 and args[0][:1] == "'":
         inner = args[0][1:-1]
         before, after = method.lower() != "startswith", method.lower() != "endswith"
         return f"{called} or {column} LIKE '{'%' if before else ''}{inner}{'%' if after else ''}'"
