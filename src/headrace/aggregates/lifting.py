@@ -92,7 +92,7 @@ class PaneAggregate:
 
     @property
     def columns_of_result(self) -> list[str]:
-        """What readers without the program are told (`headrace.aggregates.results.About.results`)."""
+        """What readers without the program are told (`headrace.state.panes.about.About.results`)."""
         return [self.kind, *(field.name for field in self.fields)]
 
     def begin(self, epoch: int) -> None:

@@ -14,9 +14,9 @@ from headrace.dataflow.graph import KeyedNode
 from headrace.dataflow.outputs import check_callable, output_type
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.window_checks import check_scoped
+from headrace.joins.spec import CoGroup, MapGroups
 from headrace.model.keyspec import KeySpec
 from headrace.model.rows import RowCodec, codec_of
-from headrace.operators.joins.spec import CoGroup, MapGroups
 from headrace.windows.context import WindowContext
 from headrace.windows.kinds import Assigner
 

@@ -15,8 +15,8 @@ from headrace.dataflow.graph import KeyedNode
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Stream
 from headrace.errors import ProgramError
+from headrace.joins.spec import ConnectSpec
 from headrace.model.rows import codec_of
-from headrace.operators.joins.spec import ConnectSpec
 from headrace.state.handles import Context, Timer
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from headrace.dataflow.graph import KeyedNode, Node
 from headrace.dataflow.joined import Joined
 from headrace.dataflow.site import Site, call_site
 from headrace.errors import ProgramError
+from headrace.joins.spec import AsOfJoin, How, IntervalJoin, Keep, UnboundedJoin, WindowJoin
 from headrace.model.keyspec import KeySpec
 from headrace.model.pairs import PairCodec
 from headrace.model.rows import RowCodec
 from headrace.model.shapes import column_of, split_optional
 from headrace.model.time import Span, format_span, span_us
 from headrace.model.values import type_name
-from headrace.operators.joins.spec import AsOfJoin, How, IntervalJoin, Keep, UnboundedJoin, WindowJoin
 from headrace.operators.spec import StepSpec
 from headrace.state.handles import TTL, as_ttl
 from headrace.windows.kinds import Assigner, Session

@@ -17,7 +17,7 @@ from headrace.dataflow.graph import KeyedNode, Node, TapNode, WriteNode
 from headrace.dataflow.naming import slug
 from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
-from headrace.operators.joins.spec import AsOfJoin
+from headrace.joins.spec import AsOfJoin
 
 _HANDING_ON: Final = ("process", "connect", "broadcast")
 """Keyed steps whose functions hand on what their rows are."""

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.aggregates.list_rules import plain_values
-from headrace.aggregates.results import CUMULATING, SESSION, SLIDING, parse_about, read_results, spans_of
+from headrace.aggregates.results import read_results
 from headrace.errors import FunctionFailed
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.key_bytes import as_type, plain_type
@@ -35,6 +35,7 @@ from headrace.read.paging import Walk
 from headrace.read.pane_reading import PaneReader, SessionReader
 from headrace.read.ranges import EVERYTHING, Moment, Range, RangePage, between, moment_us, read_range
 from headrace.read.reader import Reader, ReaderOptions
+from headrace.state.panes.about import CUMULATING, SESSION, SLIDING, parse_about, spans_of
 from headrace.state.panes.fragments import START, WAS_LATE, join_fragments
 from headrace.state.panes.lookup import PaneRange, find_pieces
 from headrace.state.panes.table import SEEN, clock_of, concat_rows, first_live_pane, merge_rows, pane_schema, read_about

@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.aggregates.results import spans_of
 from headrace.state.block import Block
 from headrace.state.encode import sort_order
 from headrace.state.format import BY_TIME, ENTRIES, PANES, ROWS, SORT_COLUMNS, VALUE, table_schema
+from headrace.state.panes.about import spans_of
 from headrace.state.panes.table import compact_rows, concat_rows
 from headrace.state.rows.format import common_schema
 from headrace.state.view import TableView

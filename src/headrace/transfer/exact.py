@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from headrace.aggregates.results import spans_of
 from headrace.errors import ProgramError
 from headrace.model.keys import hash_encoded
 from headrace.model.type_change import compare_keys, compare_types
 from headrace.model.type_shape import type_text
 from headrace.state import layout
 from headrace.state.format import DUE, PANES, TableData
+from headrace.state.panes.about import spans_of
 from headrace.state.shard import WALL_DUE
 from headrace.transfer.frames import parquet_batches
 from headrace.transfer.step_rows import StepTask

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.aggregates.list_rules import LIST
-from headrace.aggregates.results import SESSION, TUMBLING, parse_about
 from headrace.aggregates.rules import nothing, rule_of
 from headrace.errors import ProgramError
 from headrace.model.time import format_time
 from headrace.model.window import WINDOW_END, WINDOW_START
 from headrace.read.columns import EXPIRES_AT
 from headrace.state.format import PANES, TableData
+from headrace.state.panes.about import SESSION, TUMBLING, parse_about
 from headrace.state.panes.fragments import START
 from headrace.state.panes.table import PANE_COLUMNS, read_about
 from headrace.transfer.state_rows import StateImport, StateTarget, too_little

@@ -11,12 +11,12 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from headrace.aggregates.results import cut_of
 from headrace.model.ids import MIN_TIME
 from headrace.state import layout
 from headrace.state.format import DUE, ENTRIES, PANES, ROWS, VALUE
 from headrace.state.lookup import Layers, open_layers
 from headrace.state.manifest import JobState
+from headrace.state.panes.about import cut_of
 from headrace.state.panes.table import clock_of, first_live_pane
 from headrace.state.store import StoreFiles
 
@@ -45,7 +45,7 @@ class StoredTables(Protocol):
         """Whether anything in a table still counts: a value, an entry, or a window that is open."""
 
     def cuts(self, step: str, table: str) -> frozenset[str]:
-        """How partial aggregates that are still needed were cut (`headrace.aggregates.results.cut_of`)."""
+        """How partial aggregates that are still needed were cut (`headrace.state.panes.about.cut_of`)."""
 
     def aggregates(self, step: str, table: str) -> frozenset[str]:
         """Names of the aggregates whose partial results are still needed, where they lie in columns."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.aggregates.accumulate import describe_accumulators, describe_results
 from headrace.aggregates.meaning import describe_meanings
-from headrace.aggregates.results import cut_of
 from headrace.model.amounts import count_of
 from headrace.model.job import INNER, VALUE_TABLE, DeclaredState
 from headrace.model.time import format_span
 from headrace.model.type_shape import accumulators_shape, describe_type
 from headrace.operators.spec import WALL, Combined, OperatorChoice, StepInfo, StepSpec, StoredType
+from headrace.state.panes.about import cut_of
 from headrace.windows.evictors import Evictor, KeepDelta, KeepRows, KeepSpan
 from headrace.windows.kinds import RowCount
 from headrace.windows.settings import WindowSettings

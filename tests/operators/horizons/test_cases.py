@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.errors import FunctionFailed
 from headrace.operators.horizons.operator import HorizonOperator
-from headrace.operators.joins.matching import RowLine
+from headrace.operators.matching import RowLine
 from headrace.testing.rig import OperatorRig
 from tests.operators.horizons.features import Tx, operator_of, rig_of, rows_of, told, tx, us
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.aggregates.declare import collect, count, first, last, sum
-from headrace.aggregates.results import cut_of
 from headrace.errors import FunctionFailed, StoreError
 from headrace.model.ids import MAX_TIME
+from headrace.state.panes.about import cut_of
 from headrace.testing.operators import verify_operator
 from headrace.testing.rig import OperatorRig, row_time
 from headrace.windows.by_row.operator import WindowOperator

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.aggregates.declare import count, sum
-from headrace.aggregates.results import cut_of
 from headrace.errors import FunctionFailed, StoreError
+from headrace.state.panes.about import cut_of
 from headrace.testing.operators import verify_operator
 from headrace.testing.rig import OperatorRig, row_time
 from headrace.windows.by_row.operator import WindowOperator

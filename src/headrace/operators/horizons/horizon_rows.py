@@ -21,7 +21,7 @@ from headrace.model.ids import MIN_TIME
 from headrace.model.meaning import kept_column
 from headrace.model.record import row_type
 from headrace.model.rows import RowCodec, codec_of
-from headrace.operators.joins.matching import Mask, shifted
+from headrace.operators.matching import Mask, shifted
 from headrace.sql.evaluate.expressions import compile_predicate
 from headrace.state.rows.find import Gathered, KeyTimes
 from headrace.state.rows.table import RowTable

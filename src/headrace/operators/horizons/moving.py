@@ -27,7 +27,7 @@ from headrace.aggregates.rules import extreme_ufunc
 from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s
 from headrace.model.time import Duration, Timestamp
-from headrace.operators.joins.matching import Mask, PartnerRanges
+from headrace.operators.matching import Mask, PartnerRanges
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec

@@ -31,8 +31,8 @@ from headrace.operators.contract import TaskInfo
 from headrace.operators.holding import HELD_BYTES, HeldRows
 from headrace.operators.horizons.horizon_rows import KeptColumns, KeptRows, Lately, slack_us
 from headrace.operators.horizons.moving import LineRows, Moving, Past, make_moving
-from headrace.operators.joins.matching import Mask, PartnerRanges, RowLine, shifted, shifted_us
 from headrace.operators.keyed import KeyedBatch
+from headrace.operators.matching import Mask, PartnerRanges, RowLine, shifted, shifted_us
 from headrace.operators.rolling import AggregateOperator
 from headrace.state.shard import EVENT_DUE
 from headrace.state.ttl import TTL, Expiry

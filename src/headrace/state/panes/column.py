@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.aggregates.results import spans_of
 from headrace.model.batch import Int64s
 from headrace.model.ids import MAX_TIME
 from headrace.state.format import PANES, TableData
+from headrace.state.panes.about import spans_of
 from headrace.state.panes.lookup import (
     PaneRange,
     PaneRows,

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.aggregates.columns import PaneAggregate
-from headrace.aggregates.results import SESSION, About
 from headrace.aggregates.rules import BESIDE, MAX, MIN, merge_field, rule_of
 from headrace.model.batch import Int64s, Keys, Rows
+from headrace.state.panes.about import SESSION, About
 from headrace.state.panes.fragments import START, WAS_LATE
 from headrace.state.panes.table import pane_schema
 from headrace.windows.kinds import Session

@@ -12,12 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.aggregates.columns import PaneAggregate, pane_aggregate
-from headrace.aggregates.results import About, read_results
+from headrace.aggregates.results import read_results
 from headrace.aggregates.rules import MAX, SINCE, merge_field
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.keys import decode_columns
 from headrace.operators.keyed import decode_keys
+from headrace.state.panes.about import About
 from headrace.state.panes.table import SEEN, pane_schema
 from headrace.windows.kinds import Cumulating, Sliding, Tumbling
 from headrace.windows.slices import Slices

@@ -30,7 +30,7 @@ class ConnectSpec(StepSpec):
     function: Any
 
     def build(self, info: StepInfo) -> Operator:
-        from headrace.operators.joins.connect import CoProcessOperator
+        from headrace.joins.connect import CoProcessOperator
 
         return CoProcessOperator(info.step, self.function, info.decls, info.codec, key_type=info.key_type)
 
@@ -51,7 +51,7 @@ class IntervalJoin(StepSpec):
         return True
 
     def build(self, info: StepInfo) -> Operator:
-        from headrace.operators.joins.interval import IntervalJoinOperator
+        from headrace.joins.interval import IntervalJoinOperator
 
         left, right = info.taken
         return IntervalJoinOperator(info.step, left, right, self.low_us, self.high_us, self.how)
@@ -80,7 +80,7 @@ class UnboundedJoin(StepSpec):
     ttl: TTL | None = None
 
     def build(self, info: StepInfo) -> Operator:
-        from headrace.operators.joins.unbounded import LatestJoinOperator, UnboundedJoinOperator
+        from headrace.joins.unbounded import LatestJoinOperator, UnboundedJoinOperator
 
         kind = UnboundedJoinOperator if self.keep == "all" else LatestJoinOperator
         left, right = info.taken
@@ -117,7 +117,7 @@ class AsOfJoin(StepSpec):
         return True
 
     def build(self, info: StepInfo) -> Operator:
-        from headrace.operators.joins.as_of import AsOfJoinOperator
+        from headrace.joins.as_of import AsOfJoinOperator
 
         left, right = info.taken
         return AsOfJoinOperator(info.step, left, right, self.tolerance_us)
@@ -153,7 +153,7 @@ class WindowJoin(StepSpec):
         return WindowSpec(self.assigner).uses_watermark
 
     def build(self, info: StepInfo) -> Operator:
-        from headrace.operators.joins.windowed import WindowJoinOperator
+        from headrace.joins.windowed import WindowJoinOperator
 
         return WindowJoinOperator(self.assigner, self.how, info)
 
@@ -186,7 +186,7 @@ class CoGroup(StepSpec):
         return WindowSpec(self.assigner).uses_watermark
 
     def build(self, info: StepInfo) -> Operator:
-        from headrace.operators.joins.windowed import CoGroupOperator
+        from headrace.joins.windowed import CoGroupOperator
 
         return CoGroupOperator(self.assigner, self.function, info)
 
@@ -221,7 +221,7 @@ def _declared(assigner: Assigner, info: StepInfo) -> Mapping[str, DeclaredState]
 
 def _sides(info: StepInfo) -> Mapping[str, StoredType]:
     """The rows of either side, as they are stored."""
-    from headrace.operators.joins.buffered import TABLES
+    from headrace.joins.buffered import TABLES
 
     kinds = (codec.type for codec in info.taken)
     return {table: StoredType(COLUMNS, describe_type(kind), kind) for table, kind in zip(TABLES, kinds, strict=True)}

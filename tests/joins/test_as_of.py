@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.joins.as_of import AsOfJoinOperator
 from headrace.model.ids import MAX_TIME
 from headrace.model.rows import codec_of
-from headrace.operators.joins.as_of import AsOfJoinOperator
 from headrace.testing.operators import EpochInput, verify_operator
-from tests.operators.joins.streams import (
+from tests.joins.streams import (
     KEYS,
     RUNNING,
     Epoch,

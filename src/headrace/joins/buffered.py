@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from headrace.joins.fresh import Fresh, fresh_slices, null_keys
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.pairs import NONE, PairCodec, PairRows, SideRows
 from headrace.operators.contract import Operator, TaskInfo
-from headrace.operators.joins.fresh import Fresh, fresh_slices, null_keys
-from headrace.operators.joins.matching import Mask, PartnerRanges, RowLine
+from headrace.operators.matching import Mask, PartnerRanges, RowLine
 from headrace.state.rows.find import Gathered
 from headrace.state.rows.table import joined
 

@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import UpgradeRefused
-from tests.operators.joins.shops import Order, ShopTrial
+from tests.joins.shops import Order, ShopTrial
 
 
 class Count(hr.WindowProcess[Order, tuple[Any, Any], str]):

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from headrace.joins.buffered import TABLES, How, JoinOperator, Met, PairingOperator, none_if_untimed
+from headrace.joins.fresh import Fresh
 from headrace.model.batch import Int64s
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.pairs import NONE
-from headrace.operators.joins.buffered import TABLES, How, JoinOperator, Met, PairingOperator, none_if_untimed
-from headrace.operators.joins.fresh import Fresh
-from headrace.operators.joins.matching import Mask, RowLine, shifted
+from headrace.operators.matching import Mask, RowLine, shifted
 from headrace.state.rows.find import Gathered, KeyTimes
 from headrace.state.rows.table import RowTable, joined
 from headrace.state.shard import EVENT_DUE, WALL_DUE

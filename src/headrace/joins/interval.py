@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from headrace.joins.buffered import TABLES, How, Met, PairingOperator
+from headrace.joins.fresh import Fresh
 from headrace.model.batch import Int64s, UInt64s
 from headrace.model.ids import MIN_TIME
-from headrace.operators.joins.buffered import TABLES, How, Met, PairingOperator
-from headrace.operators.joins.fresh import Fresh
-from headrace.operators.joins.matching import Mask, shifted, shifted_us, without
+from headrace.operators.matching import Mask, shifted, shifted_us, without
 from headrace.state.rows.find import Gathered, KeyTimes, whole_array
 from headrace.state.rows.table import RowTable
 from headrace.state.shard import CHUNK_KEYS, EVENT_DUE, distinct_keys

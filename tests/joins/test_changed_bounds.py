@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from tests.operators.joins.shops import Order, ShopTrial
+from tests.joins.shops import Order, ShopTrial
 
 
 class Shop(ShopTrial):

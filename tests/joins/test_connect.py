@@ -9,11 +9,11 @@ import pytest
 import headrace as hr
 from headrace.dataflow.functions import declarations
 from headrace.errors import FunctionFailed
+from headrace.joins.connect import CoProcessOperator
 from headrace.model.rows import codec_of
-from headrace.operators.joins.connect import CoProcessOperator
 from headrace.testing.operators import EpochInput, verify_operator
 from headrace.testing.rig import OperatorRig, values
-from tests.operators.joins.streams import KEYS, Left, Right, left, right
+from tests.joins.streams import KEYS, Left, Right, left, right
 
 
 class Told(hr.Record):

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.dataflow.functions import declarations
+from headrace.joins.windowed import CoGroupOperator, WindowJoinOperator
 from headrace.model.ids import MIN_TIME
 from headrace.model.pairs import PairCodec
 from headrace.model.rows import codec_of
-from headrace.operators.joins.windowed import CoGroupOperator, WindowJoinOperator
 from headrace.operators.spec import StepInfo
 from headrace.testing.operators import EpochInput, verify_operator
 from headrace.testing.rig import values
-from tests.operators.joins.streams import (
+from tests.joins.streams import (
     HOWS,
     KEYS,
     OUTLETS,

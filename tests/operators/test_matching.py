@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.ids import MAX_TIME, MIN_TIME
-from headrace.operators.joins.matching import PartnerRanges, RowLine, shifted, shifted_us, without
+from headrace.operators.matching import PartnerRanges, RowLine, shifted, shifted_us, without
 from headrace.state.rows.find import bisect_within
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 5)), max_size=20)

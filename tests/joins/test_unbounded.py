@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from headrace.joins.unbounded import LatestJoinOperator, UnboundedJoinOperator
 from headrace.model.rows import codec_of
-from headrace.operators.joins.unbounded import LatestJoinOperator, UnboundedJoinOperator
 from headrace.state.ttl import TTL, ttl
 from headrace.testing.operators import EpochInput, verify_operator
-from tests.operators.joins.streams import (
+from tests.joins.streams import (
     HOWS,
     KEYS,
     RUNNING,

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.joins.interval import IntervalJoinOperator
 from headrace.model.ids import MAX_TIME
 from headrace.model.rows import codec_of
-from headrace.operators.joins.interval import IntervalJoinOperator
 from headrace.testing.operators import EpochInput, verify_operator
 from headrace.testing.rig import OperatorRig
-from tests.operators.joins.streams import (
+from tests.joins.streams import (
     HOWS,
     KEYS,
     OUTLETS,

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from headrace.model.batch import Int64s, UInt64s
 from headrace.model.key_bytes import LENGTH, NULL_KEY
-from headrace.operators.joins.matching import RowLine
+from headrace.operators.matching import RowLine
 from headrace.state.rows.find import BatchRows, Gathered, KeyTimes
 from headrace.state.shard import distinct_keys
 

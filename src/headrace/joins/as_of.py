@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from headrace.joins.buffered import TABLES, UNMATCHED, JoinOperator
+from headrace.joins.fresh import Fresh
 from headrace.model.batch import Int64s, UInt64s
 from headrace.model.ids import MIN_TIME
 from headrace.model.pairs import NONE
-from headrace.operators.joins.buffered import TABLES, UNMATCHED, JoinOperator
-from headrace.operators.joins.fresh import Fresh
-from headrace.operators.joins.matching import Mask, RowLine, shifted
+from headrace.operators.matching import Mask, RowLine, shifted
 from headrace.state.rows.find import BatchRows, Gathered, KeyTimes, whole_array
 from headrace.state.rows.table import RowTable
 from headrace.state.shard import CHUNK_KEYS, EVENT_DUE, distinct_keys

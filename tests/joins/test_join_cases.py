@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from headrace.testing.rig import NO_LIMIT
-from tests.operators.joins.playing import OUTLETS, clocks, inputs, rig_of, told
+from tests.joins.playing import OUTLETS, clocks, inputs, rig_of, told
 
 FILES = sorted((Path(__file__).parent / "cases").glob("*.toml"))
 CASES = [(file.stem, case) for file in FILES for case in tomllib.loads(file.read_text())["case"]]
