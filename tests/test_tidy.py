@@ -13,7 +13,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -149,8 +148,6 @@ PARTICIPLES = {"told", "found", "made", "kept", "held", "given", "taken", "wante
 
 # Modules that import each other in a circle, deferred and type-only imports included: at most this many in one knot.
 MAX_KNOT = 6
-# Rooms with a larger one, by the room that most of its modules are in. These numbers only shrink.
-KNOTS_LEFT = {"dataflow": 9}
 
 PLURAL = re.compile(r" (rows|keys|times|requests|epochs)\b(?!/)")
 """Nouns behind a number in a message: ``count_of`` of `model.amounts` knows their singular."""
@@ -483,12 +480,9 @@ def test_a_class_name_occurs_once_in_the_package() -> None:
 
 
 def test_no_knot_of_imports_has_more_than_a_handful_of_modules() -> None:
-    large = []
-    for knot in knots_of(import_graph()):
-        rooms = Counter(name.split(".")[0] for name in knot)
-        if len(knot) > KNOTS_LEFT.get(rooms.most_common(1)[0][0], MAX_KNOT):
-            large.append(f"{len(knot)} modules import each other in circles: {', '.join(knot)}")
-    assert not large, "\n".join(large)
+    large = [knot for knot in knots_of(import_graph()) if len(knot) > MAX_KNOT]
+    complaints = [f"{len(knot)} modules import each other in circles: {', '.join(knot)}" for knot in large]
+    assert not complaints, "\n".join(complaints)
 
 
 def test_no_two_rooms_need_each_other_by_any_way() -> None:

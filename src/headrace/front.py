@@ -24,11 +24,9 @@ from headrace.connectors.sink_contract import Sink
 from headrace.connectors.source_contract import Source
 from headrace.dataflow.app import App
 from headrace.dataflow.asynchronous import retry
-from headrace.dataflow.broadcast import BroadcastProcess
 from headrace.dataflow.checks import HeadraceWarning
-from headrace.dataflow.cogrouped import CoWindowProcess
-from headrace.dataflow.connected import CoProcess
 from headrace.dataflow.functions import Process
+from headrace.dataflow.joint_functions import BroadcastProcess, CoProcess, CoWindowProcess
 from headrace.dataflow.keyed import KeyedStream
 from headrace.dataflow.settings import Settings
 from headrace.dataflow.stream import Stream

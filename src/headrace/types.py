@@ -9,9 +9,7 @@ from headrace.aggregates.declare import Agg
 from headrace.connectors.postgres.source import TableSource
 from headrace.connectors.program.sinks import CollectSink, DiscardSink
 from headrace.dataflow.app import Loop
-from headrace.dataflow.broadcast import BroadcastConnected, BroadcastStream
-from headrace.dataflow.cogrouped import CoGrouped
-from headrace.dataflow.connected import Connected, ConnectedStream
+from headrace.dataflow.connected import BroadcastConnected, BroadcastStream, CoGrouped, Connected, ConnectedStream
 from headrace.dataflow.joined import Joined
 from headrace.dataflow.keyed import StepStream
 from headrace.dataflow.watermarking import Watermark

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import pytest
 
 import headrace as hr
-from headrace.dataflow.functions import declarations, process_types
+from headrace.dataflow.functions import declarations, function_types
 from headrace.errors import ProgramError
 from headrace.state.handles import StateDecl
 
@@ -92,7 +92,7 @@ def test_declarations_stand_on_the_class() -> None:
 
 
 def test_types_come_from_the_generic_base() -> None:
-    assert process_types(Everything) == (Tx, Tx, str)
+    assert function_types(Everything, hr.Process, 3) == (Tx, Tx, str)
 
 
 def test_types_come_through_generic_classes_in_between() -> None:
@@ -104,9 +104,9 @@ def test_types_come_through_generic_classes_in_between() -> None:
 
     class Short(hr.Process[Tx, Tx]): ...
 
-    assert process_types(Last) == (int, Tx, str)
-    assert process_types(Between) == (Any, Tx, str)
-    assert process_types(Short) == (Tx, Tx, Any)
+    assert function_types(Last, hr.Process, 3) == (int, Tx, str)
+    assert function_types(Between, hr.Process, 3) == (Any, Tx, str)
+    assert function_types(Short, hr.Process, 3) == (Tx, Tx, Any)
     assert [decl.name for decl in declarations(Last)] == ["seen", "more"]
 
 
@@ -121,7 +121,7 @@ def test_local_and_forward_references_are_resolved() -> None:
 
     assert [decl.kind for decl in declarations(Early)] == ["value", "map", "side"]
     assert [decl.args for decl in declarations(Early)] == [(Later,), (str, list[Later]), (Later,)]
-    assert process_types(Early) == (Later, Later, str)
+    assert function_types(Early, hr.Process, 3) == (Later, Later, str)
 
 
 def test_a_name_that_nobody_knows_is_an_error_in_words() -> None:
@@ -250,3 +250,16 @@ def test_what_looks_like_a_state_and_declares_none_is_refused() -> None:
             totals: list[hr.ValueState[int]]
 
     assert "MapState" in caught.value.next_move
+
+
+def test_only_functions_that_are_given_rules_have_broadcast_states() -> None:
+    class Paired(hr.CoProcess[Tx, Tx, Tx, str]):
+        limits: hr.BroadcastState[str, int]
+
+        def on_left(self, event: Tx, ctx: hr.Context[str]) -> None: ...
+        def on_right(self, event: Tx, ctx: hr.Context[str]) -> None: ...
+
+    app = hr.App("shop")
+    left, right = (app.read(name, hr.source.items([]), Tx).key_by(Tx.card) for name in ("left", "right"))
+    with pytest.raises(ProgramError, match="limits is a broadcast state, and Paired gets no broadcast rows"):
+        left.connect(right).process(Paired())

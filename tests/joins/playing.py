@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import headrace as hr
-from headrace.dataflow.cogrouped import CoGrouped
+from headrace.dataflow.connected import CoGrouped
 from headrace.dataflow.graph import KeyedNode
 from headrace.model.ids import MAX_TIME
 from headrace.plan.build import operator_builder

@@ -15,15 +15,6 @@ import pyarrow as pa
 from headrace.connectors.sink_contract import Sink
 from headrace.connectors.source_contract import Source
 from headrace.dataflow.clocks import has_event_time
-from headrace.dataflow.function_checks import (
-    check_instance,
-    check_key,
-    check_methods,
-    check_no_broadcast,
-    check_output,
-    check_taken,
-)
-from headrace.dataflow.functions import Process, process_types
 from headrace.dataflow.graph import (
     FUNCTION_OPS,
     AsyncNode,
@@ -41,7 +32,6 @@ from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
 from headrace.model.amounts import count_of
 from headrace.model.hints import function_hints
-from headrace.model.keyspec import KeySpec
 from headrace.model.rows import RowCodec
 from headrace.model.shapes import union_members
 from headrace.model.user_line import user_frame
@@ -174,18 +164,6 @@ def check_late(node: Node, at: Site) -> None:
             found="none of its sources has one",
             next_move="say it where the source is read: app.read(…, time=Tx.at)",
         )
-
-
-def check_process(fn: Any, codec: RowCodec, key: KeySpec, at: Site) -> None:
-    form = "hr.Process[In, Out, Key]"
-    check_instance(fn, Process, form, at)
-    cls = type(fn)
-    taken, given, kept = process_types(cls)
-    check_methods(cls, Process, ("on_event",), at)
-    check_no_broadcast(cls, at)
-    check_output(cls, given, form, at)
-    check_taken(cls, taken, codec, at, "hr.Process[In, …]")
-    check_key(cls, kept, key, at, "hr.Process[…, …, Key]")
 
 
 def batch_form(fn: Any) -> BatchForm:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.dataflow.functions import function_types
 from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
 from headrace.model.keyspec import KeySpec
@@ -12,6 +13,35 @@ from headrace.model.rows import RowCodec
 from headrace.model.shapes import union_members
 from headrace.model.values import type_name
 from headrace.state.handles import StateDecl
+
+
+def check_function(
+    fn: Any, root: type, form: str, methods: Sequence[str], taken: Sequence[RowCodec], key: KeySpec | None, at: Site
+) -> Any:
+    """The type of the rows that an instance of a class of functions gives; refuses what does not fit its streams.
+
+    ``form``: what a user derives from, as it is written: ``hr.Process[In, Out, Key]``; the rows ``taken`` stand first.
+    """
+    check_instance(fn, root, form, at)
+    cls = type(fn)
+    *wanted, out, key_type = function_types(cls, root, len(taken) + 2)
+    check_methods(cls, root, methods, at)
+    if "on_broadcast" not in methods:
+        _check_no_broadcast(cls, at)
+    _check_output(cls, out, form, at)
+    for place, (each, codec) in enumerate(zip(wanted, taken, strict=True)):
+        _check_taken(cls, each, codec, at, _argument(form, place))
+    if key is not None:
+        _check_key(cls, key_type, key, at, _argument(form, -1))
+    return out
+
+
+def _argument(form: str, place: int) -> str:
+    """One of the arguments of a class, as it is written: ``hr.Process[In, …]``."""
+    kind, _, arguments = form[:-1].partition("[")
+    names = arguments.split(", ")
+    before, after = "…, " if place else "", "" if place == -1 else ", …"
+    return f"{kind}[{before}{names[place]}{after}]"
 
 
 def check_instance(fn: Any, root: type, form: str, at: Site) -> None:
@@ -60,7 +90,7 @@ def check_methods(cls: Any, root: Any, wanted: Sequence[str], at: Site) -> None:
         )
 
 
-def check_no_broadcast(cls: type, at: Site) -> None:
+def _check_no_broadcast(cls: type, at: Site) -> None:
     """Only a function that gets broadcast rows has broadcast states."""
     for base in cls.__mro__:
         for value in base.__dict__.values():
@@ -74,7 +104,7 @@ def check_no_broadcast(cls: type, at: Site) -> None:
                 )
 
 
-def check_output(cls: type, given: Any, form: str, at: Site) -> None:
+def _check_output(cls: type, given: Any, form: str, at: Site) -> None:
     """The type of the rows that come out has to be known: nobody says it elsewhere."""
     if given is Any:
         kind, _, arguments = form.partition("[")
@@ -88,7 +118,7 @@ def check_output(cls: type, given: Any, form: str, at: Site) -> None:
         )
 
 
-def check_taken(cls: type, taken: Any, codec: RowCodec, at: Site, said: str) -> None:
+def _check_taken(cls: type, taken: Any, codec: RowCodec, at: Site, said: str) -> None:
     """``said``: where the class says what it takes: ``hr.Process[In, …]``."""
     if not _accepts(taken, codec.type):
         raise ProgramError(
@@ -100,7 +130,7 @@ def check_taken(cls: type, taken: Any, codec: RowCodec, at: Site, said: str) -> 
         )
 
 
-def check_key(cls: type, kept: Any, key: KeySpec, at: Site, said: str) -> None:
+def _check_key(cls: type, kept: Any, key: KeySpec, at: Site, said: str) -> None:
     """``said``: where the class says the type of its key: ``hr.Process[…, …, Key]``."""
     # Any is a class, too, and what a function gives as a key is Any unless it says more.
     told = isinstance(kept, type) and isinstance(key.type, type) and Any not in (kept, key.type)

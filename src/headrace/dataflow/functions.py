@@ -312,12 +312,6 @@ def _check_former_names(cls: type, found: dict[str, StateDecl], where: str) -> N
             )
 
 
-def process_types(cls: type) -> tuple[Any, Any, Any]:
-    """``(In, Out, K)`` of a Process class; Any where it does not say."""
-    taken, given, key = function_types(cls, Process, 3)
-    return taken, given, key
-
-
 def function_types(cls: type, root: type, count: int) -> tuple[Any, ...]:
     """What a class fills in for the type variables of the kind of function it is; Any where it does not say."""
     arguments = _arguments(cls, root, {}) or ()

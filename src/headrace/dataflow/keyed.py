@@ -6,30 +6,35 @@ Each verb is a stateful step. Its name is its identity: a process function's is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import typing_extensions
 
 from headrace.aggregates.declare import Agg
 from headrace.dataflow import checks
 from headrace.dataflow.aggregation import aggregate_codec
-from headrace.dataflow.broadcast import BroadcastConnected, BroadcastStream
 from headrace.dataflow.clocks import check_expiry, check_horizons, check_order
-from headrace.dataflow.connected import Connected
-from headrace.dataflow.functions import Process, declarations, process_types
-from headrace.dataflow.graph import Fire, KeyedNode, Order
-from headrace.dataflow.joining import JoinVerbs
+from headrace.dataflow.connected import BroadcastConnected, BroadcastStream, CoGrouped, Connected
+from headrace.dataflow.function_checks import check_function
+from headrace.dataflow.functions import Process, declarations
+from headrace.dataflow.graph import Fire, KeyedNode, Node, Order
+from headrace.dataflow.join_specs import Bounds, Within, as_of_spec, check_keys, check_windows, join_spec
+from headrace.dataflow.joined import Joined
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Stream
 from headrace.dataflow.verbs import unknown_keyed_verb
 from headrace.dataflow.writing import refuse_updates
 from headrace.errors import ProgramError
+from headrace.joins.spec import How, Keep, UnboundedJoin
 from headrace.model.keyspec import KeySpec
+from headrace.model.pairs import PairCodec
 from headrace.model.record import Row
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Span
 from headrace.operators.horizons.spec import HorizonSpec
+from headrace.operators.spec import StepSpec
+from headrace.state.handles import TTL
 from headrace.windows.evictors import Evictor
 from headrace.windows.kinds import Assigner
 from headrace.windows.triggers import PerEpoch, PerRow, Trigger
@@ -56,7 +61,7 @@ class StepStream(Stream[R], Generic[R, T]):
         return self._tap("late", before.codec, at, updates=before.updates)
 
 
-class KeyedStream(JoinVerbs[T, K], Generic[T, K]):
+class KeyedStream(Generic[T, K]):
     """Rows brought together by key; its verbs keep state per key.
 
     >>> import headrace as hr
@@ -93,9 +98,9 @@ class KeyedStream(JoinVerbs[T, K], Generic[T, K]):
         epoch come in the order of event time; the epoch's rows are held until the last is in.
         """
         at = call_site()
-        checks.check_process(fn, self._stream.node.codec, self._key, at)
+        taken, form = self._stream.node.codec, "hr.Process[In, Out, Key]"
+        out = check_function(fn, Process, form, ("on_event",), (taken,), self._key, at)
         check_order(order, self._stream.node, at)
-        _, out, _ = process_types(type(fn))
         decls = declarations(type(fn), at)
         check_expiry(decls, self._stream.node, at)
         updates = self._stream.node.updates
@@ -157,6 +162,64 @@ class KeyedStream(JoinVerbs[T, K], Generic[T, K]):
             return Connected(self, other, at)
         return BroadcastConnected(self._stream, self._key, other, at)
 
+    @overload
+    def join(
+        self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["inner"] = "inner",
+        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
+    ) -> Joined[T, U]: ...  # fmt: skip
+    @overload
+    def join(
+        self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["left"],
+        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
+    ) -> Joined[T, U | None]: ...  # fmt: skip
+    @overload
+    def join(
+        self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["right"],
+        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
+    ) -> Joined[T | None, U]: ...  # fmt: skip
+    @overload
+    def join(
+        self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["full"],
+        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
+    ) -> Joined[T | None, U | None]: ...  # fmt: skip
+    def join(
+        self, other: Any, *, within: Any, how: How = "inner", bounds: Bounds = "[]", keep: Keep | None = None,
+        ttl: Span | TTL | None = None,
+    ) -> Joined[Any, Any]:  # fmt: skip
+        """Rows of two streams that have the same key and belong together in time.
+
+        ``within=("0s", "1h")``: the right row comes at most an hour after the left one, by event time; negative spans
+        look back, ``bounds="[)"`` leaves out the upper bound. ``within=hr.tumbling("1h")``: both lie in the same
+        window, of any kind that has an end. ``within=None``: no limit; both sides are kept for ever, or for ``ttl``,
+        all rows of them or with ``keep="latest"`` the newest of each key. ``how``: ``inner``, ``left``, ``right`` or
+        ``full``, whose rows without a partner come out too. Null keys have no partners.
+        """
+        at = call_site()
+        nodes = self._check(other, "join", at)
+        spec = join_spec(nodes, within, how, bounds, keep, ttl, at)
+        return self._joined(other, spec, at, updates=isinstance(spec, UnboundedJoin) and spec.updates)
+
+    def join_asof(self, other: KeyedStream[U, K], *, tolerance: Span | None = None) -> Joined[T, U | None]:
+        """Each row beside the row of the other stream that held at its time: the newest that is not after it.
+
+        ``tolerance``: how old that may be at most. A row waits until the watermark has come to its time; then the
+        answer is exact.
+        """
+        at = call_site()
+        nodes = self._check(other, "join_asof", at)
+        # Each left row gives one pair, so pairs replace earlier ones where left rows do.
+        return self._joined(other, as_of_spec(nodes, tolerance, at), at, updates=nodes[0].updates)
+
+    def co_group(self, other: KeyedStream[U, K], window: Assigner, /) -> CoGrouped[T, U, K]:
+        """The rows that both streams have for a key in each window, together; ``map`` or ``process`` takes them.
+
+        ``orders.key_by(Order.id).co_group(payments.key_by(Payment.order), hr.tumbling("1h")).map(settle)``
+        """
+        at = call_site()
+        nodes = self._check(other, "co_group", at)
+        check_windows("co_group", window, nodes, at)
+        return CoGrouped(self._stream, self._key, other._stream, other._key, window)
+
     def window(
         self,
         w: Assigner,
@@ -177,6 +240,30 @@ class KeyedStream(JoinVerbs[T, K], Generic[T, K]):
 
         at = call_site()
         return Windowed(self._stream, self._key, w, fire=fire, panes=panes, allow_late=allow_late, evict=evict, at=at)
+
+    def _check(self, other: Any, verb: str, at: Site) -> tuple[Node, Node]:
+        if not isinstance(other, KeyedStream):
+            raise ProgramError(
+                f"{verb} takes a keyed stream",
+                where=str(at),
+                expected=f"stream.key_by(…).{verb}(other.key_by(…))",
+                found=repr(other),
+                next_move="key the other stream by what both have in common",
+            )
+        checks.check_same_app(self._stream, [other._stream], at)
+        left, right = self._stream.node, other._stream.node
+        check_keys(left.codec, self._key, right.codec, other._key, at)
+        return left, right
+
+    def _joined(
+        self, other: KeyedStream[Any, Any], spec: StepSpec, at: Site, updates: bool = False
+    ) -> Joined[Any, Any]:
+        left, right = self._stream.node, other._stream.node
+        node = self._stream.app._add(
+            KeyedNode, at, PairCodec(left.codec, right.codec), inputs=(left, right), op="join", key=self._key,
+            other_keys=(other._key,), spec=spec, updates=updates,
+        )  # fmt: skip
+        return Joined(self._stream.app, node)
 
     def _step(self, op: Any, codec: RowCodec, at: Site, **fields: Any) -> StepStream[Any, Any]:
         inputs = (self._stream.node,)

@@ -52,7 +52,7 @@ from headrace.state.handles import Side, StateDecl
 
 if TYPE_CHECKING:
     from headrace.dataflow.app_graph import AppGraph
-    from headrace.dataflow.broadcast import BroadcastConnected, BroadcastStream
+    from headrace.dataflow.connected import BroadcastConnected, BroadcastStream
     from headrace.dataflow.keyed import KeyedStream
     from headrace.dataflow.windowed import Panes, Windowed
     from headrace.windows.evictors import Evictor
@@ -334,7 +334,7 @@ class Stream(AwaitVerbs[T], Generic[T]):
 
     def broadcast(self) -> BroadcastStream[T]:
         """The same rows for every shard, for streams to be connected with: ``tx.connect(rules.broadcast())``."""
-        from headrace.dataflow.broadcast import BroadcastStream
+        from headrace.dataflow.connected import BroadcastStream
 
         return BroadcastStream(self)
 
@@ -343,7 +343,7 @@ class Stream(AwaitVerbs[T], Generic[T]):
 
         Rows are spread over the shards. For state by key: ``tx.key_by(…).connect(…)``.
         """
-        from headrace.dataflow.broadcast import BroadcastConnected
+        from headrace.dataflow.connected import BroadcastConnected
 
         return BroadcastConnected(self, None, rules, call_site())
 

@@ -13,7 +13,7 @@ import typing_extensions
 from headrace.aggregates.declare import Agg
 from headrace.dataflow.aggregation import aggregate_codec, key_columns
 from headrace.dataflow.clocks import check_expiry, has_event_time, refuse_horizons
-from headrace.dataflow.function_checks import check_instance, check_key, check_methods, check_output, check_taken
+from headrace.dataflow.function_checks import check_function, check_instance
 from headrace.dataflow.functions import StatefulFunction, declarations, declare_class, function_types
 from headrace.dataflow.graph import KeyedNode
 from headrace.dataflow.keyed import StepStream
@@ -285,7 +285,7 @@ class Windowed(Generic[T, K]):
         taken = self._stream.node.codec
         cls = type(fn)
         check_instance(fn, WindowProcess, _FORM, at)
-        wanted, out, kept = function_types(cls, WindowProcess, 3)
+        wanted = function_types(cls, WindowProcess, 1)[0]
         if isinstance(of, Mapping):
             into = None if wanted in (Any, Row) else wanted
             taken = self._aggregated(into, of, at)
@@ -295,10 +295,7 @@ class Windowed(Generic[T, K]):
             before = {"reduce": of, "of": taken}
         decls = declarations(cls, at)
         check_scoped(cls, decls, self._spec.assigner, at)
-        check_methods(cls, WindowProcess, ("on_window",), at)
-        check_output(cls, out, _FORM, at)
-        check_taken(cls, wanted, taken, at, "hr.WindowProcess[In, …]")
-        check_key(cls, kept, self._key, at, "hr.WindowProcess[…, …, Key]")
+        out = check_function(fn, WindowProcess, _FORM, ("on_window",), (taken,), self._key, at)
         check_expiry(decls, self._stream.node, at)
         return self._step(codec_of(out, where=str(at)), at, {"function": fn, **before}, fn=fn, decls=decls)
 

@@ -1,145 +1,49 @@
-"""The verbs that bring two keyed streams together: ``join``, ``join_asof`` and ``co_group``, and what they refuse."""
+"""What the arguments of ``join``, ``join_asof`` and ``co_group`` mean, and which are refused."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
+from typing import Any, Literal, get_args
 
-from headrace.dataflow import checks
 from headrace.dataflow.clocks import has_event_time
-from headrace.dataflow.cogrouped import CoGrouped
-from headrace.dataflow.graph import KeyedNode, Node
-from headrace.dataflow.joined import Joined
-from headrace.dataflow.site import Site, call_site
+from headrace.dataflow.graph import Node
+from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
 from headrace.joins.spec import AsOfJoin, How, IntervalJoin, Keep, UnboundedJoin, WindowJoin
 from headrace.model.keyspec import KeySpec
-from headrace.model.pairs import PairCodec
 from headrace.model.rows import RowCodec
 from headrace.model.shapes import column_of, split_optional
 from headrace.model.time import Span, format_span, span_us
 from headrace.model.values import type_name
-from headrace.operators.spec import StepSpec
 from headrace.state.handles import TTL, as_ttl
 from headrace.windows.kinds import Assigner, Session
 
-if TYPE_CHECKING:
-    from headrace.dataflow.keyed import KeyedStream
-    from headrace.dataflow.stream import Stream
-
-T = TypeVar("T")
-U = TypeVar("U")
-K = TypeVar("K")
 Bounds = Literal["[]", "[)", "(]", "()"]
 Within = tuple[Span, Span] | Assigner
 
 
-class JoinVerbs(Generic[T, K]):
-    """The joins of a keyed stream."""
-
-    _stream: Stream[T]
-    _key: KeySpec
-
-    @overload
-    def join(
-        self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["inner"] = "inner",
-        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
-    ) -> Joined[T, U]: ...  # fmt: skip
-    @overload
-    def join(
-        self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["left"],
-        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
-    ) -> Joined[T, U | None]: ...  # fmt: skip
-    @overload
-    def join(
-        self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["right"],
-        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
-    ) -> Joined[T | None, U]: ...  # fmt: skip
-    @overload
-    def join(
-        self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["full"],
-        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
-    ) -> Joined[T | None, U | None]: ...  # fmt: skip
-    def join(
-        self, other: Any, *, within: Any, how: How = "inner", bounds: Bounds = "[]", keep: Keep | None = None,
-        ttl: Span | TTL | None = None,
-    ) -> Joined[Any, Any]:  # fmt: skip
-        """Rows of two streams that have the same key and belong together in time.
-
-        ``within=("0s", "1h")``: the right row comes at most an hour after the left one, by event time; negative spans
-        look back, ``bounds="[)"`` leaves out the upper bound. ``within=hr.tumbling("1h")``: both lie in the same
-        window, of any kind that has an end. ``within=None``: no limit; both sides are kept for ever, or for ``ttl``,
-        all rows of them or with ``keep="latest"`` the newest of each key. ``how``: ``inner``, ``left``, ``right`` or
-        ``full``, whose rows without a partner come out too. Null keys have no partners.
-        """
-        at = call_site()
-        nodes = self._check(other, "join", at)
-        _check_choice(how, How, "how", at)
-        spec: StepSpec
-        if within is None:
-            _check_unused("within=None", at, bounds=None if bounds == "[]" else bounds)
-            spec = UnboundedJoin(how, _keep_of(keep, nodes, at), _ttl_of(ttl, nodes, at))
-        elif isinstance(within, Assigner):
-            _check_unused("a window", at, keep=keep, ttl=ttl, bounds=None if bounds == "[]" else bounds)
-            _check_window("a join within windows", within, nodes, at)
-            spec = WindowJoin(within, how)
-        else:
-            _check_unused("within=(…)", at, keep=keep, ttl=ttl)
-            _check_timed("a join within a stretch of time", nodes, at)
-            _check_appends("a join within a stretch of time", nodes, at)
-            spec = IntervalJoin(*_bounds(within, bounds, at), how)
-        return self._joined(other, spec, at, updates=isinstance(spec, UnboundedJoin) and spec.updates)
-
-    def join_asof(self, other: KeyedStream[U, K], *, tolerance: Span | None = None) -> Joined[T, U | None]:
-        """Each row beside the row of the other stream that held at its time: the newest that is not after it.
-
-        ``tolerance``: how old that may be at most. A row waits until the watermark has come to its time; then the
-        answer is exact.
-        """
-        at = call_site()
-        nodes = self._check(other, "join_asof", at)
-        _check_timed("join_asof", nodes, at)
-        limit = None if tolerance is None else _positive(span_us(tolerance, what="tolerance", where=str(at)), at)
-        # Each left row gives one pair, so pairs replace earlier ones where left rows do.
-        return self._joined(other, AsOfJoin(limit), at, updates=nodes[0].updates)
-
-    def co_group(self, other: KeyedStream[U, K], window: Assigner, /) -> CoGrouped[T, U, K]:
-        """The rows that both streams have for a key in each window, together; ``map`` or ``process`` takes them.
-
-        ``orders.key_by(Order.id).co_group(payments.key_by(Payment.order), hr.tumbling("1h")).map(settle)``
-        """
-        at = call_site()
-        nodes = self._check(other, "co_group", at)
-        _check_window("co_group", window, nodes, at)
-        return CoGrouped(self._stream, self._key, other._stream, other._key, window)
-
-    def _check(self, other: Any, verb: str, at: Site) -> tuple[Node, Node]:
-        from headrace.dataflow.keyed import KeyedStream
-
-        if not isinstance(other, KeyedStream):
-            raise ProgramError(
-                f"{verb} takes a keyed stream",
-                where=str(at),
-                expected=f"stream.key_by(…).{verb}(other.key_by(…))",
-                found=repr(other),
-                next_move="key the other stream by what both have in common",
-            )
-        checks.check_same_app(self._stream, [other._stream], at)
-        left, right = self._stream.node, other._stream.node
-        _check_keys(left.codec, self._key, right.codec, other._key, at)
-        return left, right
-
-    def _joined(
-        self, other: KeyedStream[Any, Any], spec: StepSpec, at: Site, updates: bool = False
-    ) -> Joined[Any, Any]:
-        left, right = self._stream.node, other._stream.node
-        node = self._stream.app._add(
-            KeyedNode, at, PairCodec(left.codec, right.codec), inputs=(left, right), op="join", key=self._key,
-            other_keys=(other._key,), spec=spec, updates=updates,
-        )  # fmt: skip
-        return Joined(self._stream.app, node)
+def join_spec(
+    nodes: tuple[Node, Node], within: Any, how: Any, bounds: Any, keep: Any, ttl: Any, at: Site
+) -> UnboundedJoin | WindowJoin | IntervalJoin:
+    """The join that the arguments of ``join`` describe; refuses those that do not go together."""
+    _check_choice(how, How, "how", at)
+    if within is None:
+        _check_unused("within=None", at, bounds=None if bounds == "[]" else bounds)
+        return UnboundedJoin(how, _keep_of(keep, nodes, at), _ttl_of(ttl, nodes, at))
+    if isinstance(within, Assigner):
+        _check_unused("a window", at, keep=keep, ttl=ttl, bounds=None if bounds == "[]" else bounds)
+        check_windows("a join within windows", within, nodes, at)
+        return WindowJoin(within, how)
+    _check_unused("within=(…)", at, keep=keep, ttl=ttl)
+    _check_timed("a join within a stretch of time", nodes, at)
+    _check_appends("a join within a stretch of time", nodes, at)
+    return IntervalJoin(*_bounds(within, bounds, at), how)
 
 
-# -- what the arguments mean ------------------------------------------------------------------------------------------
+def as_of_spec(nodes: tuple[Node, Node], tolerance: Span | None, at: Site) -> AsOfJoin:
+    """The join that ``join_asof`` describes."""
+    _check_timed("join_asof", nodes, at)
+    limit = None if tolerance is None else _positive(span_us(tolerance, what="tolerance", where=str(at)), at)
+    return AsOfJoin(limit)
 
 
 def _suggest_bounds(within: Any) -> str:
@@ -262,7 +166,7 @@ def _check_timed(what: str, nodes: tuple[Node, Node], at: Site) -> None:
             )
 
 
-def _check_window(what: str, window: Any, nodes: tuple[Node, Node], at: Site) -> None:
+def check_windows(what: str, window: Any, nodes: tuple[Node, Node], at: Site) -> None:
     if not isinstance(window, Assigner) or not window.timed:
         raise ProgramError(
             f"{what} needs windows that end",
@@ -295,7 +199,7 @@ def _check_appends(what: str, nodes: tuple[Node, Node], at: Site) -> None:
             )
 
 
-def _check_keys(left: RowCodec, left_key: KeySpec, right: RowCodec, right_key: KeySpec, at: Site) -> None:
+def check_keys(left: RowCodec, left_key: KeySpec, right: RowCodec, right_key: KeySpec, at: Site) -> None:
     """Keys of different types are never equal; where the types are known, that is a mistake."""
     mine, others = _key_columns(left, left_key), _key_columns(right, right_key)
     if mine is None or others is None or mine == others:
