@@ -78,7 +78,7 @@ def test_few_rows_amount_to_what_many_do(name: str, lengths: list[int], data: st
             patch.setattr(accumulate, "_FEW_ROWS", few)
             partials = fold.partials(Rows.of_objects(CODEC, drawn, times), starts)
         found = dict(zip(partials.groups, partials.accs))
-        results.append([repr(fold.result(found.get(group))) for group in range(len(starts))])
+        results.append([repr(each) for each in fold.results([found.get(group) for group in range(len(starts))])])
     assert [_zeros(each) for each in results[0]] == [_zeros(each) for each in results[1]]
 
 
@@ -91,4 +91,4 @@ def test_a_mean_of_decimals_that_was_stored_as_a_float_is_read() -> None:
     fold = make_fold(aggs["mean"], CODEC, "here")
     assert fold is not None
     (acc, _) = accumulators_codec(aggs, [fold]).decode(msgspec.msgpack.encode({"mean": [1.5, 2]}))
-    assert fold.result(fold.merge(acc, (Decimal("1.5"), 1))) == Decimal(1)
+    assert fold.results([fold.merge(acc, (Decimal("1.5"), 1))]) == [Decimal(1)]

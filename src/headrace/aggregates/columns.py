@@ -1,17 +1,20 @@
-"""Declared aggregates as columns of partial aggregates: a row becomes a partial of its own, and partials merge by rule.
+"""Declared aggregates, each once: its columns of partials, and the accumulator that stands for them in Python.
 
-So there is one way to compute everything: rows are *lifted*, batch by batch, into a few typed columns; sorting and
-merging them (`headrace.state.panes.table`) is the same whether they are rows, what an earlier batch came to, or what
-runs hold; results are read off the merged columns (`headrace.aggregates.results`). Nothing here happens row by row.
+In bulk, rows are *lifted*, batch by batch, into a few typed columns; sorting and merging them
+(`headrace.state.panes.table`) is the same whether they are rows, what an earlier batch came to, or what runs hold;
+results are read off the merged columns (`headrace.aggregates.results`). Nothing of that happens row by row. For one key
+the same is done in Python, with accumulators: few rows, and values that have no column type.
 
-`pane_aggregate` answers None for what has no such columns: aggregators of one's own, and values that have no column
-type, or one that does not tell equal values.
+Aggregates whose cells are lists stand in `headrace.aggregates.listed`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,110 +26,133 @@ from headrace.aggregates.lifting import (
     ORDERED,
     Mask,
     PaneAggregate,
-    Values,
-    comparable,
-    floats,
-    is_comparable,
     plain,
+    some_rows,
     travels,
+    valid_rows,
     where_taken,
 )
-from headrace.aggregates.list_rules import (
-    ARRIVALS,
-    BUCKET,
-    BY,
-    CAME,
-    COUNT,
-    LIST,
-    SET,
-    SKETCH,
-    TOP,
-    VALUE,
-    list_of,
-    lists,
+from headrace.aggregates.listed import CollectAggregate, DistinctAggregate, QuantileAggregate, TopAggregate
+from headrace.aggregates.numbers import adder, summing
+from headrace.aggregates.rules import (
+    BESIDE,
+    GREATEST,
+    LATEST,
+    LEAST,
+    MAX,
+    MIN,
+    SUM,
+    Choice,
+    greater,
+    lesser,
+    merge_field,
 )
-from headrace.aggregates.results import LISTED
-from headrace.aggregates.rules import BESIDE, GREATEST, LATEST, LEAST, MAX, MIN, SUM, merge_field
-from headrace.aggregates.sketch import buckets_of
-from headrace.model.batch import Rows
+from headrace.model.batch import Int64s, Rows
 from headrace.model.columns import DECIMAL
 from headrace.model.shapes import column_of
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
 
-__all__ = ["PaneAggregate", "pane_aggregate"]
-
-_SKETCHED = pa.struct([pa.field(BUCKET, pa.int32()), pa.field(COUNT, pa.int64())])
-
 
 class _Count(PaneAggregate):
-    def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str) -> None:
+    def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str, *, several: bool) -> None:
         super().__init__(name, agg, codec, where)
         self.fields = [merge_field(f"{name}.count", pa.int64(), SUM)]
 
     def lift(self, rows: Rows) -> list[pa.Array]:
-        return [_ones(len(rows), self._taken_rows(rows))]
+        return [_ones(len(rows), self.taken_rows(rows))]
 
 
 class _Sum(PaneAggregate):
-    def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str) -> None:
+    def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str, *, several: bool) -> None:
         super().__init__(name, agg, codec, where)
-        self.values = Values(codec, agg.column or "", where)
-        kinds = {float: pa.float64(), Decimal: DECIMAL}
-        self.type = kinds.get(self.values.type, pa.int64())
-        self.fields = [merge_field(f"{name}.sum", self.type, SUM)]
+        self.acc_type = kind = self.values.type
+        self.in_columns = kind in (*NUMBERS, Decimal)
+        self.type = {float: pa.float64(), Decimal: DECIMAL}.get(kind, pa.int64())
+        field = merge_field(f"{name}.sum", self.type, SUM)
+        self.fields = [field]
+        self.merge, self.gather = adder(field), summing(field)
+
+    @classmethod
+    def words_of_result(cls, agg: Declared[Any], value: Any) -> list[Any]:
+        return [agg.kind, {Decimal: Decimal(0), float: 0.0}.get(value, 0)]
 
     def lift(self, rows: Rows) -> list[pa.Array]:
         array = self.values.array(rows)
-        return [_amounts(array, self._taken_rows(rows, array), self.type)]
+        return [_amounts(array, self.taken_rows(rows, array), self.type)]
+
+    def accumulators(self, merged: Sequence[pa.Array]) -> tuple[Int64s, list[Any]]:
+        return np.arange(len(merged[0])), self.values.python(merged[0])
 
 
 class _Avg(PaneAggregate):
-    def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str) -> None:
+    """The sum and the number of rows. Whole numbers beyond 2**53 are rounded to the nearest float, as in Spark."""
+
+    def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str, *, several: bool) -> None:
         super().__init__(name, agg, codec, where)
-        self.values = Values(codec, agg.column or "", where)
-        self.type = DECIMAL if self.values.type is Decimal else pa.float64()
+        exact = self.values.type is Decimal
+        self.in_columns = self.values.type in (*NUMBERS, Decimal)
+        self.acc_type = tuple[Decimal if exact else float, int]  # type: ignore[misc]
+        self.type = DECIMAL if exact else pa.float64()
         self.fields = [
             merge_field(f"{name}.total", self.type, SUM),
             merge_field(f"{name}.rows", pa.int64(), SUM),
         ]
+        add_two, add_all = adder(self.fields[0]), summing(self.fields[0])
+        self.merge = lambda older, newer: (add_two(older[0], newer[0]), older[1] + newer[1])
+        self.gather = lambda part: (add_all(part if exact else list(map(float, part))), len(part))
 
     def lift(self, rows: Rows) -> list[pa.Array]:
         array = self.values.array(rows)
-        taken = self._taken_rows(rows, array)
+        taken = self.taken_rows(rows, array)
         if pa.types.is_integer(array.type):
-            # As Python and Spark do: whole numbers beyond 2**53 are rounded to the nearest float.
             array = array.cast(pa.float64(), safe=False)
         return [_amounts(array, taken, self.type), _ones(len(rows), taken)]
+
+    def accumulators(self, merged: Sequence[pa.Array]) -> tuple[Int64s, list[Any]]:
+        present = np.flatnonzero(merged[1].to_numpy())
+        totals, rows = some_rows(merged, present)
+        sums = self.values.objects(totals) if pa.types.is_decimal(totals.type) else totals.to_numpy().tolist()
+        return present, list(zip(sums, rows.to_numpy().tolist()))
 
 
 class _Extreme(PaneAggregate):
     """``min`` and ``max``."""
 
-    def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str) -> None:
+    holds_values = True
+
+    def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str, *, several: bool) -> None:
         super().__init__(name, agg, codec, where)
-        self.values = Values(codec, agg.column or "", where)
+        self.acc_type = self.values.type
+        self.in_columns = self.values.type in ORDERED
         self.type = column_of(self.values.type).arrow
-        by_number = {"min": MIN, "max": MAX}[agg.kind]
-        by_order = {"min": LEAST, "max": GREATEST}[agg.kind]
-        rule = by_number if self.values.is_number else by_order
-        self.fields = [merge_field(f"{name}.{agg.kind}", self.type, rule)]
+        by_number, by_order, self.merge = {"min": (MIN, LEAST, lesser), "max": (MAX, GREATEST, greater)}[agg.kind]
+        self.gather = partial(reduce, self.merge)
+        self.fields = [merge_field(f"{name}.{agg.kind}", self.type, by_number if self.values.is_number else by_order)]
 
     def lift(self, rows: Rows) -> list[pa.Array]:
         array = self.values.array(rows)
-        return [where_taken(plain(array, self.type), self._taken_rows(rows, array))]
+        return [where_taken(plain(array, self.type), self.taken_rows(rows, array))]
+
+    def accumulators(self, merged: Sequence[pa.Array]) -> tuple[Int64s, list[Any]]:
+        present = valid_rows(merged[0])
+        return present, self.values.python(some_rows(merged, present)[0])
 
 
 class _Chosen(PaneAggregate):
     """The value of the row that another column chooses: ``first``, ``last``, and ``min`` and ``max`` by something."""
 
+    holds_values = True
+
     def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str, *, several: bool) -> None:
         super().__init__(name, agg, codec, where)
-        self.values = Values(codec, agg.column or "", where)
         self.type = column_of(self.values.type).arrow
-        self.by = None if agg.by is None else Values(codec, agg.by, where)
+        self.timed = self.by is None
         self.by_type = pa.int64() if self.by is None else column_of(self.by.type).arrow
+        chosen_by = int | None if self.by is None else self.by.type
+        self.acc_type = tuple[chosen_by, self.values.type]  # type: ignore[valid-type,name-defined]
+        self.in_columns = travels(self.values.type) and (self.by is None or self.by.type in ORDERED)
         rule = {"first": LEAST, "last": LATEST, "min": LEAST, "max": GREATEST}[agg.kind]
         by = f"{name}.{agg.kind}_{'time' if self.by is None else 'by'}"
         # Rows of one time are in one slice, where older ones come first; rows equal in something else need not be.
@@ -138,107 +164,57 @@ class _Chosen(PaneAggregate):
         self._numbered = bool(came)
         if came:
             self.fields.append(merge_field(came, pa.int64(), BESIDE, of=by))
+        if self.timed:
+            self.merge = _later if rule == LATEST else _earlier
+        else:
+            self.merge = Choice(rule, 0, None)
+        self.gather = partial(reduce, self.merge)
 
     @property
     def columns_of_result(self) -> list[str]:
         return super().columns_of_result[:3]
 
+    @classmethod
+    def words_of_result(cls, agg: Declared[Any], value: Any) -> list[Any]:
+        return [agg.kind] if agg.by is None else [agg.kind, "by"]
+
     def lift(self, rows: Rows) -> list[pa.Array]:
         array = self.values.array(rows)
         if self.by is not None:
             by = self.by.array(rows)
-            taken = self._taken_rows(rows, array, by)
+            taken = self.taken_rows(rows, array, by)
         else:
             by = pa.array(np.zeros(len(rows), np.int64) if rows.times is None else rows.times)
-            taken = self._taken_rows(rows, array)
+            taken = self.taken_rows(rows, array)
         came = [self._arrivals(len(rows))] if self._numbered else []
         return [where_taken(plain(by, self.by_type), taken), plain(array, self.type), *came]
 
-
-class _Listed(PaneAggregate):
-    """One column of lists."""
-
-    def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str) -> None:
-        super().__init__(name, agg, codec, where)
-        self.values = Values(codec, agg.column or "", where)
-        self.type = column_of(self.values.type).arrow
-
-    def _cells(self, taken: Mask | None, flat: pa.Array) -> list[pa.Array]:
-        """A list of one value for each row that is taken, and an empty one for the others."""
-        counts = np.ones(len(flat), np.int64) if taken is None else taken.astype(np.int64)
-        if taken is not None:
-            flat = flat.filter(pa.array(taken))
-        return [lists(self.fields[0].type, flat, counts)]
+    def accumulators(self, merged: Sequence[pa.Array]) -> tuple[Int64s, list[Any]]:
+        present = valid_rows(merged[0])
+        by, values = some_rows(merged[:2], present)
+        chosen_by = by.to_numpy().tolist() if self.by is None else self.by.python(by)
+        return present, list(zip(chosen_by, self.values.python(values)))
 
 
-class _Distinct(_Listed):
-    def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str) -> None:
-        super().__init__(name, agg, codec, where)
-        self.fields = [merge_field(f"{name}.set", list_of(self.type), SET)]
-
-    def lift(self, rows: Rows) -> list[pa.Array]:
-        array = plain(self.values.array(rows), self.type)
-        return self._cells(self._taken_rows(rows, array), comparable(self.values.type, array))
-
-
-class _Quantile(_Listed):
-    def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str) -> None:
-        super().__init__(name, agg, codec, where)
-        self._q = agg.q
-        self.fields = [merge_field(f"{name}.sketch", list_of(_SKETCHED), SKETCH)]
-
-    @property
-    def columns_of_result(self) -> list[str]:
-        return [*super().columns_of_result, repr(float(self._q))]
-
-    def lift(self, rows: Rows) -> list[pa.Array]:
-        array = plain(self.values.array(rows), self.type)
-        taken = self._taken_rows(rows, array)
-        numbers = floats(array.fill_null(0) if array.null_count else array)
-        ones = pa.array(np.ones(len(numbers), np.int64))
-        sketched = [pa.array(buckets_of(numbers).astype(np.int32)), ones]
-        return self._cells(taken, pa.StructArray.from_arrays(sketched, fields=list(_SKETCHED)))
+_CLASSES: Final[dict[str, type[PaneAggregate]]] = {
+    "count": _Count,
+    "sum": _Sum,
+    "avg": _Avg,
+    "min": _Extreme,
+    "max": _Extreme,
+    "first": _Chosen,
+    "last": _Chosen,
+    "count_distinct": DistinctAggregate,
+    "quantile": QuantileAggregate,
+    "collect": CollectAggregate,
+    "top": TopAggregate,
+}
 
 
-class _Collect(_Listed):
-    def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str, *, several: bool) -> None:
-        super().__init__(name, agg, codec, where)
-        self._numbered = pa.struct([pa.field(CAME, pa.int64()), pa.field(VALUE, self.type)]) if several else None
-        rule, kind = (LIST, self.type) if self._numbered is None else (ARRIVALS, self._numbered)
-        self.fields = [merge_field(f"{name}.{rule}", list_of(kind), rule)]
-
-    def lift(self, rows: Rows) -> list[pa.Array]:
-        array = plain(self.values.array(rows), self.type)
-        taken = self._taken_rows(rows, array)
-        if self._numbered is None:
-            return self._cells(taken, array)
-        numbered = pa.StructArray.from_arrays([self._arrivals(len(rows)), array], fields=list(self._numbered))
-        return self._cells(taken, numbered)
-
-
-class _Top(_Listed):
-    """``top``. Of values that are compared by themselves, equal ones are the same: nobody asks which came first."""
-
-    def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str, *, several: bool) -> None:
-        super().__init__(name, agg, codec, where)
-        self.by = None if agg.by is None else Values(codec, agg.by, where)
-        kind = self.type
-        if self.by is not None:
-            self._by_type = column_of(self.by.type).arrow
-            came = [pa.field(CAME, pa.int64())] if several else []
-            kind = pa.struct([pa.field(BY, self._by_type), *came, pa.field(VALUE, self.type)])
-        self._several = several
-        self.fields = [merge_field(f"{name}.top", list_of(kind), TOP, most=agg.n)]
-
-    def lift(self, rows: Rows) -> list[pa.Array]:
-        array = plain(self.values.array(rows), self.type)
-        if self.by is None:
-            return self._cells(self._taken_rows(rows, array), comparable(self.values.type, array))
-        by = plain(self.by.array(rows), self._by_type)
-        came = [self._arrivals(len(rows))] if self._several else []
-        parts = [comparable(self.by.type, by), *came, array]
-        pairs = pa.StructArray.from_arrays(parts, fields=list(self.fields[0].type.value_type))
-        return self._cells(self._taken_rows(rows, array, by), pairs)
+def class_of(agg: Declared[Any]) -> type[PaneAggregate]:
+    """How a declared aggregate is computed."""
+    found = _CLASSES[agg.kind]
+    return _Chosen if found is _Extreme and agg.by is not None else found
 
 
 def pane_aggregate(
@@ -246,40 +222,22 @@ def pane_aggregate(
 ) -> PaneAggregate | None:
     """How an aggregate is kept as columns; None where it cannot be.
 
-    ``several``: windows are put together from several partials that do not come in the order of their rows.
+    That is an aggregator of one's own, and one of values that have no column type, or one that does not tell equal
+    values. ``several``: windows are put together from several partials that do not come in the order of their rows.
     """
     if not isinstance(agg, Declared):
         return None
-    if agg.kind == "count":
-        return _Count(name, agg, codec, where)
-    if agg.kind in LISTED:
-        return _listed_aggregate(name, agg, codec, where, several=several)
-    kind = Values(codec, agg.column or "", where).type
-    if agg.kind == "sum":
-        return _Sum(name, agg, codec, where) if kind in (*NUMBERS, Decimal) else None
-    if agg.kind == "avg":
-        return _Avg(name, agg, codec, where) if kind in (*NUMBERS, Decimal) else None
-    if agg.kind in ("first", "last"):
-        return _Chosen(name, agg, codec, where, several=several) if travels(kind) else None
-    if agg.by is not None:
-        ordered = Values(codec, agg.by, where).type in ORDERED
-        return _Chosen(name, agg, codec, where, several=several) if ordered and travels(kind) else None
-    return _Extreme(name, agg, codec, where) if kind in ORDERED else None
+    made: Callable[..., PaneAggregate] = class_of(agg)
+    aggregate = made(name, agg, codec, where, several=several)
+    return aggregate if aggregate.in_columns else None
 
 
-def _listed_aggregate(
-    name: str, agg: Declared[Any], codec: RowCodec, where: str, *, several: bool
-) -> PaneAggregate | None:
-    """How such an aggregate is kept as a column; None where its type has none that says enough."""
-    kind = Values(codec, agg.column or "", where).type
-    if agg.kind == "quantile":
-        return _Quantile(name, agg, codec, where)
-    if agg.kind == "count_distinct":
-        return _Distinct(name, agg, codec, where) if is_comparable(kind) else None
-    if agg.kind == "collect":
-        return _Collect(name, agg, codec, where, several=several) if travels(kind) else None
-    by = kind if agg.by is None else Values(codec, agg.by, where).type
-    return _Top(name, agg, codec, where, several=several) if is_comparable(by) and travels(kind) else None
+def key_aggregate(name: str, agg: Declared[Any], codec: RowCodec, where: str) -> PaneAggregate:
+    """The same as keys keep it; what the values of ``top`` are compared by stands beside them."""
+    if agg.kind == "top" and agg.by is None:
+        agg = replace(agg, by=agg.column)
+    made: Callable[..., PaneAggregate] = class_of(agg)
+    return made(name, agg, codec, where, several=False)
 
 
 def _ones(count: int, taken: Mask | None) -> pa.Array:
@@ -295,3 +253,12 @@ def _amounts(array: pa.Array, taken: Mask | None, kind: pa.DataType) -> pa.Array
         return pc.if_else(pa.array(taken), array, pa.scalar(Decimal(0), kind))
     numbers = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
     return pa.array(np.where(taken, numbers, numbers.dtype.type(0)))
+
+
+def _later(older: tuple[int | None, Any], newer: tuple[int | None, Any]) -> tuple[int | None, Any]:
+    """The rule ``latest`` of times; without event time rows count as they came."""
+    return older if older[0] is not None and newer[0] is not None and newer[0] < older[0] else newer
+
+
+def _earlier(older: tuple[int | None, Any], newer: tuple[int | None, Any]) -> tuple[int | None, Any]:
+    return newer if older[0] is not None and newer[0] is not None and newer[0] < older[0] else older

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from operator import add
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import UUID
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.aggregates.declare import Declared, column_annotation
-from headrace.model.batch import Rows
+from headrace.model.batch import Int64s, Rows
 from headrace.model.columns import Column, IntColumn, PackedColumn, TimeColumn, as_int64
 from headrace.model.shapes import column_of
 from headrace.model.time import Duration, Timestamp
@@ -79,21 +80,50 @@ class Values:
 
 
 class PaneAggregate:
-    """One aggregate: its columns, and how a row becomes a cell of each."""
+    """One aggregate: its columns, how a row becomes a cell of each, and the same for one key in Python.
+
+    In Python a key has an *accumulator*: the cell of the column, or of several columns the tuple of their cells. What
+    ``gather`` makes of the elements of some rows is what their cells merge to (`tests/aggregates/test_folds.py`).
+    """
+
+    holds_values: ClassVar[bool] = False
+    """Whether results are values of the column."""
+    in_columns = True
+    """Whether its columns tell equal values, and their order as far as it counts."""
+    timed = False
+    """Whether the time of a row chooses it."""
+    acc_type: Any = int
+    """Type of the stored accumulator."""
 
     def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str) -> None:
         self.name = name
         self.kind = agg.kind
         self.fields: list[pa.Field] = []
+        self.column = None if agg.column is None else Values(codec, agg.column, where)
+        self.by = None if agg.by is None else Values(codec, agg.by, where)
+        self.merge: Callable[[Any, Any], Any] = add
+        """The accumulator of two that hold something, the older one first."""
+        self.gather: Callable[[Any], Any] = len
+        """The accumulator of the elements of some rows."""
         self._came: int | None = None
         self._holds: Callable[[pa.RecordBatch], Mask] | None = (
             None if agg.where is None else compile_predicate(agg.where, codec.schema, where)
         )
 
     @property
+    def values(self) -> Values:
+        assert self.column is not None, "only count has no values"
+        return self.column
+
+    @property
     def columns_of_result(self) -> list[str]:
         """What readers without the program are told (`headrace.state.panes.about.About.results`)."""
         return [self.kind, *(field.name for field in self.fields)]
+
+    @classmethod
+    def words_of_result(cls, agg: Declared[Any], value: Any) -> list[Any]:
+        """What `headrace.aggregates.results.finish_of` is told. ``value``: the type of the column."""
+        return [agg.kind]
 
     def begin(self, epoch: int) -> None:
         """A task begins: rows that are lifted from now on came after all of earlier epochs."""
@@ -103,14 +133,19 @@ class PaneAggregate:
         """One cell per row and column. Rows have to be lifted in the order in which they came."""
         raise NotImplementedError
 
-    def _arrivals(self, count: int) -> pa.Array:
-        """When each of the next rows came: a number that is larger for a row that came later."""
-        assert self._came is not None, "lifted before the task began"
-        numbers = pa.array(np.arange(self._came, self._came + count))
-        self._came += count
-        return numbers
+    def elements(self, *arrays: pa.Array) -> Any:
+        """What ``gather`` takes, of arrays without nulls: what rows are compared by, if that is something else; values.
 
-    def _taken_rows(self, rows: Rows, *arrays: pa.Array) -> Mask | None:
+        Those of ``first`` and ``last`` lack their times.
+        """
+        values = self.values.objects(arrays[-1])
+        return values if self.by is None else list(zip(self.by.objects(arrays[0]), values))
+
+    def accumulators(self, merged: Sequence[pa.Array]) -> tuple[Int64s, list[Any]]:
+        """The stretches whose merged cells say something, and the accumulator of each."""
+        raise NotImplementedError
+
+    def taken_rows(self, rows: Rows, *arrays: pa.Array) -> Mask | None:
         """Rows that the condition holds for and whose values are there; None: all."""
         taken = None if self._holds is None else self._holds(rows.record_batch)
         for array in arrays:
@@ -118,6 +153,13 @@ class PaneAggregate:
                 there = array.is_valid().to_numpy(zero_copy_only=False)
                 taken = there if taken is None else taken & there
         return taken
+
+    def _arrivals(self, count: int) -> pa.Array:
+        """When each of the next rows came: a number that is larger for a row that came later."""
+        assert self._came is not None, "lifted before the task began"
+        numbers = pa.array(np.arange(self._came, self._came + count))
+        self._came += count
+        return numbers
 
 
 def travels(kind: Any) -> bool:
@@ -140,6 +182,21 @@ def plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     return array if array.type == kind else array.cast(kind)
+
+
+def valid_rows(array: pa.Array) -> Int64s:
+    """The positions of what is not null."""
+    if not array.null_count:
+        return np.arange(len(array))
+    return np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+
+
+def some_rows(columns: Sequence[pa.Array], rows: Int64s) -> list[pa.Array]:
+    """These rows of columns, in their order."""
+    if len(rows) == len(columns[0]):
+        return list(columns)
+    places = pa.array(rows)
+    return [column.take(places) for column in columns]
 
 
 def comparable(kind: Any, array: pa.Array) -> pa.Array:

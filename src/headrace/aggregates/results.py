@@ -191,7 +191,12 @@ def finish_of(kind: str, *more: Any) -> Callable[[Any], Any]:
     if kind == QUANTILE:
         q = float(more[0]) if more else 0.5
         return lambda acc: None if acc is None else quantile_of(acc, q)
-    return lambda acc: acc
+    return as_it_is
+
+
+def as_it_is(acc: Any) -> Any:
+    """The result of an accumulator that is its own result."""
+    return acc
 
 
 def _as_decimals(value: Any) -> Any:

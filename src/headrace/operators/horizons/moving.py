@@ -23,7 +23,7 @@ import pyarrow as pa
 from headrace.aggregates.accumulate import KeyFold, make_fold
 from headrace.aggregates.declare import Declared
 from headrace.aggregates.lifting import Values
-from headrace.aggregates.rules import extreme_ufunc
+from headrace.aggregates.rules import LATEST, MAX, MIN, SUM, extreme_ufunc, rule_of
 from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s
 from headrace.model.time import Duration, Timestamp
@@ -111,8 +111,7 @@ class Moving:
 
     @property
     def values(self) -> Values:
-        assert self.fold.values is not None, "only count has no values"
-        return self.fold.values
+        return self.fold.aggregate.values
 
     def accs(self, rows: LineRows, asked: PartnerRanges, past: Past | None) -> list[Any]:
         """The accumulator of each stretch; None where it takes no row. ``past``: only for kinds that go on."""
@@ -220,7 +219,7 @@ class _MovingExtreme(Moving):
 
     def __init__(self, agg: Declared[Any], fold: KeyFold, columns: KeptColumns) -> None:
         super().__init__(agg, fold, columns)
-        self._better = extreme_ufunc(least=agg.kind == "min")
+        self._better = extreme_ufunc(least=rule_of(fold.aggregate.fields[0]) == MIN)
 
     def reduce(self, rows: LineRows, taken: TakenRows, found: PartnerRanges, past: Past | None) -> list[Any]:
         return _filled(found, _best_of_each(self._better, self.values.numbers(self._array(rows, taken)), found))
@@ -231,7 +230,7 @@ class _End(Moving):
 
     def __init__(self, agg: Declared[Any], fold: KeyFold, columns: KeptColumns) -> None:
         super().__init__(agg, fold, columns)
-        self._last = agg.kind == "last"
+        self._last = rule_of(fold.aggregate.fields[0]) == LATEST
 
     def reduce(self, rows: LineRows, taken: TakenRows, found: PartnerRanges, past: Past | None) -> list[Any]:
         some = np.flatnonzero(found.counts)
@@ -249,11 +248,11 @@ class _Sliced(Moving):
     def __init__(self, agg: Declared[Any], fold: KeyFold, columns: KeptColumns) -> None:
         super().__init__(agg, fold, columns)
         # What rows are compared by is the value itself where nothing else was said.
-        self._by = self._by or (self._value if fold.by is not None else None)
+        self._by = self._by or (self._value if fold.aggregate.by is not None else None)
 
     def reduce(self, rows: LineRows, taken: TakenRows, found: PartnerRanges, past: Past | None) -> list[Any]:
         by = [] if self._by is None else [taken.of(rows.columns[self._by])]
-        values, gather = self.fold.listed(*by, self._array(rows, taken)), self.fold.gather
+        values, gather = self.fold.elements(*by, self._array(rows, taken)), self.fold.gather
         stretches = zip(found.starts.tolist(), found.ends.tolist())
         return [gather(values[start:end]) if start < end else None for start, end in stretches]
 
@@ -262,17 +261,19 @@ def make_moving(agg: Declared[Any], name: str, taken: RowCodec, columns: KeptCol
     """How an aggregate over a horizon is computed. ``columns``: what is kept of rows of type ``taken``."""
     fold = make_fold(agg, taken, where, name)
     assert fold is not None
-    kind = None if fold.values is None else fold.values.type
+    aggregate = fold.aggregate
+    rules = [rule_of(field) for field in aggregate.fields]
+    kind = None if aggregate.column is None else aggregate.values.type
     made: type[Moving] = _Sliced
-    if agg.kind == "count":
+    if kind is None:
         made = _MovingCount
-    elif agg.kind == "sum":
+    elif rules == [SUM]:
         made = _FloatSum if kind is float else _WholeSum
-    elif agg.kind == "avg":
+    elif rules == [SUM, SUM]:
         made = _FloatMean if kind is float else _WholeMean
-    elif agg.kind in ("min", "max") and agg.by is None and kind in _ORDERED:
+    elif rules in ([MIN], [MAX]) and kind in _ORDERED:
         made = _MovingExtreme
-    elif agg.kind in ("first", "last"):
+    elif aggregate.timed:
         made = _End
     return made(agg, fold, columns)
 

@@ -8,14 +8,14 @@ partials, ``first`` and ``last`` only here, because rows of one time may be in s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.aggregates.columns import PaneAggregate
+from headrace.aggregates.lifting import PaneAggregate
 from headrace.aggregates.rules import BESIDE, MAX, MIN, merge_field, rule_of
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.state.panes.about import SESSION, About
@@ -27,8 +27,6 @@ from headrace.windows.sliced.plan import MARK, AggregatePlan
 if TYPE_CHECKING:
     from headrace.operators.spec import StepInfo
     from headrace.windows.settings import WindowSettings
-
-_BY_TIME: Final = frozenset({"first", "last"})
 
 
 class SessionPlan(AggregatePlan):
@@ -81,7 +79,7 @@ class SessionPlan(AggregatePlan):
         self._came += len(rows)
         for agg in self.aggs:
             columns += agg.lift(rows)
-            if agg.kind in _BY_TIME:
+            if agg.timed:
                 columns.append(came)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -94,7 +92,7 @@ class SessionPlan(AggregatePlan):
 
 
 def _fields(agg: PaneAggregate) -> list[pa.Field]:
-    if agg.kind not in _BY_TIME:
+    if not agg.timed:
         return agg.fields
     by, value = agg.fields
     came = f"{agg.name}.came"

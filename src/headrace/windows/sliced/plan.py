@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.aggregates.columns import PaneAggregate, pane_aggregate
+from headrace.aggregates.columns import pane_aggregate
+from headrace.aggregates.lifting import PaneAggregate
 from headrace.aggregates.results import read_results
 from headrace.aggregates.rules import MAX, SINCE, merge_field
 from headrace.model.batch import Int64s, Keys, Rows
