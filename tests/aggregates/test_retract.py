@@ -137,6 +137,15 @@ def test_a_difference_beyond_64_bits_is_refused() -> None:
             retract(large, negative)
 
 
+def test_a_difference_of_decimals_beyond_38_digits_is_refused() -> None:
+    agg = retractable("x", hr.sum("price"), CODEC, "here")
+    kind = agg.fields[0].type
+    large = Decimal("9" * (kind.precision - kind.scale))
+    for retract in (agg.retract, lambda *both: agg.retract_cells(*map(in_python, both))):
+        with pytest.raises(FunctionFailed, match="leaves 38 digits"):
+            retract([pa.array([large], kind)], [pa.array([-large], kind)])
+
+
 def test_a_sketch_refuses_to_forget_rows() -> None:
     with pytest.raises(ProgramError, match="sketch does not know its rows"):
         retractable("x", hr.quantile("real", 0.5), CODEC, "here")

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ import pyarrow as pa
 from headrace.aggregates.columns import pane_aggregate
 from headrace.aggregates.declare import Agg, Declared
 from headrace.aggregates.lifting import PaneAggregate
-from headrace.aggregates.list_rules import LIST, LIST_RULES, SET, TOP, distinct, list_of, lists, values_of
+from headrace.aggregates.list_rules import LIST, LIST_RULES, SET, SKETCH, TOP, distinct, list_of, lists, values_of
 from headrace.aggregates.numbers import ranks_of, sum_overflow, summing
 from headrace.aggregates.results import RowFinish, read_results
 from headrace.aggregates.rules import SUM, RowMerge, merge_columns, merge_field, nothing, rule_of
@@ -33,8 +33,6 @@ from headrace.model.batch import Int64s, Rows
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
-
-_ADDING: Final = frozenset({"count", "sum", "avg"})
 
 
 class Retractable:
@@ -79,21 +77,21 @@ class Retractable:
 
 def retractable(name: str, agg: Agg[Any], codec: RowCodec, where: str) -> Retractable:
     """How an aggregate is kept where rows may be taken out; refuses what cannot be."""
-    ordinary = None
-    if isinstance(agg, Declared) and agg.kind != "quantile":
-        ordinary = pane_aggregate(name, replace(agg, over_us=None), codec, where)
-    if ordinary is None:
+    ordinary = pane_aggregate(name, replace(agg, over_us=None), codec, where) if isinstance(agg, Declared) else None
+    rules = set() if ordinary is None else {rule_of(field) for field in ordinary.fields}
+    if ordinary is None or SKETCH in rules:
         raise ProgramError(
             f"rows cannot be taken out of the aggregate {name!r}",
             where=where,
             expected="count, sum, avg, min, max, first, last, top, collect or count_distinct of plain columns",
-            found={
-                "quantile": "quantile, whose sketch does not know its rows",
-                "own": "an aggregator of one's own",
-            }.get(agg.kind, f"{agg.kind} of values without a column type"),
+            found=f"{agg.kind}, whose sketch does not know its rows"
+            if SKETCH in rules
+            else "an aggregator of one's own"
+            if not isinstance(agg, Declared)
+            else f"{agg.kind} of values without a column type",
             next_move="compute it over rows that are only added, or use another aggregate",
         )
-    return _Added(ordinary) if agg.kind in _ADDING else _KeptRows(ordinary)
+    return _Added(ordinary) if rules == {SUM} else _KeptRows(ordinary)
 
 
 class _Added(Retractable):
