@@ -243,11 +243,11 @@ def test_process_functions_of_main_arrive_with_their_declarations(tmp_path: Path
         it = (Fraud(limit=3), Tx)
     """
     use = """
-        from headrace.dataflow.functions import declarations, process_types
+        from headrace.dataflow.functions import Process, declarations, function_types
         fn, tx = it
         print(fn.limit, list(fn.on_event(tx("a", 9), None)), list(fn.on_event(tx("a", 8), None)))
         decls = declarations(type(fn))
-        print([(decl.name, decl.kind) for decl in decls], decls[1].args[1] is tx, process_types(type(fn))[0] is tx)
+        print([(decl.name, decl.kind) for decl in decls], decls[1].args[1] is tx, function_types(type(fn), Process, 3)[0] is tx)
     """
     assert ship(tmp_path, program, use).splitlines() == [
         "3 [Tx(card='a', cents=1)] []",

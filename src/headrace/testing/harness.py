@@ -113,8 +113,7 @@ class Harness:
         except BaseException:
             self._leave()
             raise
-        state = self._coordinator.state
-        self._pushed.begin("" if state is None else state.manifest.offsets)
+        self._pushed.begin("" if (state := self._coordinator.state) is None else state.manifest.offsets)
 
     def __enter__(self) -> Self:
         return self
@@ -329,10 +328,8 @@ class Harness:
         self._failed = False
         # A copy for each start, as workers have their own: what functions keep in themselves must not outlive them.
         self._played = PlayedSpark(copy_program(self._program), self._spark)
-        begin_fork(
-            self._store, request, self._program.facts, open_for_reading, drop=self._drop,
-            clock=lambda: self.clock_us / 1e6,
-        )  # fmt: skip
+        facts, clock = self._program.facts, lambda: self.clock_us / 1e6
+        begin_fork(self._store, request, facts, open_for_reading, drop=self._drop, clock=clock)
         self._fence = take_fence(self._store)
         try:
             self._recover(self._fence, request)
