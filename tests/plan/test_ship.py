@@ -247,7 +247,8 @@ def test_process_functions_of_main_arrive_with_their_declarations(tmp_path: Path
         fn, tx = it
         print(fn.limit, list(fn.on_event(tx("a", 9), None)), list(fn.on_event(tx("a", 8), None)))
         decls = declarations(type(fn))
-        print([(decl.name, decl.kind) for decl in decls], decls[1].args[1] is tx, function_types(type(fn), Process, 3)[0] is tx)
+        taken = function_types(type(fn), Process, 3)[0]
+        print([(decl.name, decl.kind) for decl in decls], decls[1].args[1] is tx, taken is tx)
     """
     assert ship(tmp_path, program, use).splitlines() == [
         "3 [Tx(card='a', cents=1)] []",
