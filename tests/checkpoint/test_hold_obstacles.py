@@ -8,6 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint.offline import hold_stopped
+from headrace.checkpoint.rewind.rewinder import Rewinder
 from headrace.errors import Refused
 from headrace.state.manifest import EpochNote
 from headrace.state.store import LocalStore
@@ -72,3 +73,15 @@ def test_another_program_in_between_counts_also_when_its_epochs_are_swept(tmp_pa
         with pytest.raises(Refused, match="may come to other rows") as error:
             h.rewind("before", hold="all")
         assert "the program was another one before epoch 2" in error.value.found
+
+
+def test_outputs_that_the_program_has_no_more_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, one = counting(hr.sink.collect(), hr.sink.collect()), counting(hr.sink.collect())
+    with Harness(both.app, store=tmp_path, sinks=True) as h:
+        played(h, both, 1)
+        h.savepoint("before")
+        played(h, both, 1)
+    begin, lines = Rewinder.begin, list[str]()
+    monkeypatch.setattr(Rewinder, "begin", lambda self, request: lines.extend(begin(self, request)))
+    with Harness(one.app, store=tmp_path, sinks=True, start_from="before"):
+        assert "the program has no output 'out1' any more: what went out of it stays" in lines

@@ -1,4 +1,5 @@
-"""Any interleaving of epochs, deaths, savepoints, rewinds, rescales and sweeps, with a reader attached, equals a model.
+"""Any interleaving of epochs, deaths, savepoints, copies, rewinds, forks, rescales and sweeps, with a reader attached,
+equals a model.
 
 The model is a list: whatever happened, state is the sum of the rows that were read, and each of them went out once.
 """
@@ -6,10 +7,13 @@ The model is a list: whatever happened, state is the sum of the rows that were r
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,8 +25,10 @@ from headrace.read.follow import Follower
 from headrace.read.snapshot import Snapshot
 from headrace.read.store import Store
 from headrace.read.view import StateView
+from headrace.state.copying import copy_savepoint
 from headrace.state.lineage import is_going_back
-from headrace.state.savepoints import list_savepoints
+from headrace.state.record import read_record
+from headrace.state.savepoints import delete_savepoint, list_savepoints
 from headrace.state.store import LocalStore
 from headrace.testing import Harness
 from headrace.testing.playing import read_counts
@@ -91,6 +97,61 @@ class World:
         if self.h.published >= 0:
             self.h.savepoint(f"point-{self.names}")
 
+    def delete(self) -> None:
+        """A savepoint that nobody wants any more, the end of an abandoned timeline among them."""
+        points = list_savepoints(LocalStore(self.store))
+        if len(points) > 2:
+            delete_savepoint(LocalStore(self.store), self.rng.choice(points).name)
+
+    def copy(self) -> None:
+        """A store of its own, made in two attempts, and a job that goes on in it."""
+        points = list_savepoints(LocalStore(self.store))
+        if not points:
+            return
+        self.names += 1
+        point, target = self.rng.choice(points), self.folder / f"copy-{self.names}"
+        copying = partial(copy_savepoint, LocalStore(self.store), point, LocalStore(target, durable=False))
+        self.die(self.rng.choice(["copying", "copy_written"]), copying)
+        copying()
+        self.check_second(target, "")
+
+    def fork(self) -> None:
+        """A second job that begins with a savepoint or the newest epoch, beside this one; maybe it dies on its way."""
+        points = list_savepoints(LocalStore(self.store))
+        if not points:
+            return
+        self.names += 1
+        moment = self.rng.choice([f"@{self.rng.choice(points).name}", ""])
+        self.check_second(self.folder / f"fork-{self.names}", f"{self.store}{moment}")
+        if self.rng.random() < 0.3:
+            shutil.rmtree(self.folder / f"fork-{self.names}")
+
+    def check_second(self, store: Path, start_from: str) -> None:
+        """A job in another store reads what is left, and comes to the same."""
+
+        def start() -> tuple[Harness, Any, Any]:
+            app = hr.App("numbers")
+            source = app.read("rows", hr.source.items([]), Numbered)
+            totals = source.key_by(Numbered.key).aggregate(sum=hr.sum("number")).named("totals")
+            h = Harness(app, store=store, start_from=start_from, parallelism=self.rng.randint(1, 3))
+            return h, source, totals
+
+        def come_and_go() -> None:
+            start()[0].close()
+
+        if start_from:
+            self.die(self.rng.choice(["copying", "copy_written", "fork_made", "none"]), come_and_go)
+        h, source, totals = start()
+        with h:
+            read = self.read_by(h)
+            h.push(source, *self.rows[read:])
+            h.epoch()
+            for key in {row.key for row in self.rows}:
+                assert h.state(totals, key=key).sum == sum(row.number for row in self.rows if row.key == key)
+        mine, other = read_record(LocalStore(store)), read_record(LocalStore(self.store))
+        assert mine is not None and other is not None and mine.query != other.query
+        assert not any(point.name.startswith("fork-of") for point in list_savepoints(LocalStore(self.store)))
+
     def rescale(self) -> None:
         self.anew()
 
@@ -154,12 +215,12 @@ class World:
         self.seen = snapshot
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(8))
 def test_whatever_happens_state_is_what_was_read_and_each_row_went_out_once(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     world = World(tmp_path, rng)
     kinds = [world.epoch] * 5 + [world.rewind] * 3 + [world.savepoint] * 2
-    kinds += [world.die_in_epoch] * 2 + [world.rescale, world.sweep]
+    kinds += [world.die_in_epoch] * 2 + [world.rescale, world.sweep, world.copy, world.fork, world.delete]
     story = []
     for _ in range(30):
         step = rng.choice(kinds)

@@ -14,7 +14,7 @@ import pytest
 import headrace as hr
 from headrace.checkpoint.recover import start_over
 from headrace.connectors.files.roll_policy import RollPolicy
-from headrace.errors import SinkFailed
+from headrace.errors import SinkFailed, StoreError
 from headrace.model.keys import encode_key
 from headrace.model.order import EpochLimits
 from headrace.model.window import Window
@@ -236,6 +236,26 @@ def test_behind_a_rewind_windows_closed_before_it_are_found_and_abandoned_ones_a
         job.h.restart()
         job.h.maintain()
         assert asked(newest(job.store), "a") == everything
+
+
+def test_the_end_of_an_abandoned_timeline_says_where_its_archived_windows_were_taken_back(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    with job.h:
+        job.hours(0, 1, 2)
+        job.h.savepoint("before")
+        job.hours(3, 4)
+        job.h.rewind("before", hold="all")
+        job.h.epoch(watermark=START + round(4.5 * HOUR))
+        old = hr.Store(f"{job.store}@end-of-timeline-0").state("hourly", Hourly)
+        assert [row.n for row in old.between("a").values()] == [0, 1, 2, 3, 4]
+        job.h.rewind("before", repeat="all", again=True)
+        job.h.epoch(watermark=START + round(4.5 * HOUR))
+        for end in (0, 1):
+            old = hr.Store(f"{job.store}@end-of-timeline-{end}").state("hourly", Hourly)
+            with pytest.raises(StoreError, match="taken out of the archive when the job went back"):
+                old.between("a")
+        before = hr.Store(f"{job.store}@before").state("hourly", Hourly)
+        assert [row.n for row in before.between("a").values()] == [0, 1, 2]
 
 
 def test_when_every_window_is_closed_the_archive_answers_alone(tmp_path: Path) -> None:

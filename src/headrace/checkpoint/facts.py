@@ -9,7 +9,7 @@ import msgspec
 from headrace.errors import MissingFile
 from headrace.state import layout
 from headrace.state.manifest import JobState, Manifest, list_epochs, read_manifest, read_state
-from headrace.state.record import Branch, StoreRecord, read_record
+from headrace.state.record import Branch, Passing, StoreRecord, read_record
 from headrace.state.savepoints import previous_offsets
 from headrace.state.store import StoreFiles
 
@@ -34,6 +34,8 @@ class RecoveryFacts:
     """The rewind that began the present timeline, as long as that has no epoch: the state is of the one before."""
     shown: Manifest | None = None
     """With a rewind that holds outputs: the epoch up to which they have gone out."""
+    passing: Passing | None = None
+    """In a fork that takes outputs over and has no epoch of its own yet: what it reads before it gives them out."""
     unreleased: Manifest | None = None
     """The epoch whose outputs have still to be released, if there is one: the newest that Spark ran."""
 
@@ -62,7 +64,10 @@ def read_facts(store: StoreFiles) -> RecoveryFacts:
         if previous is None and state.epoch > 0 and state.manifest.parent_place is None:
             # Made of another store, whose epochs it counts on. Spark wants to have the epoch before all the same.
             previous = state.manifest.offsets
-    facts = RecoveryFacts(record, state, previous, _newest_commit(store, timeline))
+    forked = None if record is None else record.forked_from
+    begins = forked is not None and state is not None and forked.nonce == state.manifest.nonce
+    passing = forked.passing if forked is not None and begins else None
+    facts = RecoveryFacts(record, state, previous, _newest_commit(store, timeline), passing=passing)
     return facts if state is None or facts.released else replace(facts, unreleased=_newest_run(store, state.manifest))
 
 

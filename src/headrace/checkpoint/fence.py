@@ -290,6 +290,16 @@ def take_fence(
     return Fence(store, taken.fence, watch.lock, heart, clock)
 
 
+def refuse_running(store: StoreFiles, clock: Clock = time.time, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Raises StoreInUse where a driver lives; leaves nothing behind."""
+    watch = _Watch(store, read_owner(), Lock(store.local_path(layout.LOCK)), clock, sleep)
+    watch.take_lock()
+    try:
+        watch.refuse_if_alive(read_holder(store))
+    finally:
+        watch.lock.release()
+
+
 def _take(watch: _Watch, takeover: bool) -> tuple[Beat, Beat | None]:
     """The fence that was taken, and the one before it."""
     while True:
@@ -341,8 +351,7 @@ class _Watch:
 
     def settle_twin(self, url: str, takeover: bool) -> None:
         """Raises StoreInUse where another store of this id is driven; else leaves word there of where the job is."""
-        store = find_twin(self.store, url)
-        if store is None:
+        if (store := find_twin(self.store, url)) is None:
             return
         twin = _Watch(store, self.me, Lock(store.local_path(layout.LOCK)), self.clock, self._sleep)
         twin.take_lock()
@@ -357,8 +366,7 @@ class _Watch:
                 where=self.store.url,
                 expected="one running job for each id: sinks would take its epochs for those of the other",
                 found=f"{store.url}: {running.found}",
-                next_move=f"stop that job first; or let a second job begin with it, in a store that has an id of its "
-                f"own: --store NEW --from {store.url}",
+                next_move=f"stop that job first; or let a second job begin with it: --store NEW --from {store.url}",
             ) from None
         except (HeadraceError, OSError) as error:
             log.warning("%s has the same id and could not be told that the job is here: %s", store.url, error)

@@ -11,7 +11,7 @@ from headrace.checkpoint.coordinator import adopt_runs
 from headrace.checkpoint.decide import AlreadyFinal, Recovery, Refuse, ResumeFrom, decide_fresh, decide_recovery
 from headrace.checkpoint.facts import RecoveryFacts, read_facts
 from headrace.checkpoint.fence import Fence
-from headrace.checkpoint.recovered import Hold, RecoveredJob
+from headrace.checkpoint.recovered import Hold, RecoveredJob, marks_of
 from headrace.checkpoint.release import Releaser
 from headrace.checkpoint.sparklog import derive_retired, drop_spark_logs, write_spark_log
 from headrace.errors import Refused, StoreError
@@ -107,15 +107,13 @@ def plan_upgrade_at(store: StoreFiles, place: ManifestName, job: JobFacts, drop:
 
 
 def _derive_hold(facts: RecoveryFacts) -> Hold | None:
-    """What has gone out already, right behind a rewind."""
+    """What has gone out already: right behind a rewind, or of the original of a fork."""
+    if (passing := facts.passing) is not None:
+        return Hold(frozenset(passing.outputs), passing.offsets, passing.marks)
     shown = facts.shown
     if facts.branch is None or shown is None:
         return None
-    marks = {
-        source: {split: each.max_us for split, each in time.splits.items()}
-        for source, time in shown.time.sources.items()
-    }
-    return Hold(facts.branch.held_outputs, shown.offsets, marks)
+    return Hold(facts.branch.held_outputs, shown.offsets, marks_of(shown))
 
 
 _OF_A_TIMELINE: Final = (layout.MANIFESTS, layout.RUNS, layout.STAGED, layout.SPARK, layout.INPUTS, layout.KEPT)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from headrace.checkpoint.decide import Recovery
 from headrace.model.report import RunRef
-from headrace.state.manifest import JobState
+from headrace.state.manifest import JobState, Manifest
 from headrace.upgrade.lines import Upgrade
 
 
@@ -19,6 +19,13 @@ class Hold:
     """Where the abandoned line had come to: the epoch reads up to there, and no further."""
     marks: dict[str, dict[str, int]]
     """How far event time had come there in each split. Rows that a filter hid have moved it, too."""
+
+
+def marks_of(end: Manifest) -> dict[str, dict[str, int]]:
+    """Source → split → how far event time had come in it."""
+    return {
+        source: {split: each.max_us for split, each in time.splits.items()} for source, time in end.time.sources.items()
+    }
 
 
 @dataclass(frozen=True)

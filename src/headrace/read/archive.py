@@ -28,7 +28,7 @@ from headrace.model.archive import DAY_US, EPOCH, KINDS, Archive, first_us_of, s
 from headrace.model.keys import NULL_KEY, encode_columns, hash_key
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
 from headrace.read.archive_folder import ArchiveFolder, File, Opened, folder_of
-from headrace.state.lineage import derive_lineage
+from headrace.state.lineage import derive_lineage, is_in
 from headrace.state.record import StoreRecord, no_store, read_record
 from headrace.state.staged_parts import open_part
 
@@ -77,11 +77,28 @@ class ArchivedWindows:
         """The folders, by day, whose windows may end between two times, both included; the earlier first."""
         if self._days is None:
             self._folder.check(self._job)
+            self._check_whole()
             staged = {part.extra.get(_FOLDER, "") for part in self._parts}
             found = {bucket: first_us_of(bucket) for bucket in staged | self._folder.buckets(self._archive.output)}
             self._days = {bucket: start for bucket, start in found.items() if start is not None}
         wanted = [(start, bucket) for bucket, start in self._days.items() if first_us - DAY_US < start <= last_us]
         return [bucket for _, bucket in sorted(wanted)]
+
+    def _check_whole(self) -> None:
+        """Refuses an epoch that a rewind abandoned, where the archive has taken back what had been closed by then."""
+        if is_in(self._place, derive_lineage(self._record)):
+            return
+        ends = self._folder.ends()
+        for timeline, last in self._last_epochs.items():
+            end = ends.get(str(timeline), last)
+            if end < last:
+                raise StoreError(
+                    "windows that were closed by this epoch were taken out of the archive when the job went back",
+                    where=self._archive.path,
+                    expected=f"epoch {end} or an earlier one of timeline {timeline}, or one that leads to the present",
+                    found=f"epoch {self._place.epoch} of timeline {self._place.timeline}",
+                    next_move="ask for windows that are in state by their key alone, or ask the present epoch",
+                )
 
     def windows(self, key: bytes, bucket: str) -> Found:
         """The closed windows of a key that end in one day."""

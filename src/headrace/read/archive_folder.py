@@ -198,6 +198,10 @@ class ArchiveFolder:
             )
         self._owner = found.job or None
 
+    def ends(self) -> dict[str, int]:
+        """Timelines that the store has abandoned → the newest epoch of each that is still here."""
+        return msgspec.json.decode(self._ask(lambda reading: reading.read(MARKER)), type=FolderClaim).ends
+
     def _is_there(self) -> bool:
         try:
             self._ask(lambda reading: reading.folders(""))

@@ -32,7 +32,7 @@ from headrace.state.checked import checked_text, encode_checked
 from headrace.state.checking import Bytes, Progress, read_pieces, side_by_side
 from headrace.state.lineage import derive_lineage
 from headrace.state.manifest import JobState, StepRuns, encode_manifest
-from headrace.state.record import CopiedFrom, ForkedFrom, StoreRecord, new_query, no_store, read_record
+from headrace.state.record import CopiedFrom, ForkedFrom, Passing, StoreRecord, new_query, no_store, read_record
 from headrace.state.savepoints import Clock, Savepoint, StoredFile, check_files, stored_files
 from headrace.state.spark_offsets import entries_read
 from headrace.state.store import StoreFiles
@@ -80,8 +80,8 @@ def copy_savepoint(
 
 
 def fork_savepoint(
-    store: StoreFiles, savepoint: Savepoint, target: StoreFiles, *, asked: str, progress: Progress | None = None,
-    clock: Clock = time.time,
+    store: StoreFiles, savepoint: Savepoint, target: StoreFiles, *, asked: str, passing: Passing | None = None,
+    progress: Progress | None = None, clock: Clock = time.time,
 ) -> CopyReport:  # fmt: skip
     """Makes a store that begins with a savepoint of another one, and has an id of its own.
 
@@ -92,10 +92,12 @@ def fork_savepoint(
         origin = ForkedFrom(
             url=store.url, query=record.query, savepoint=savepoint.name, timeline=savepoint.timeline,
             epoch=savepoint.epoch, nonce=savepoint.nonce, asked=asked, forked_us=round(clock() * 1e6),
+            passing=passing,
         )  # fmt: skip
         return msgspec.structs.replace(record, query=new_query(), copied_from=None, forked_from=origin)
 
-    return _copy(store, savepoint, target, fork, progress, asked=asked)
+    read = None if passing is None else passing.offsets
+    return _copy(store, savepoint, target, fork, progress, asked=asked, read=read)
 
 
 def begun_fork(store: StoreFiles, target: StoreFiles, asked: str) -> str | None:
@@ -138,14 +140,17 @@ def settle_copy(store: StoreFiles, *, clock: Clock = time.time) -> ForkedFrom | 
 
 def _copy(
     store: StoreFiles, savepoint: Savepoint, target: StoreFiles, derive_record: Callable[[StoreRecord], StoreRecord],
-    progress: Progress | None, *, asked: str | None = None,
+    progress: Progress | None, *, asked: str | None = None, read: str | None = None,
 ) -> CopyReport:  # fmt: skip
+    """``read``: offsets behind those of the savepoint, up to which the copy has to know what was listed."""
     record = read_record(store)
     if record is None:
         raise no_store(store.url)
     state = check_files(store, savepoint)
-    files = [*stored_files(state), *_beside(store, state)]
+    files = [*stored_files(state), *_beside(store, read or state.manifest.offsets)]
     size_bytes = sum(file.size_bytes for file in files)
+    if f"{target.url}/".startswith(f"{store.url}/"):
+        raise _occupied(target, f"the store {store.url} itself, around it")
     mark = _CopyMark(
         record.query, savepoint.timeline, savepoint.epoch, savepoint.nonce, savepoint.name, store.url, asked
     )
@@ -165,9 +170,9 @@ def _copy(
     return CopyReport(target.url, len(files), size_bytes, copied)
 
 
-def _beside(store: StoreFiles, state: JobState) -> list[StoredFile]:
+def _beside(store: StoreFiles, offsets: str) -> list[StoredFile]:
     """What a start needs besides state. Of these files no manifest has sizes or checksums."""
-    inputs = entries_read(store.list(layout.INPUTS), state.manifest.offsets)
+    inputs = entries_read(store.list(layout.INPUTS), offsets)
     return [StoredFile(path, 0, None) for path in (*inputs, *store.list(layout.KEPT))]
 
 

@@ -32,6 +32,19 @@ class CopiedFrom(msgspec.Struct, frozen=True, kw_only=True):
     """When the copy was begun, by the clock of whoever made it."""
 
 
+class Passing(msgspec.Struct, frozen=True, kw_only=True):
+    """Outputs that a fork takes over: it gives nothing out of them until it has read what the original had read."""
+
+    outputs: tuple[str, ...]
+    timeline: int
+    epoch: int
+    """The newest epoch of the original."""
+    offsets: str
+    """How far that had read."""
+    marks: dict[str, dict[str, int]]
+    """How far event time had come there: source → split → time."""
+
+
 class ForkedFrom(msgspec.Struct, frozen=True, kw_only=True):
     """Which epoch of which store a fork began with. It has a store id of its own, and shares no files."""
 
@@ -47,6 +60,7 @@ class ForkedFrom(msgspec.Struct, frozen=True, kw_only=True):
     asked: str
     """The savepoint, epoch or time, as it was asked for; empty: the newest epoch."""
     forked_us: int
+    passing: Passing | None = None
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):

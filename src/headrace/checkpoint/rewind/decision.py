@@ -69,6 +69,8 @@ class GoBack:
     """How far outputs that hold have gone out."""
     unproved: tuple[str, ...] = ()
     """What could not be found out about sources, in words."""
+    left: tuple[str, ...] = ()
+    """Outputs that the program no longer has: what went out of them stays where it is."""
 
 
 RewindDecision = GoOn | GoBack | Refuse
@@ -159,7 +161,9 @@ def _decide_outputs(facts: RewindFacts, request: RewindRequest) -> RewindDecisio
             "start once without --from, so that the rewind before is finished; then go back",
         )  # fmt: skip
     unproved = tuple(f"{name}: {each.why}" for name, each in sorted(facts.sources.items()) if each.verdict == "unknown")
-    return GoBack(chosen, shown.pop() if shown else facts.end.place, unproved)
+    gone = {name for each in facts.between for name, parts in each.outputs.items() if parts} - outputs.keys()
+    left = tuple(sorted(name for name in gone if not name.startswith(TAP)))
+    return GoBack(chosen, shown.pop() if shown else facts.end.place, unproved, left)
 
 
 def _chosen(name: str, can: frozenset[Rewind], request: RewindRequest) -> Rewind | None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 import xxhash
 
 from headrace.checkpoint.recover import plan_upgrade_at
+from headrace.checkpoint.rewind.passing import derive_passing
 from headrace.checkpoint.rewind.request import ForkRequest, StartRequest
 from headrace.errors import HeadraceError, NoSuchMoment, StoreError
 from headrace.model import crash
@@ -21,7 +22,7 @@ from headrace.model.job import JobFacts
 from headrace.state.checking import Progress
 from headrace.state.copying import begun_fork, end_fork, fork_savepoint, is_fork_open
 from headrace.state.moments import AtSavepoint, find_moment
-from headrace.state.record import ForkedFrom, read_record
+from headrace.state.record import ForkedFrom, Passing, read_record
 from headrace.state.savepoints import Savepoint, create_savepoint, delete_savepoint, read_savepoint
 from headrace.state.store import StoreFiles
 
@@ -49,14 +50,22 @@ def begin_fork(
     origin = open_origin(request.url)
     plan_upgrade_at(origin, find_moment(origin, request.moment), job, drop).check()
     savepoint, is_ours = _pin(origin, target, request, clock)
-    report = fork_savepoint(origin, savepoint, target, asked=_asked(request), progress=progress, clock=clock)
+    try:
+        passing = derive_passing(origin, savepoint, request, job)
+    except HeadraceError:
+        if is_ours and not is_fork_open(target):
+            delete_savepoint(origin, savepoint.name)
+        raise
+    report = fork_savepoint(
+        origin, savepoint, target, asked=_asked(request), passing=passing, progress=progress, clock=clock
+    )  # fmt: skip
     crash.reach("fork_made", savepoint.epoch)
     if is_ours:
         delete_savepoint(origin, savepoint.name)
     end_fork(target)
     return [
         f"forked {request.url} at epoch {savepoint.epoch}: {count_of(report.files, 'file')}, copied into {target.url}; "
-        "it has an id of its own"
+        "it has an id of its own" + ("" if passing is None else f"; {_held_words(passing)}")
     ]
 
 
@@ -94,6 +103,10 @@ def _pin(
 
 def _pin_name(target: StoreFiles, epoch: int) -> str:
     return f"fork-of-epoch-{epoch}-{xxhash.xxh32_hexdigest(target.url.encode())}"
+
+
+def _held_words(passing: Passing) -> str:
+    return f"{', '.join(passing.outputs)} held until all is read that the original had read by epoch {passing.epoch}"
 
 
 def _occupied(target: StoreFiles, request: ForkRequest, forked: ForkedFrom | None) -> StoreError:

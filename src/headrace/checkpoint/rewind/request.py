@@ -42,6 +42,8 @@ class ForkRequest:
     url: str
     moment: Moment | None = None
     """None: its newest epoch."""
+    hold: frozenset[str] = frozenset()
+    """Outputs, or `ALL`, of which nothing goes out until all that the original had read is read."""
 
     def __str__(self) -> str:
         return str(Address(self.url, self.moment))
@@ -65,7 +67,14 @@ def parse_start(
         return RewindRequest(parse_moment(text), choices, again)
     url = _whole(address.url)
     if url != _whole(store):
-        return ForkRequest(url, address.moment)
+        if choices.repeat:
+            raise SettingsError(
+                "a fork takes nothing back: what went out is the original's",
+                expected=f"--from {text}, with or without --hold",
+                found=f"--repeat {' --repeat '.join(sorted(choices.repeat))}",
+                next_move="leave --repeat out; --hold gives nothing out until all is read that the original had read",
+            )
+        return ForkRequest(url, address.moment, choices.hold)
     if address.moment is None:
         raise SettingsError(
             "nothing says which epoch to go back to",

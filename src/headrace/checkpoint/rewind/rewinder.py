@@ -145,7 +145,10 @@ class Rewinder:
                 crash.reach("rewind_sealed", facts.start.epoch)
                 self._carry_out(facts.record, branch)
                 unproved = [f"not certain before it is read: {each}" for each in decision.unproved]
-                return [_tell(branch), *unproved]
+                left = [
+                    f"the program has no output {name!r} any more: what went out of it stays" for name in decision.left
+                ]
+                return [_tell(branch), *left, *unproved]
             log.warning("the driver before published one more epoch; deciding anew where to go back from")
         raise StoreError(
             "another driver publishes epochs while the job is to go back",
