@@ -134,6 +134,8 @@ def test_deleting_asks_unless_told_not_to(made: MadeStore) -> None:
         (["savepoint", "{store}", "--name", "2"], 4, "a savepoint cannot have this name"),
         (["savepoint", "{store}-nowhere"], 4, "there is no store here"),
         (["savepoint", "{store}", "--copy-to", "{store}"], 4, "something else where the copy is to go"),
+        (["savepoint", "{store}", "--copy-to", "{store}/inside"], 4, "something else where the copy is to go"),
+        (["savepoint", "{store}", "--copy-to", "{store}/store.json"], 4, "the copy cannot be begun here"),
     ],
 )
 def test_what_cannot_be_is_said_in_words(made: MadeStore, arguments: list[str], code: int, words: str) -> None:
@@ -189,6 +191,18 @@ def test_an_interrupted_copy_says_how_to_go_on_and_does(made: MadeStore, tmp_pat
     went_on = call_json("savepoint", f"{made.path}@epoch-3", "--copy-to", copy)
     assert went_on["copy"]["copied"] < went_on["copy"]["files"]
     assert call_json("savepoints", copy, "--verify")["whole"]
+
+
+def test_a_copy_that_fails_half_way_says_how_to_go_on(made: MadeStore, tmp_path: Path) -> None:
+    call_json("savepoint", made.path, "--name", "nightly")
+    file = made.files.root / made.files.list(layout.RUNS)[-1]
+    data = file.read_bytes()
+    file.write_bytes(b"damaged" + data[7:])
+    result = call("savepoint", f"{made.path}@nightly", "--copy-to", tmp_path / "copy")
+    assert (result.exit_code, "a file of the state is damaged" in result.stderr) == (4, True)
+    assert f"go on with: headrace savepoint {made.path}@nightly --copy-to {tmp_path / 'copy'}" in result.stderr
+    file.write_bytes(data)
+    assert call_json("savepoint", f"{made.path}@nightly", "--copy-to", tmp_path / "copy")["copy"]["files"] == 4
 
 
 def test_savepoints_are_offered_at_the_tab_key(made: MadeStore) -> None:

@@ -42,11 +42,26 @@ def savepoint(
 
         address = parse_address(store)
         files = open_for_reading(address.url)
+        # Before anything is pinned: a place that cannot be written to is a slip of the hand.
+        target = None if copy_to is None else _open_target(copy_to)
         point = _take(files, address, name, note)
-        if copy_to is None:
+        if copy_to is None or target is None:
             _say_taken(files, point, as_json)
         else:
-            _copy(files, point, address.url, copy_to, as_json)
+            _copy(files, point, address.url, target, copy_to, as_json)
+
+
+def _open_target(url: str) -> StoreFiles:
+    from headrace.errors import StoreError
+    from headrace.state.store import open_store
+
+    try:
+        return open_store(url)
+    except OSError as error:
+        raise StoreError(
+            "the copy cannot be begun here", where=url, expected="a folder that is empty or not there yet, or a URL",
+            found=f"{type(error).__name__}: {error.strerror or error}", next_move="give another folder or URL",
+        ) from error  # fmt: skip
 
 
 def _take(files: StoreFiles, address: Address, name: str, note: str) -> Savepoint:
@@ -60,20 +75,31 @@ def _take(files: StoreFiles, address: Address, name: str, note: str) -> Savepoin
     return create_savepoint(files, name=name, note=note, place=place)
 
 
-def _copy(files: StoreFiles, point: Savepoint, url: str, target: str, as_json: bool) -> None:
+def _copy(files: StoreFiles, point: Savepoint, url: str, target: StoreFiles, copy_to: str, as_json: bool) -> None:
     from headrace.cli.bars import byte_bar
     from headrace.cli.exits import tell_interrupted
+    from headrace.errors import HeadraceError
     from headrace.state.copying import copy_savepoint
     from headrace.state.moments import plain_address
-    from headrace.state.store import open_store
+
+    begun = False
+
+    def show(done: int, total: int) -> None:
+        nonlocal begun
+        # Called first when the target is known to be free, or an interrupted copy of the same.
+        begun = True
+        advance(done, total)
 
     try:
         with byte_bar(f"copying {point.name}", quiet=as_json) as advance:
-            report = copy_savepoint(files, point, open_store(target), progress=advance)
-    except KeyboardInterrupt:
-        again = f"headrace savepoint {plain_address(url)}@{point.name} --copy-to {target}"
-        tell_interrupted(f"what was copied stays; go on with: {again}")
-        raise typer.Exit(Exit.INTERRUPTED) from None
+            report = copy_savepoint(files, point, target, progress=show)
+    except (KeyboardInterrupt, HeadraceError, OSError) as error:
+        if begun:
+            again = f"headrace savepoint {plain_address(url)}@{point.name} --copy-to {copy_to}"
+            tell_interrupted(f"what was copied stays; go on with: {again}")
+        if isinstance(error, KeyboardInterrupt):
+            raise typer.Exit(Exit.INTERRUPTED) from None
+        raise
     _say_copied(files, point, report, as_json)
 
 
