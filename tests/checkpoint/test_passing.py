@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
+from headrace.checkpoint.offline import hold_stopped
 from headrace.checkpoint.rewind.request import parse_start
-from headrace.errors import Refused, SettingsError, StoreInUse
+from headrace.errors import Refused, SettingsError, StoreError, StoreInUse
 from headrace.state.manifest import read_manifest
 from headrace.state.record import read_record
 from headrace.state.savepoints import list_savepoints
@@ -100,6 +101,24 @@ def test_all_outputs_can_be_held_and_the_newest_epoch_leaves_nothing_to_pass(wor
         h.epoch()
         assert total(h, program) == 28
         assert [row.n for row in world.target.rows] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_going_back_to_where_the_fork_began_repeats_nothing_of_the_original(world: World) -> None:
+    world.begin()
+    world.target.rewinds = frozenset({"repeat", "hold"})
+    program = rows_out(world.target)
+    with world.fork(program):
+        pass
+    with pytest.raises(StoreError, match="repeat first what has gone out"), hold_stopped(LocalStore(world.green)):
+        pass
+    with world.fork(program) as h:
+        h.epoch()
+        h.epoch()
+        with pytest.raises(Refused, match="cannot be taken back"):
+            h.rewind(1)
+        h.rewind(1, hold="out")
+        h.epoch()
+        assert (total(h, program), [row.n for row in world.target.rows]) == (28, [1, 2, 3, 4, 5, 6, 7])
 
 
 def test_an_original_that_still_runs_is_refused_and_left_alone(world: World) -> None:

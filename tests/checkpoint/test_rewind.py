@@ -446,7 +446,7 @@ def test_state_is_not_changed_by_hand_before_a_rewind_has_come_to_an_epoch(tmp_p
         played(h, program, 3)
         h.rewind(1)
         assert is_going_back(LocalStore(tmp_path))
-    with pytest.raises(StoreError, match="going back to an earlier epoch"), hold_stopped(LocalStore(tmp_path)):
+    with pytest.raises(StoreError, match="repeat first what has gone out"), hold_stopped(LocalStore(tmp_path)):
         pass
     with Harness(program.app, store=tmp_path) as h:
         h.epoch()

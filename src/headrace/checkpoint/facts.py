@@ -64,9 +64,9 @@ def read_facts(store: StoreFiles) -> RecoveryFacts:
         if previous is None and state.epoch > 0 and state.manifest.parent_place is None:
             # Made of another store, whose epochs it counts on. Spark wants to have the epoch before all the same.
             previous = state.manifest.offsets
-    forked = None if record is None else record.forked_from
-    begins = forked is not None and state is not None and forked.nonce == state.manifest.nonce
-    passing = forked.passing if forked is not None and begins else None
+    passing = None
+    if record is not None and record.forked_from is not None and state is not None:
+        passing = record.forked_from.passing if record.passing_at == state.manifest.place else None
     facts = RecoveryFacts(record, state, previous, _newest_commit(store, timeline), passing=passing)
     return facts if state is None or facts.released else replace(facts, unreleased=_newest_run(store, state.manifest))
 

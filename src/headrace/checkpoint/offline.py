@@ -111,7 +111,7 @@ def hold_stopped(store: StoreFiles, *, clock: Callable[[], float] = time.time) -
         epochs = list_epochs(store, timeline)
         if is_going_back(store):
             raise StoreError(
-                "the job is going back to an earlier epoch, and that has to be finished first",
+                "the job is to repeat first what has gone out already, and that has to be finished",
                 where=store.url,
                 expected="a job that has published an epoch since",
                 found="none",

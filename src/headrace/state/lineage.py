@@ -95,11 +95,14 @@ def published_places(store: StoreFiles) -> list[layout.ManifestName]:
 
 
 def is_going_back(store: StoreFiles) -> bool:
-    """Whether a rewind was begun and nothing was published since: its first epoch belongs to it."""
+    """Whether a rewind was begun, or a fork that takes outputs over, and nothing was published since: the first epoch
+    belongs to it."""
     record = read_record(store)
     if record is None:
         return False
     epochs = list_epochs(store, record.timeline)
+    if epochs and record.passing_at == layout.ManifestName(record.timeline, epochs[-1]):
+        return True
     if not epochs:
         return record.branch(record.timeline) is not None
     return read_seal(store, record.timeline, epochs[-1] + 1) is not None

@@ -62,6 +62,10 @@ class ForkedFrom(msgspec.Struct, frozen=True, kw_only=True):
     forked_us: int
     passing: Passing | None = None
 
+    @property
+    def place(self) -> layout.ManifestName:
+        return layout.ManifestName(self.timeline, self.epoch)
+
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
     """A rewind: a timeline that goes on behind a past epoch, instead of the line of epochs that was abandoned."""
@@ -121,6 +125,12 @@ class StoreRecord(msgspec.Struct, frozen=True):
     def branch(self, timeline: int) -> Branch | None:
         """How a timeline began; None where it continues nothing."""
         return next((branch for branch in self.branches if branch.timeline == timeline), None)
+
+    @property
+    def passing_at(self) -> layout.ManifestName | None:
+        """The epoch behind which a fork passes what its original had given out; None where it gives out everything."""
+        forked = self.forked_from
+        return None if forked is None or forked.passing is None else forked.place
 
     @property
     def store_id(self) -> str:

@@ -40,7 +40,7 @@ from headrace.checkpoint.rewind.decision import GoBack, GoOn, RewindFacts, decid
 from headrace.checkpoint.rewind.proof import Sources, prove_sources
 from headrace.checkpoint.rewind.request import RewindRequest, StartRequest
 from headrace.checkpoint.sparklog import drop_spark_logs
-from headrace.connectors.sink_contract import Sink
+from headrace.connectors.sink_contract import Rewind, Sink
 from headrace.errors import AlreadyExists, Fenced, MissingFile, Refused, StoreError
 from headrace.model import crash
 from headrace.model.job import JobFacts
@@ -192,7 +192,7 @@ class Rewinder:
             end=end,
             lineage=lineage,
             between=(*between, *([end] if end.epoch > start.epoch else [])),
-            outputs={output: sink.rewinds for output, sink in self._sinks.items()},
+            outputs={output: _rewinds(sink, output, record, first.place) for output, sink in self._sinks.items()},
             sources=prove_sources(store, self._sources, first, end),
             job=self._job,
         )
@@ -318,6 +318,14 @@ class Rewinder:
                 # Somebody has given this name to another epoch.
                 name = f"{name}-{branch.mark}"
                 create_savepoint(self._store, name=name, note=note, place=branch.end, clock=self._clock)
+
+
+def _rewinds(sink: Sink, output: str, record: StoreRecord, start: layout.ManifestName) -> frozenset[Rewind]:
+    """What an output can do behind an epoch. Rows that a fork took over are of its original: they stay."""
+    forked = record.forked_from
+    if forked is None or forked.passing is None or output not in forked.passing.outputs or start != forked.place:
+        return sink.rewinds
+    return sink.rewinds - {"repeat"}
 
 
 def _tell(branch: Branch) -> str:
