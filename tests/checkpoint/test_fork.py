@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import headrace as hr
+from headrace.checkpoint.rewind.fork import begin_fork
 from headrace.checkpoint.rewind.request import ForkRequest, RewindRequest, parse_start
-from headrace.errors import SettingsError, StoreError, UpgradeRefused
+from headrace.connectors.source_contract import Passage, Replay
+from headrace.errors import Refused, SettingsError, StoreError, UpgradeRefused
+from headrace.plan.compile import compile_app
 from headrace.state.copying import copy_savepoint
 from headrace.state.moments import AtEpoch, AtSavepoint
 from headrace.state.record import StoreRecord, read_record
@@ -171,6 +175,30 @@ def test_a_copy_that_a_job_starts_in_is_no_longer_its_original(parent: Path, tmp
         assert found.copied_from is None
         assert found.forked_from is not None
         assert found.forked_from.savepoint == "before"
+
+
+def test_rows_that_a_source_has_no_more_are_told_and_refused_where_outputs_are_held(
+    parent: Path, tmp_path: Path
+) -> None:
+    class Trimmed(type(hr.source.items([]))):  # type: ignore[misc]
+        def check_replay(self, passage: Passage) -> Replay:
+            return Replay("lost", "the oldest rows were trimmed")
+
+    program, sources = counting(AppendOnly()), {"hits": Trimmed([], None, 1)}
+    facts = compile_app(program.app, parallelism=2, key_groups=128).facts
+
+    def begin(name: str, **how: Any) -> list[str]:
+        request = ForkRequest(str(parent), AtSavepoint("before"), **how)
+        return begin_fork(LocalStore(tmp_path / name), request, facts, sources, LocalStore)
+
+    lines = begin("fork")
+    assert lines[1:] == [
+        "rows that the original read behind epoch 2 are missing here: hits: the oldest rows were trimmed"
+    ]
+    with pytest.raises(Refused, match="sources no longer have what the original read behind epoch 2"):
+        begin("held", hold=frozenset({"out0"}))
+    assert record_of(tmp_path / "fork").forked_from is not None
+    assert read_record(LocalStore(tmp_path / "held")) is None
 
 
 def test_what_is_asked_for_says_whether_it_is_a_rewind_or_a_fork(tmp_path: Path) -> None:

@@ -29,10 +29,11 @@ Say = Callable[[str], None]
 _SPEAK_EVERY_S: Final = 5.0
 
 
-def take_store(store: StoreFiles, settings: Settings, job: JobFacts, say: Say) -> Fence:
+def take_store(store: StoreFiles, settings: Settings, program: Program, say: Say) -> Fence:
     """Becomes the driver of the store, which is made first where the run is to begin with an epoch of another one."""
+    facts, sources, show = program.facts, all_sources(program), _teller(say)
     asked = _asked(store, settings)
-    for line in begin_fork(store, asked, job, open_for_reading, drop=settings.drop, progress=_teller(say)):
+    for line in begin_fork(store, asked, facts, sources, open_for_reading, drop=settings.drop, progress=show):
         say(line)
     return take_fence(store, takeover=settings.takeover)
 

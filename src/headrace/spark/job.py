@@ -192,7 +192,7 @@ class Job:
     # -- the way in ---------------------------------------------------------------------------------------------
 
     def _begin(self) -> RecoveredJob:
-        self._fence = take_store(self.store, self.settings, self.program.facts, self._say)
+        self._fence = take_store(self.store, self.settings, self.program, self._say)
         self._ending.listen(self._fence.number)
         self._patience.check = self._fence.glance
         self._releaser.start()

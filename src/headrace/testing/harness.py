@@ -329,7 +329,7 @@ class Harness:
         # A copy for each start, as workers have their own: what functions keep in themselves must not outlive them.
         self._played = PlayedSpark(copy_program(self._program), self._spark)
         facts, clock = self._program.facts, lambda: self.clock_us / 1e6
-        begin_fork(self._store, request, facts, open_for_reading, drop=self._drop, clock=clock)
+        begin_fork(self._store, request, facts, {}, open_for_reading, drop=self._drop, clock=clock)
         self._fence = take_fence(self._store)
         try:
             self._recover(self._fence, request)

@@ -14,13 +14,16 @@ import xxhash
 
 from headrace.checkpoint.recover import plan_upgrade_at
 from headrace.checkpoint.rewind.passing import derive_passing
+from headrace.checkpoint.rewind.proof import Sources, prove_sources
 from headrace.checkpoint.rewind.request import ForkRequest, StartRequest
-from headrace.errors import HeadraceError, NoSuchMoment, StoreError
+from headrace.errors import HeadraceError, NoSuchMoment, Refused, StoreError
 from headrace.model import crash
 from headrace.model.amounts import count_of
 from headrace.model.job import JobFacts
 from headrace.state.checking import Progress
 from headrace.state.copying import begun_fork, end_fork, fork_savepoint, is_fork_open
+from headrace.state.lineage import places_until, published_places
+from headrace.state.manifest import read_manifest
 from headrace.state.moments import AtSavepoint, find_moment
 from headrace.state.record import ForkedFrom, Passing, read_record
 from headrace.state.savepoints import Savepoint, create_savepoint, delete_savepoint, read_savepoint
@@ -31,13 +34,13 @@ Open = Callable[[str], StoreFiles]
 
 
 def begin_fork(
-    target: StoreFiles, request: StartRequest | None, job: JobFacts, open_origin: Open, *, drop: Collection[str] = (),
-    progress: Progress | None = None, clock: Callable[[], float] = time.time,
+    target: StoreFiles, request: StartRequest | None, job: JobFacts, sources: Sources, open_origin: Open, *,
+    drop: Collection[str] = (), progress: Progress | None = None, clock: Callable[[], float] = time.time,
 ) -> list[str]:  # fmt: skip
     """Makes the store where a fork is asked for and not there yet; tells what was done, a line each.
 
     Called before a fence is taken: a store that has one is no place for a copy. Nothing is copied for a program that
-    does not fit the epoch; ``drop`` is what of it a person gives up.
+    does not fit the epoch; ``drop`` is what of it a person gives up. ``sources``: all that the program may read.
     """
     if not isinstance(request, ForkRequest):
         return []
@@ -52,6 +55,7 @@ def begin_fork(
     savepoint, is_ours = _pin(origin, target, request, clock)
     try:
         passing = derive_passing(origin, savepoint, request, job)
+        unproved = _prove_sources(origin, savepoint, sources, refuse=passing is not None)
     except HeadraceError:
         if is_ours and not is_fork_open(target):
             delete_savepoint(origin, savepoint.name)
@@ -65,7 +69,8 @@ def begin_fork(
     end_fork(target)
     return [
         f"forked {request.url} at epoch {savepoint.epoch}: {count_of(report.files, 'file')}, copied into {target.url}; "
-        "it has an id of its own" + ("" if passing is None else f"; {_held_words(passing)}")
+        "it has an id of its own" + ("" if passing is None else f"; {_held_words(passing)}"),
+        *unproved,
     ]
 
 
@@ -103,6 +108,23 @@ def _pin(
 
 def _pin_name(target: StoreFiles, epoch: int) -> str:
     return f"fork-of-epoch-{epoch}-{xxhash.xxh32_hexdigest(target.url.encode())}"
+
+
+def _prove_sources(origin: StoreFiles, savepoint: Savepoint, sources: Sources, *, refuse: bool) -> list[str]:
+    """What the original has read behind the epoch and is not there any more; a line each, or an error."""
+    places = published_places(origin)
+    if savepoint.place not in places_until(origin, places[-1]):
+        return []
+    start, end = read_manifest(origin, *savepoint.place), read_manifest(origin, *places[-1])
+    proof = prove_sources(origin, sources, start, end)
+    lost = [f"{name}: {each.why}" for name, each in sorted(proof.items()) if each.verdict == "lost"]
+    if lost and refuse:
+        raise Refused(
+            f"sources no longer have what the original read behind epoch {start.epoch}", where=origin.url,
+            expected=f"everything that epochs {start.epoch + 1} to {end.epoch} read", found="; ".join(lost),
+            next_move="bring it back; or begin with a later epoch, or the newest: then nothing is read again",
+        )  # fmt: skip
+    return [f"rows that the original read behind epoch {start.epoch} are missing here: {each}" for each in lost]
 
 
 def _held_words(passing: Passing) -> str:
