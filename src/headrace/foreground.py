@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from headrace.checkpoint.rewind.request import RewindRequest, parse_start
 from headrace.errors import SettingsError, StoreError
 from headrace.model.sink_waits import tell_wait
 from headrace.progress import wall_clock_us
@@ -71,10 +72,10 @@ def read_opening(settings: Settings, app: str) -> Opening:
             return Opening(settings.store, None, owner=owner)
         if not epochs or settings.fresh:
             return Opening(settings.store, None, fresh=settings.fresh)
-        if settings.start_from:
+        if isinstance(parse_start(settings.start_from, settings.store), RewindRequest):
             return Opening(settings.store, epochs[-1], start_from=settings.start_from)
         return Opening(settings.store, epochs[-1], final=manifest_of(store, epochs[-1]).final)
-    except StoreError:
+    except (StoreError, SettingsError):
         return Opening(settings.store, None)
 
 

@@ -227,3 +227,12 @@ def test_times_are_shown_to_the_millisecond(store_path: Path) -> None:
     manifest = MadeStore(store_path).epoch({"s": [values("v", [("a", 1)])]}, watermark_us=1_704_110_400_123_999)
     assert time_text(manifest.time.steps["s"]) == "2024-01-01T12:00:00.123Z"
     assert time_text(None) == "–"
+
+
+@pytest.mark.parametrize(
+    ("start_from", "words"), [("before-v2", "asked to go back to before-v2"), ("./blue@cut", "resuming at epoch 1")]
+)
+def test_a_fork_that_goes_on_is_no_rewind(store_path: Path, start_from: str, words: str) -> None:
+    made = MadeStore(store_path)
+    made.epoch()
+    assert words in str(read_opening(Settings(store=made.path, start_from=start_from), "tweets"))

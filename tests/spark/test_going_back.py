@@ -95,3 +95,14 @@ def test_a_job_goes_back_dies_on_its_way_and_reads_again_what_it_had_read(spark:
     assert hr.Store(tmp_path / "fork").state("counts")["a"]["n"] == 6
     assert max(n for _, n in versions(tmp_path, "fork-out")) == 6
     assert hr.Store(store).timeline == 1
+
+    # A fork that takes an output over begins to give it out where the first job has ended.
+    put(tmp_path / "in", 6, "a")
+    blue = len(held.rows)
+    green = counting(tmp_path, held, out="green-out")
+    green.run(
+        until="caught_up", spark=spark, store=tmp_path / "green", start_from=f"{store}@{before}", hold="held",
+        plain=True,
+    )  # fmt: skip
+    assert [(row.page, row.n) for row in held.rows[blue:]] == [("a", 7)]
+    assert hr.Store(tmp_path / "green").state("counts")["a"]["n"] == 7
