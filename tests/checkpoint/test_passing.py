@@ -139,6 +139,7 @@ def test_what_cannot_be_passed_is_refused(moment: str, world: World) -> None:
         world.fork(rows_out(world.target), moment, hold="outs")
     app = hr.App("hits")
     other = app.read("others", hr.source.items([]), Hit)
+    other.key_by(Hit.page).aggregate(total=hr.sum("n")).named("totals")
     other.write(world.target, name="out")
     with pytest.raises(Refused, match="cannot read exactly what the original had read") as error:
         Harness(app, store=world.green, start_from=f"{world.blue}{moment}", hold="out", sinks=True)
