@@ -67,6 +67,7 @@ def test_a_step_with_one_state_needs_no_state_name(made: MadeStore) -> None:
 
 def test_a_past_epoch_is_shown_as_it_was(made: MadeStore) -> None:
     assert call("state", made.path, "count.views", "tweet-1", "--at", 0).stdout == "1\n"
+    assert call("state", f"{made.path}@1", "count.views", "tweet-1", "--at", 0).exit_code == 2
     assert call_json("state", made.path, "--at", 0)["states"] == [
         {
             "state": "count.views",

@@ -100,6 +100,8 @@ class Shop:
         self.newest = self.sales.key_by(Sale.customer, Sale.shop).latest().named("newest")
         self.hourly = self.sales.key_by(Sale.shop).window(hr.tumbling("1h")).aggregate(n=hr.count()).named("hourly")
         self.priced = by_customer.connect(self.rules.broadcast()).process(Factors()).named("priced")
+        matched = by_customer.join(by_customer, within=("0s", "1h"))
+        matched.select(Alert, customer="left.customer", what="right.shop").named("matched").show()
         self.h = hr.testing.Harness(app, store=store)
 
     def sell(self, *sales: tuple[str, str, int], at: str = "12:00") -> None:

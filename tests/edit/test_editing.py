@@ -147,6 +147,7 @@ REFUSED: list[tuple[str, Callable[[Editor], None], str]] = [
     ("a step with several states", lambda edit: edit.set("fraud", "ann", 1), "fraud.card or"),
     ("windows", lambda edit: edit.set("hourly", "tea", {"n": 1}), "it keeps open windows"),
     ("a part of a key", lambda edit: edit.delete("newest", "ann"), "a JSON list of 2 parts"),
+    ("rows that a join keeps", lambda edit: edit.delete("matched", "ann"), "it keeps rows for its step"),
     ("too few parts of a key", lambda edit: edit.delete("newest", ("ann",)), "a JSON list of 2 parts"),
     ("expiry in the past", lambda edit: edit.set("fraud.short", "ann", 7, expires="2020-01-01"), "has not passed"),
     ("a row of another key", lambda edit: edit.patch("newest", ("ann", "tea"), {"shop": "x"}), "whose shop is 'tea'"),

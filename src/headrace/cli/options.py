@@ -32,6 +32,14 @@ def check_newest(store: str) -> str:
     return store
 
 
+def check_one_moment(store: str, at: str | None) -> None:
+    """A moment is said once."""
+    from headrace.state.moments import parse_address
+
+    if at is not None and parse_address(store).moment is not None:
+        raise typer.BadParameter(f"two moments are said, {store} and --at {at}: leave one of them out")
+
+
 At = Annotated[
     str | None,
     typer.Option("--at", metavar="MOMENT", help="As it was: an epoch (41), a savepoint (before-v2), a time in UTC."),

@@ -104,6 +104,7 @@ def _load(spec: str) -> Any:
 def _say(report: RewriteReport, as_json: bool) -> None:
     from headrace.cli.show import make_console, make_table, print_json, print_table
     from headrace.model.amounts import count_of, human_bytes
+    from headrace.model.ids import KEY_GROUPS
 
     if as_json:
         print_json(report._asdict())
@@ -114,3 +115,5 @@ def _say(report: RewriteReport, as_json: bool) -> None:
     groups = count_of(report.key_groups, "key group")
     title = f"{report.app}: epoch {report.epoch} in {report.store}, {groups}, {human_bytes(report.size_bytes)}"
     print_table(make_console(), title, table)
+    setting = "" if report.key_groups == KEY_GROUPS else f"HEADRACE_KEY_GROUPS={report.key_groups} "
+    print(f"go on with  {setting}headrace run APP.PY --store {report.store}")

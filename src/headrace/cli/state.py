@@ -55,6 +55,7 @@ def state(
     """
     if (history or since is not None) and (key is None or not history):
         raise typer.BadParameter("--history and --since are about one KEY: headrace state STORE STEP KEY --history")
+    options.check_one_moment(store, at)
     with report_errors(trace=trace, as_json=as_json):
         from headrace.read.store import Store
 

@@ -89,7 +89,7 @@ class _Planning:
         self._readers: dict[str, Reader] = {}
 
     def key(self, target: EditTarget, edit: Edit) -> bytes:
-        """The key of an edit. Where the program does not say of what type keys are, those that are stored do."""
+        """The key that an edit means: where nobody says of what type keys are, by those that are stored."""
         if target.key_type is not None:
             return target.key(edit, target.key_type)
         reader = self._reader(target)

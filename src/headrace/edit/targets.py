@@ -19,7 +19,7 @@ from headrace.model.job import ROW, VALUE_TABLE, DeclaredState
 from headrace.model.keys import encode_key, parse_key_text
 from headrace.model.time import Timestamp
 from headrace.model.time_shape import TIME, TimeShape
-from headrace.model.type_json import Encode, annotation_of, value_encoder
+from headrace.model.type_json import Encode, key_annotation, value_encoder
 from headrace.model.type_shape import TypeShape
 from headrace.read.opening import AGGREGATE, WINDOWS, declared_tables, is_nameless
 from headrace.state import layout
@@ -165,6 +165,8 @@ def find_target(manifest: Manifest, address: str, where: str) -> EditTarget:
         named = declared_tables(states)
         nameless = [name for name in named if is_nameless(name, (), states)]
         table = nameless[0] if nameless else named[0] if len(named) == 1 else None
+    if states and not wanted and not declared_tables(states):
+        raise refuse_made_of_rows(address, "rows for its step")
     if table is None or states[table].kind in ("side", "counter"):
         known = sorted(_addresses(manifest))
         raise StoreError(
@@ -206,26 +208,6 @@ def _check_editable(address: str, step: str, table: str, declared: DeclaredState
             expected=f"a manifest that says it; epoch {manifest.epoch} was published by an older Headrace",
             next_move="run the job for one epoch with this version, then edit",
         )
-
-
-def key_annotation(shape: TypeShape | None, times: TimeShape | None) -> Any:
-    """The annotation that keys of a type are read with; None where the type is not known, or may be several."""
-    if shape is None or shape.kind in ("any", "unknown"):
-        return None
-    if times is not None and times.time and shape.kind == "int":
-        return Timestamp
-    if shape.kind in ("tuple", "record"):
-        # A NamedTuple is a tuple, as a key.
-        parts = shape.places or tuple(each.type for each in shape.fields)
-        inside = {} if times is None else times.places
-        return tuple[tuple(key_annotation(part, inside.get(i)) for i, part in enumerate(parts))]  # type: ignore[misc]
-    if shape.kind == "union":
-        members = [member for member in shape.members if member.kind != "none"]
-        return key_annotation(members[0], times) if len(members) == 1 else None
-    if shape.kind == "choice":
-        kinds = {type(value) for value in shape.values}
-        return kinds.pop() if len(kinds) == 1 else None
-    return annotation_of(shape)
 
 
 def typed_key(text: str, annotation: Any) -> bytes:

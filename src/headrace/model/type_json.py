@@ -21,7 +21,7 @@ from uuid import UUID
 import msgspec
 
 from headrace.errors import ProgramError
-from headrace.model.time import encode_span, parse_time
+from headrace.model.time import Timestamp, encode_span, parse_time
 from headrace.model.time_shape import TIMESTAMP, TimeShape
 from headrace.model.type_shape import TypeField, TypeShape, type_text
 
@@ -83,6 +83,26 @@ def _cached_annotation(raw: bytes) -> Any:
 def annotation_of(shape: TypeShape) -> Any:
     """An annotation whose values are stored as those of the shape are."""
     return _cached_annotation(msgspec.json.encode(shape))
+
+
+def key_annotation(shape: TypeShape | None, times: TimeShape | None) -> Any:
+    """The annotation that keys of a type are read with; None where the type is not known, or may be several."""
+    if shape is None or shape.kind in ("any", "unknown"):
+        return None
+    if times is not None and times.time and shape.kind == "int":
+        return Timestamp
+    if shape.kind in ("tuple", "record"):
+        # A NamedTuple is a tuple, as a key.
+        parts = shape.places or tuple(each.type for each in shape.fields)
+        inside = {} if times is None else times.places
+        return tuple[tuple(key_annotation(part, inside.get(i)) for i, part in enumerate(parts))]  # type: ignore[misc]
+    if shape.kind == "union":
+        members = [member for member in shape.members if member.kind != "none"]
+        return key_annotation(members[0], times) if len(members) == 1 else None
+    if shape.kind == "choice":
+        kinds = {type(value) for value in shape.values}
+        return kinds.pop() if len(kinds) == 1 else None
+    return annotation_of(shape)
 
 
 class _Annotations:

@@ -22,6 +22,7 @@ from headrace.runtime.failures import error_failure, reported_error
 from headrace.spark.failures import spark_error
 from headrace.state.store import open_store
 from headrace.transfer.runs import RunPlace, RunSorter
+from headrace.transfer.state_rows import FirstTimes
 from headrace.transfer.targets import listed_as, open_target
 
 if TYPE_CHECKING:
@@ -48,20 +49,20 @@ class _ShardReport(msgspec.Struct, frozen=True):
     failure: Failure | None = None
 
 
-def fill_on_cluster(frame: DataFrame, program: Program, address: str, store: str, *, clock_us: int) -> ClusterFill:
+def fill_on_cluster(frame: DataFrame, program: Program, address: str, store: str, times: FirstTimes) -> ClusterFill:
     """Writes the rows of a state into a store, a task per shard."""
     from pyspark.sql.functions import col
 
     payload = dump_program(program)
-    target = open_target(program, address, clock_us=clock_us)
+    target = open_target(program, address, times)
     # Names are checked here, before a job runs for it.
     target.target.keys.names_in(pa.schema([(name, pa.null()) for name in frame.columns]))
     shards = 1 if target.target.declared.kind == "broadcast" else program.parallelism
     addressed = frame.mapInArrow(
-        _address(payload, address, clock_us, shards), f"{_SHARD} INT, {_ddl(frame)}"
+        _address(payload, address, times, shards), f"{_SHARD} INT, {_ddl(frame)}"
     ).repartitionById(shards, col(_SHARD))
     try:
-        reports = addressed.mapInArrow(_write(payload, address, store, clock_us, shards), "report BINARY").collect()
+        reports = addressed.mapInArrow(_write(payload, address, store, times, shards), "report BINARY").collect()
     except Exception as error:
         raise spark_error(error) from error
     found = [msgspec.msgpack.decode(row.report, type=_ShardReport) for row in reports]
@@ -80,10 +81,10 @@ def _ddl(frame: DataFrame) -> str:
 Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _address(payload: bytes, address: str, clock_us: int, shards: int) -> Work:
+def _address(payload: bytes, address: str, times: FirstTimes, shards: int) -> Work:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         program: Any = load_program(payload)
-        target, rows = open_target(program, address, clock_us=clock_us), 0
+        target, rows = open_target(program, address, times), 0
         for batch in batches:
             owners = np.zeros(batch.num_rows, np.int32)
             # Keys that do not fit are told by whoever writes them.
@@ -96,11 +97,11 @@ def _address(payload: bytes, address: str, clock_us: int, shards: int) -> Work:
     return work
 
 
-def _write(payload: bytes, address: str, store: str, clock_us: int, shards: int) -> Work:
+def _write(payload: bytes, address: str, store: str, times: FirstTimes, shards: int) -> Work:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         program: Any = load_program(payload)
         try:
-            report = _write_shard(program, address, store, clock_us, shards, batches)
+            report = _write_shard(program, address, store, times, shards, batches)
         except Exception as error:
             report = _ShardReport(failure=error_failure(error))
         yield pa.RecordBatch.from_pydict({"report": [msgspec.msgpack.encode(report)]})
@@ -109,9 +110,9 @@ def _write(payload: bytes, address: str, store: str, clock_us: int, shards: int)
 
 
 def _write_shard(
-    program: Program, address: str, store: str, clock_us: int, shards: int, batches: Iterator[pa.RecordBatch]
+    program: Program, address: str, store: str, times: FirstTimes, shards: int, batches: Iterator[pa.RecordBatch]
 ) -> _ShardReport:
-    target = open_target(program, address, clock_us=clock_us)
+    target = open_target(program, address, times)
     writer: RunSorter | None = None
     for batch in batches:
         if not batch.num_rows:

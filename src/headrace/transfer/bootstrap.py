@@ -31,6 +31,7 @@ from headrace.transfer.making import begin_store, finish_store, system_user
 from headrace.transfer.offsets import first_offsets
 from headrace.transfer.record import EXACT, RECORD, read_export
 from headrace.transfer.runs import RunPlace, RunSorter
+from headrace.transfer.state_rows import FirstTimes
 from headrace.transfer.step_rows import RowsIntoStep
 from headrace.transfer.targets import listed_as, open_target
 
@@ -115,6 +116,10 @@ class _Bootstrap:
         self._export: tuple[ExportFolder, ExportRecord] | None = None
         self._dues: list[int] = []
 
+    @property
+    def _times(self) -> FirstTimes:
+        return FirstTimes(self.clock_us, self._watermark_us)
+
     # --- what is given
 
     def open(self, states: Mapping[str, Any], rows: Mapping[str, Any], export: str | None) -> None:
@@ -122,7 +127,7 @@ class _Bootstrap:
         if export is not None:
             self._open_export(export)
         for address, data in states.items():
-            open_target(self.program, address, clock_us=self.clock_us)
+            open_target(self.program, address, self._times)
             self._states[address] = data if _is_spark(data) else open_frame(data)
         for name, data in rows.items():
             step, _, port = name.partition(".")
@@ -197,7 +202,7 @@ class _Bootstrap:
             if not isinstance(data, GivenRows):
                 self._fill_on_cluster(address, data, tell)
                 continue
-            target = open_target(self.program, address, clock_us=self.clock_us)
+            target = open_target(self.program, address, self._times)
             listed = listed_as(target.target)
             writer = writers.setdefault(listed, self._writer(listed))
             for batch in data.batches:
@@ -211,7 +216,7 @@ class _Bootstrap:
     def _fill_on_cluster(self, address: str, frame: Any, tell: Callable[[int], None]) -> None:
         from headrace.spark.bootstrapping import fill_on_cluster
 
-        filled = fill_on_cluster(frame, self.program, address, self.store.url, clock_us=self.clock_us)
+        filled = fill_on_cluster(frame, self.program, address, self.store.url, self._times)
         self.counts[address] = filled.rows
         self._note_due(filled.next_due_us)
         self.runs.setdefault(filled.listed, []).extend(filled.runs)
@@ -220,12 +225,12 @@ class _Bootstrap:
     def _fill_exact(self, tell: Callable[[int], None]) -> None:
         assert self._export is not None
         folder, record = self._export
+        self._note_due(record.next_due_us)
         writers: dict[str, RunSorter] = {}
         for stored in open_stored(self.program, record, folder):
-            writer = writers.setdefault(stored.listed, self._writer(stored.listed))
+            writer = writers.setdefault(stored.listed, self._writer(stored.listed, unique=False))
             for table in stored.tables():
                 writer.add([table])
-                self._note_due(stored.earliest_us(table))
                 tell(table.batch.num_rows)
             self.counts[stored.table.state] = stored.table.rows
         for listed, writer in writers.items():
@@ -242,6 +247,11 @@ class _Bootstrap:
     def manifest(self, offsets: str) -> Manifest:
         """The first epoch."""
         facts = self.program.facts
+        due_us = min(self._dues, default=None)
+        # What falls due between the clock of an epoch and that of the next one happens in the next one. So the clock
+        # stands where that of the export did, and before every timer that is given.
+        clocks = [self.clock_us if self._export is None else self._export[1].clock_us]
+        clocks += [due_us - 1] if due_us is not None else []
         watermarks: dict[str, int] = {}
         if self._export is not None:
             watermarks = {step: us for step, us in self._export[1].watermarks.items() if step in self.program.steps}
@@ -263,7 +273,7 @@ class _Bootstrap:
             program=facts.program,
             parallelism=facts.parallelism,
             key_groups=facts.key_groups,
-            clock_us=self.clock_us,
+            clock_us=min(clocks),
             offsets=offsets,
             time=TimeState(steps=watermarks),
             timed=list(facts.timed),
@@ -276,7 +286,7 @@ class _Bootstrap:
             sources=dict(facts.source_kinds),
             sinks=dict(facts.sinks),
             loop_types=dict(facts.loop_types),
-            next_due_us=min(self._dues, default=None),
+            next_due_us=due_us,
             notes=[note],
             offline=self.epoch + 1,
         )

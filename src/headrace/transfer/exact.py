@@ -12,9 +12,8 @@ from headrace.model.keys import hash_encoded
 from headrace.model.type_change import compare_keys, compare_types
 from headrace.model.type_shape import type_text
 from headrace.state import layout
-from headrace.state.format import DUE, PANES, TableData
+from headrace.state.format import PANES, TableData
 from headrace.state.panes.about import spans_of
-from headrace.state.shard import WALL_DUE
 from headrace.transfer.frames import parquet_batches
 from headrace.transfer.step_rows import StepTask
 
@@ -49,13 +48,6 @@ class ExportedRows(NamedTuple):
         schema = batch.schema.insert(place, field)
         columns = [*batch.columns[:place], hashes, *batch.columns[place:]]
         return TableData(self.table.table, self.table.kind, pa.RecordBatch.from_arrays(columns, schema=schema))
-
-    def earliest_us(self, tables: TableData) -> int | None:
-        """The earliest timer on the wall clock among rows of its index."""
-        if self.table.kind != DUE or self.table.table != WALL_DUE or not tables.batch.num_rows:
-            return None
-        earliest: int = min(tables.batch.column("time").to_pylist())
-        return earliest
 
 
 def open_stored(program: Program, record: ExportRecord, folder: ExportFolder) -> list[ExportedRows]:

@@ -69,6 +69,7 @@ def export_state(
         epoch=state.epoch,
         published=format_time(manifest.clock_us),
         clock_us=manifest.clock_us,
+        next_due_us=manifest.next_due_us,
         key_groups=manifest.key_groups,
         watermarks={step: time for step, time in manifest.time.steps.items() if time > MIN_TIME and step in steps},
         offsets=source_offsets(manifest.offsets),

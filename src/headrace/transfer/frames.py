@@ -66,7 +66,7 @@ def _open_files(url: str) -> GivenRows:
         rows = 0
         for file in files:
             with folder.open(file) as opened:
-                rows += pq.ParquetFile(opened).metadata.num_rows
+                rows += open_parquet(opened, f"{folder.url}/{file}").metadata.num_rows
         return GivenRows(url, rows, _parquet_batches(folder, files))
     if all(file.endswith(LINES) for file in files):
         return GivenRows(url, None, _line_batches(folder, files))
@@ -107,11 +107,21 @@ def _parquet_batches(folder: ExportFolder, files: Iterable[str]) -> Iterator[pa.
 def parquet_batches(opened: Any, where: str) -> Iterator[pa.RecordBatch]:
     """The rows of one file."""
     try:
-        yield from pq.ParquetFile(opened).iter_batches(BATCH_ROWS)
+        yield from open_parquet(opened, where).iter_batches(BATCH_ROWS)
     except pa.ArrowException as error:
-        raise StoreError(
-            "a Parquet file cannot be read", where=where, found=str(error), next_move="write the file again"
-        ) from error
+        raise _unreadable(where, error) from error
+
+
+def open_parquet(opened: Any, where: str) -> pq.ParquetFile:
+    """One file, of which the end is read."""
+    try:
+        return pq.ParquetFile(opened)
+    except pa.ArrowException as error:
+        raise _unreadable(where, error) from error
+
+
+def _unreadable(where: str, error: Exception) -> StoreError:
+    return StoreError("a Parquet file cannot be read", where=where, found=str(error), next_move="write the file again")
 
 
 def _line_batches(folder: ExportFolder, files: Iterable[str]) -> Iterator[pa.RecordBatch]:

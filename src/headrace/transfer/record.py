@@ -50,6 +50,8 @@ class ExportRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     published: str
     """When the epoch was published, as ISO text."""
     clock_us: int
+    next_due_us: int | None = None
+    """When the job wanted to be woken next on the wall clock."""
     key_groups: int
     watermarks: dict[str, int] = {}
     """Step → how far event time had come, in µs."""

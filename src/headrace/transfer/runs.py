@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 from headrace.errors import ProgramError
 from headrace.model import crash
 from headrace.model.amounts import count_of
+from headrace.model.job import VALUE_TABLE
 from headrace.model.key_text import key_text
 from headrace.model.keys import decode_key
 from headrace.model.report import RunRef
 from headrace.state import layout
 from headrace.state.encode import describe_run, encode_run
 from headrace.state.fold import RunFold, write_fold
-from headrace.state.format import ENTRIES, VALUE, TableData
+from headrace.state.format import ENTRIES, PANES, VALUE, TableData
 from headrace.state.lookup import open_layers
 from headrace.state.store import StoreFiles
 
@@ -32,7 +33,9 @@ CHUNK_BYTES: Final = 256 * 2**20
 FIRST_FENCE: Final = 1
 """The fence under which a store is made."""
 
-_UNIQUE: Final = {VALUE: ("key",), ENTRIES: ("key", "sub")}
+_UNIQUE: Final = {VALUE: ("key",), ENTRIES: ("key", "sub"), PANES: ("key", "pane")}
+_ONE: Final = {VALUE: ("a key", "key"), ENTRIES: ("an entry", "entry of a key"), PANES: ("a window", "window of a key")}
+"""What comes twice, and of what there is one row each."""
 
 
 class RunPlace(NamedTuple):
@@ -72,6 +75,8 @@ class RunSorter:
 
     def add(self, tables: Sequence[TableData]) -> None:
         for table in tables:
+            if not table.batch.num_rows:
+                continue
             batches = table.batch.to_batches() if isinstance(table.batch, pa.Table) else [table.batch]
             self._waiting.setdefault((table.name, table.kind), []).extend(batches)
             self._rows += table.batch.num_rows
@@ -146,11 +151,11 @@ def _check_unique(table: TableData, step: str) -> None:
     if counted.num_rows == rows.num_rows:
         return
     twice = counted.filter(pc.greater(counted.column("count_all"), 1)).slice(0, 1).to_pylist()[0]
-    what = "an entry" if table.kind == ENTRIES else "a key"
+    what, each = _ONE[table.kind]
     raise ProgramError(
         f"{what} comes {count_of(twice['count_all'], 'time')}",
-        where=f"state {step}.{table.name}",
-        expected=f"one row for each {'entry of a key' if table.kind == ENTRIES else 'key'}",
+        where=f"state {step}" if table.name == VALUE_TABLE else f"state {step}.{table.name}",
+        expected=f"one row for each {each}",
         found=f"key {key_text(decode_key(twice['key']))}",
         next_move="aggregate the rows first, or give the rows themselves to the step (--rows)",
     )

@@ -20,7 +20,7 @@ from headrace.errors import ProgramError
 from headrace.model.ids import MAX_TIME
 from headrace.model.keys import hash_encoded
 from headrace.model.time_shape import TIME
-from headrace.model.type_json import annotation_of
+from headrace.model.type_json import key_annotation
 from headrace.model.type_shape import TypeShape
 from headrace.read.columns import EXPIRES_AT, spread
 from headrace.state.format import DUE, ENTRIES, VALUE, TableData
@@ -43,6 +43,15 @@ _ITSELF: Final = frozenset({"count", "sum", "min", "max", "collect", "count_dist
 """Kinds of aggregates that keep what may stand in one column: their result, or for distinct ones the values."""
 
 
+class FirstTimes(NamedTuple):
+    """The times with which a new store begins."""
+
+    clock_us: int
+    """Now, from which entries live."""
+    watermark_us: int
+    """How far event time has come: timers count as fired up to it."""
+
+
 class StateTarget(NamedTuple):
     """A state of the program, to be filled."""
 
@@ -53,8 +62,7 @@ class StateTarget(NamedTuple):
     state: ShardState
     """Of the operator that keeps it."""
     keys: KeyColumns
-    clock_us: int
-    """Now, from which entries live."""
+    times: FirstTimes
 
 
 class StateImport:
@@ -127,13 +135,13 @@ class MapRows(StateImport):
         super().__init__(target)
         shape, times = target.declared.type, target.declared.times
         names = None if shape is None else shape.keys
-        self.names = KeyColumns(self.where, Any if names is None else annotation_of(names), (ENTRY,))
+        self.names = KeyColumns(self.where, key_annotation(names, None if times is None else times.names), (ENTRY,))
         items = None if shape is None else shape.items
         self.values = ValueColumns(self.where, items, None if times is None else times.items)
 
     def make(self, batch: pa.RecordBatch, base: dict[str, pa.Array]) -> list[TableData]:
-        names = self.column(batch, ENTRY, "the names of entries")
-        subs = self.names.encode(pa.RecordBatch.from_arrays([names], [ENTRY]), self.rows)
+        self.column(batch, ENTRY, "the names of entries")
+        subs = self.names.encode(batch.select([ENTRY]), self.rows)
         values = self.values.encode(batch, self.beside(batch, ENTRY), self.rows)
         columns = {**base, "sub": subs, "value": values, **self.expiry(batch)}
         return [TableData(self.target.table, ENTRIES, pa.table(columns))]
@@ -172,13 +180,16 @@ class TimerRows(StateImport):
                 "a timer has no time", where=f"{self.where}, row {row:,}", expected=f"a time in the column {name}",
                 found="null", next_move="leave such rows out",
             )  # fmt: skip
+        if target.declared.kind != "wall_timer" and len(times) and pc.min(times).as_py() <= target.times.watermark_us:
+            ahead = pc.greater(times, target.times.watermark_us)
+            times, base = times.filter(ahead), {name: column.filter(ahead) for name, column in base.items()}
         indexed = target.state.index_of(target.table)
         assert indexed is not None, f"{target.address} holds timers, which have an index"
         due_table, number = indexed
         if target.declared.kind == "wall_timer":
             earliest = int(pc.min(times).as_py()) if len(times) else MAX_TIME
             self.next_due_us = min(earliest, MAX_TIME if self.next_due_us is None else self.next_due_us)
-        index = {"time": times, **base, "timer": pa.array(np.full(batch.num_rows, number, np.uint8))}
+        index = {"time": times, **base, "timer": pa.array(np.full(len(times), number, np.uint8))}
         return [self._timers(times, base), TableData(due_table, DUE, pa.table(index))]
 
     def _timers(self, times: pa.Int64Array, base: dict[str, pa.Array]) -> TableData:

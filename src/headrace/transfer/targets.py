@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.errors import ProgramError
 from headrace.model.job import COLUMNS, INNER, VALUE_TABLE, DeclaredState
 from headrace.model.nearest import did_you_mean
-from headrace.model.type_json import annotation_of
+from headrace.model.type_json import key_annotation
 from headrace.operators.horizons.operator import HorizonOperator
 from headrace.state import layout
 from headrace.transfer.keys_in import KeyColumns
 from headrace.transfer.state_rows import (
     SINGLE,
     AggregateRows,
+    FirstTimes,
     ListRows,
     MapRows,
     SingleRows,
@@ -69,7 +70,7 @@ def _addresses(program: Program) -> list[str]:
     return [step if name == VALUE_TABLE else f"{step}.{name}" for step, name in states]
 
 
-def open_target(program: Program, address: str, *, clock_us: int) -> StateImport:
+def open_target(program: Program, address: str, times: FirstTimes) -> StateImport:
     """Who makes tables of rows for a state."""
     step, table = find_state(program, address)
     plan = program.steps[step]
@@ -77,12 +78,12 @@ def open_target(program: Program, address: str, *, clock_us: int) -> StateImport
     ports = find_ports(program, step)
     key_type, named = plan.key, declared.key or (ports[0].key.columns or () if ports else ())
     if declared.kind == "broadcast":
-        key_type, named = Any if declared.key_type is None else annotation_of(declared.key_type), ()
-    task = StepTask(program, step, clock_us=clock_us, write=_never)
+        key_type, named = key_annotation(declared.key_type, declared.key_times), ()
+    task = StepTask(program, step, clock_us=times.clock_us, write=_never)
     _check_alone(address, task)
     state = task.begin()
     keys = KeyColumns(f"state {address}", key_type, named)
-    target = StateTarget(address, step, table, declared, state, keys, clock_us)
+    target = StateTarget(address, step, table, declared, state, keys, times)
     return _KINDS[declared.kind](target)
 
 

@@ -60,12 +60,9 @@ class ValueColumns:
         return pa.array(list(map(_encode, column.to_pylist())), pa.binary())
 
     def _rows(self, batch: pa.RecordBatch, beside: Collection[str]) -> list[Any]:
-        """Records that are spread over columns."""
-        fields = {each.stored_name: each.type for each in self.shape.fields} if self.shape is not None else {}
-        names = [name for name in batch.schema.names if name not in beside and name != EXPIRES_AT]
-        # A field that is called like the key is there under its own name, or only as the key.
-        names += [name for name in beside if name in fields and f"{VALUE}.{name}" not in names]
-        if self.shape is None or self.shape.kind != "record":
+        """Records, or mappings with names, that are spread over columns."""
+        fields = self._fields
+        if fields is None:
             raise ProgramError(
                 "no column holds the values",
                 where=self.where,
@@ -73,17 +70,28 @@ class ValueColumns:
                 found=", ".join(batch.schema.names),
                 next_move=f"rename the column to {VALUE!r}",
             )
+        names = [name for name in batch.schema.names if name not in beside and name != EXPIRES_AT]
+        # A field that is called like the key is there under its own name, or only as the key.
+        names += [name for name in beside if name in fields and f"{VALUE}.{name}" not in names]
         columns = []
         for name in names:
             shown = name.removeprefix(f"{VALUE}.")
-            times = None if self.times is None else self.times.fields.get(shown)
-            column = self.plain(batch.column(name), batch.schema.field(name), fields.get(shown), times)
+            shape = fields.get(shown) if fields or self.shape is None else self.shape.items
+            column = self.plain(batch.column(name), batch.schema.field(name), shape, _times_in(self.times, shown))
             columns.append((shown, column))
         if not columns:
             return [{} for _ in range(batch.num_rows)]
         inner = [shown for shown, _ in columns]
         rows = [dict(zip(inner, row)) for row in zip(*(column for _, column in columns))]
         return without_absent(rows, self.shape) if any(batch.column(name).null_count for name in names) else rows
+
+    @property
+    def _fields(self) -> dict[str, TypeShape] | None:
+        """The fields of the Records that values are; of mappings none; None where values are neither."""
+        if _is_map(self.shape):
+            return {}
+        records = _records_of(self.shape)
+        return {each.stored_name: each.type for record in records for each in record.fields} if records else None
 
     def plain(self, column: pa.Array, field: pa.Field, shape: TypeShape | None, times: TimeShape | None) -> list[Any]:
         """A column as plain Python, its times as they are stored."""
@@ -98,7 +106,7 @@ class ValueColumns:
         if times is not None and pa.types.is_nested(column.type):
             replace = time_writer(timestamps_of(times), int)
             values = values if replace is None else list(map(replace, values))
-        if pa.types.is_struct(column.type) and shape is not None and shape.kind == "record":
+        if pa.types.is_struct(column.type) and (_records_of(shape) or _is_map(shape)):
             values = without_absent(values, shape)
         if _is_map(shape) and values and isinstance(values[0], list):
             values = [None if value is None else dict(value) for value in values]
@@ -130,14 +138,41 @@ class ValueColumns:
         return pa.array(out, pa.binary())
 
 
-def without_absent(rows: Sequence[Any], shape: TypeShape) -> list[Any]:
+def without_absent(rows: Sequence[Any], shape: TypeShape | None) -> list[Any]:
     """Records without the fields that are null where they cannot be: columns have nulls where a value has no field."""
-    required = {field.stored_name for field in shape.fields if not field.type.optional}
-    return [row if row is None else _without(row, required) for row in rows]
+    records = _records_of(shape)
+    if not records:
+        return [None if row is None else {name: each for name, each in row.items() if each is not None} for row in rows]
+    nullable = [{each.stored_name for each in record.fields if each.type.optional} for record in records]
+    if len(records) == 1:
+        return [None if row is None else _without(row, nullable[0]) for row in rows]
+    return [None if row is None else _without(row, nullable[_case_of(row, records)]) for row in rows]
 
 
-def _without(row: dict[str, Any], required: Collection[str]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if value is not None or name not in required}
+def _without(row: dict[str, Any], nullable: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value is not None or name in nullable}
+
+
+def _records_of(shape: TypeShape | None) -> list[TypeShape]:
+    """The Record that a type is, or all of its union; none where it may be anything else."""
+    if shape is None:
+        return []
+    members = [each for each in shape.members if each.kind != "none"] if shape.kind == "union" else [shape]
+    return members if all(each.kind == "record" for each in members) else []
+
+
+def _case_of(row: dict[str, Any], records: Sequence[TypeShape]) -> int:
+    """Which Record of a union a row is, by its tag."""
+    tags = (record.tag for record in records)
+    return next((at for at, tag in enumerate(tags) if tag is not None and row.get(tag[0]) == tag[1]), 0)
+
+
+def _times_in(shape: TimeShape | None, name: str) -> TimeShape | None:
+    """Where the times of a field are, or of the values of a mapping."""
+    if shape is None:
+        return None
+    found = [each.fields.get(name) for each in (shape, *shape.cases.values())]
+    return next((each for each in found if each is not None), shape.items)
 
 
 def _microseconds(column: pa.Array) -> pa.Int64Array:

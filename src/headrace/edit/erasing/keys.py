@@ -17,10 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.edit.targets import key_annotation, typed_key
+from headrace.edit.targets import typed_key
 from headrace.errors import ProgramError
 from headrace.model.job import DeclaredState
 from headrace.model.keys import encode_key, hash_key, possible_keys
+from headrace.model.type_json import key_annotation
 from headrace.state.manifest import Manifest
 
 _LENGTH: Final = struct.Struct(">I")
