@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import headrace as hr
 from headrace.cli import app
+from headrace.model.time import format_time
+from tests.cli.calling import call_json
 from tests.edit.kinds import Fraud, Shop
 
 
@@ -112,3 +115,13 @@ def test_a_line_that_is_no_edit_is_named_by_its_number(store: str) -> None:
     assert "standard input, line 2" in done.output
     assert "put" in done.output
     assert total(store, "ann") == 10
+
+
+def test_an_edit_is_published_when_it_was_made_wherever_that_is_said(store: str) -> None:
+    assert edit(store, "fraud.total", "ann", "--set", "5", "--why", "x").exit_code == 0
+    epoch = call_json("epochs", store)[-1]
+    version = hr.Store(store).history("fraud.total", "ann")[-1]
+    point = call_json("savepoint", store, "--name", "edited")
+    detail = call_json("savepoints", store, "edited")
+    assert epoch["time"] > "2025"
+    assert {point["published"], detail["published"], format_time(version.published)} == {epoch["time"]}

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.model.pace import EpochCost
+from headrace.state.manifest import EpochNote
 from tests.cli.calling import call, call_json
 from tests.serve.made_store import MadeStore, busy_epoch, values
 
@@ -102,3 +103,12 @@ def test_the_share_of_the_time_that_an_epoch_costs_by_itself_stands_beside_it(st
     assert second["cost"] is None
     assert "20%" in call("epochs", made.path).stdout
     assert "20%: 100.0 of 500.0 ms until the next one; its rows cost 25.0 ms" in call("epochs", made.path, 0).stdout
+
+
+def test_what_people_did_is_counted_in_keys_and_a_bootstrap_in_rows(store_path: Path) -> None:
+    made = MadeStore(store_path)
+    made.epoch(notes=[EpochNote(kind="bootstrap", by="ann", at_us=0, why="history", changed={"seen": 3})])
+    made.epoch(notes=[EpochNote(kind="erase", by="ann", at_us=0, changed={"seen": 1})])
+    lines = call("epochs", made.path).stdout.splitlines()
+    assert "  epoch 0: bootstrap by ann at 1970-01-01T00:00:00Z, 3 rows of seen: history" in lines
+    assert "  epoch 1: erase by ann at 1970-01-01T00:00:00Z, 1 key of seen" in lines

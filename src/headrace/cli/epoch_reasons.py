@@ -24,13 +24,15 @@ def print_notes(console: Console, manifests: Sequence[Manifest]) -> None:
         console.print(Text("by hand", "bold"))
     for epoch, note in noted:
         when = time_text(note.at_us)
-        console.print(Text(f"  epoch {epoch}: {note.kind} by {note.by} at {when}{_of(note)}: {note.why}", "yellow"))
+        why = f": {note.why}" if note.why else ""
+        console.print(Text(f"  epoch {epoch}: {note.kind} by {note.by} at {when}{_of(note)}{why}", "yellow"))
 
 
 def _of(note: EpochNote) -> str:
     from headrace.model.amounts import count_of
 
-    keys = ", ".join(f"{count_of(count, 'key')} of {state}" for state, count in note.changed.items())
+    unit = "row" if note.kind == "bootstrap" else "key"
+    keys = ", ".join(f"{count_of(count, unit)} of {state}" for state, count in note.changed.items())
     return f", {keys}" if keys else ""
 
 

@@ -31,7 +31,7 @@ def _print_head(console: Console, described: SavedEpoch) -> None:
     parent = described.forked_from
     name = f"epoch {manifest.epoch}" if point is None else f"savepoint {point.name}"
     lines = {
-        "epoch": f"{manifest.epoch}, published {time_text(manifest.clock_us)}" + ", the last" * manifest.final,
+        "epoch": f"{manifest.epoch}, published {time_text(manifest.published_us)}" + ", the last" * manifest.final,
         "taken": "" if point is None else time_text(point.taken_us),
         "note": "" if point is None else point.note,
         "timeline": str(manifest.timeline) if manifest.timeline else "",

@@ -132,7 +132,7 @@ def _data(described: SavedEpoch) -> dict[str, Any]:
         "epoch": manifest.epoch,
         "app": manifest.app,
         "program": manifest.program,
-        "published": json_time(manifest.clock_us),
+        "published": json_time(manifest.published_us),
         "final": manifest.final,
         "parallelism": manifest.parallelism,
         "key_groups": manifest.key_groups,

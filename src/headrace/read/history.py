@@ -112,7 +112,7 @@ def read_versions(
             continue
         if not is_same(value, now):
             after = NOTHING_BEFORE if before is None else before.state.epoch
-            yield KeyVersion(state.epoch, Timestamp(state.manifest.clock_us), now, after)
+            yield KeyVersion(state.epoch, Timestamp(state.manifest.published_us), now, after)
         before, value = _KeyThen(state, declared, runs, reader.stable), now
     if tell is not None:
         tell(len(places), len(places))

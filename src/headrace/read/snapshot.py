@@ -70,8 +70,9 @@ class Snapshot:
         """Tells the store from others that were, or will be, in its place."""
         self.line: tuple[int, int] = (0 if before is None else before.line[0] + anew, self.timeline)
         """The line of epochs it is of: grows when the store is started over, or made anew. Known in this process."""
-        self.published_us = state.manifest.clock_us
-        """Wall clock of the epoch, as the job gave it."""
+        self.published_us = state.manifest.published_us
+        self.clock_us = state.manifest.clock_us
+        """Wall clock of the epoch, as the job gave it: what expires by it does so at this time."""
         self._files = files
         self._runs: dict[object, StateRun] = {}
         """Every run of the epoch. They are held here and nowhere else: what no snapshot needs any more is let go."""

@@ -160,7 +160,7 @@ class Service:
         return 0 if follower is None or snapshot is None else max(0, follower.newest_epoch - snapshot.epoch)
 
     def age_ms(self, snapshot: Snapshot | None = None) -> int:
-        """How long ago the clock of the epoch stood that answers are of; −1 before the first."""
+        """How long ago the epoch was published that answers are of; −1 before the first."""
         snapshot = snapshot or self.snapshot
         return -1 if snapshot is None else max(0, round(self.clock() * 1e3 - snapshot.published_us / 1e3))
 

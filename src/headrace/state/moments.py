@@ -180,7 +180,7 @@ def _place_at(store: StoreFiles, time_us: int) -> layout.ManifestName:
         raise NoSuchMoment(
             f"no epoch that was published by {format_time(time_us)} is in the store",
             where=store.url,
-            expected=f"{format_time(oldest.clock_us)} (epoch {oldest.epoch}) or later",
+            expected=f"{format_time(oldest.published_us)} (epoch {oldest.epoch}) or later",
             found=format_time(time_us),
             next_move="older epochs are swept; run with a larger `retain` to keep more of them, or take savepoints",
         )

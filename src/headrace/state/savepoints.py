@@ -84,7 +84,7 @@ def create_savepoint(
         nonce=manifest.nonce,
         app=manifest.app,
         program=manifest.program,
-        clock_us=manifest.clock_us,
+        clock_us=manifest.published_us,
         taken_us=round(clock() * 1e6),
         mark=os.urandom(8).hex(),
         note=note,

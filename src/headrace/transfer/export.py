@@ -67,7 +67,7 @@ def export_state(
         store=files.url,
         timeline=manifest.timeline,
         epoch=state.epoch,
-        published=format_time(manifest.clock_us),
+        published=format_time(manifest.published_us),
         clock_us=manifest.clock_us,
         next_due_us=manifest.next_due_us,
         key_groups=manifest.key_groups,

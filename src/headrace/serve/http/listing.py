@@ -145,7 +145,7 @@ def _about_epoch(manifest: Manifest) -> dict[str, Any]:
     return {
         "epoch": manifest.epoch,
         "timeline": manifest.timeline,
-        "published": format_time(manifest.clock_us),
+        "published": format_time(manifest.published_us),
         "rows_read": sum(task.rows_read for task in manifest.tasks),
         "parallelism": manifest.parallelism,
         "final": manifest.final,

@@ -154,7 +154,7 @@ def _left_ms(session: RespSession, key: bytes) -> int:
     found = session.find(key)
     assert found is not None
     now_us = found[0].now_us
-    wall_us = session.snapshot.published_us
+    wall_us = session.snapshot.clock_us
     # Time goes on after the epoch where it is the wall clock; event time stands still until the next one.
     now_ms = session.service.clock() * 1000 if now_us == wall_us else (now_us or 0) / 1000
     return max(0, round(ends - now_ms))
