@@ -45,6 +45,13 @@ def test_a_key_that_ends_otherwise_is_told_with_both_ends(job: tuple[Path, Path]
     assert f"watch.spent  ~ {NEWEST_CENTS} →" in done.stdout
 
 
+def test_a_key_that_nothing_came_for_is_said_so(job: tuple[Path, Path]) -> None:
+    file, store = job
+    done = call("replay", file, "--store", store, "--step", "watch", "--key", "crad-1", "--from", "1")
+    assert done.exit_code == 0, done.stderr
+    assert "no row of this key came, and nothing was due for it" in done.stdout
+
+
 def test_machines_get_one_document(job: tuple[Path, Path]) -> None:
     file, store = job
     done = call("replay", file, "--store", store, "--step", "totals", "--key", "card-1", "--from", "3", "--json")

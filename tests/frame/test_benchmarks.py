@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import headrace as hr
+from benchmarks.__main__ import BENCHMARKS
+from benchmarks.lib.page import _SECTIONS
 
-PEERS = Path(__file__).parents[2] / "benchmarks" / "peers"
+BENCH = Path(__file__).parents[2] / "benchmarks"
+PEERS = BENCH / "peers"
 
 
 @pytest.mark.parametrize("program", ["windows", "windows-early", "sessions", "distinct", "join"])
@@ -37,3 +41,16 @@ def test_a_load_knows_when_each_row_is_due(monkeypatch: pytest.MonkeyPatch) -> N
     for row in (1, 50, 69, 500, 2069, 2075):
         assert load.rows(load.due_s(row)) == pytest.approx(row, abs=1)
     del sys.modules["headrace_paced"]
+
+
+def test_every_benchmark_is_run_has_a_place_on_the_page_and_stands_in_the_readme() -> None:
+    programs = {file.stem for file in BENCH.glob("*.py") if "argparse" in file.read_text()} - {"__main__"}
+    assert set(BENCHMARKS) == programs == set(_SECTIONS)
+    readme = (BENCH / "README.md").read_text()
+    assert [name for name in BENCHMARKS if f"benchmarks/{name}.py" not in readme] == []
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_tells_its_options_without_measuring(name: str) -> None:
+    done = subprocess.run([sys.executable, BENCH / f"{name}.py", "--help"], capture_output=True, text=True, check=True)
+    assert {"--json", "--quick"} <= set(done.stdout.split()), done.stdout

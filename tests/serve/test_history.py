@@ -10,6 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint import coordinator
+from headrace.errors import StoreError
 from headrace.model.job import DeclaredState
 from headrace.model.keys import encode_key
 from headrace.read.changes import ABSENT, PartChange, parts_changed
@@ -137,6 +138,21 @@ def test_a_step_is_followed_across_a_rewind_that_renames_it(tmp_path: Path) -> N
         h.epoch()
     told = Store(store).history("sums", "a")
     assert [(each.epoch, each.value["views"]) for each in told if each.value] == [(0, 1), (1, 2)]
+
+
+def test_who_asks_by_the_name_of_another_time_is_told_the_one_of_that_epoch(tmp_path: Path) -> None:
+    for name, was in (("totals", None), ("sums", "totals")):
+        app, views = renamed_app(name, was)
+        with Harness(app, store=tmp_path / "store") as h:
+            h.push(views, View("a", h.at("12:00")))
+            h.epoch()
+    store = Store(tmp_path / "store")
+    for view, asked, there in ((store, "totals", "sums"), (store.at(0), "sums", "totals")):
+        with pytest.raises(StoreError, match=f"no step is called '{asked}' at epoch") as refused:
+            view.state(asked)["a"]
+        assert refused.value.next_move == f"ask for {there}: the step was renamed"
+    with pytest.raises(StoreError, match="keeps state in this store"):
+        store.state("nothing")["a"]
 
 
 def test_where_manifests_do_not_say_former_names_the_paths_of_runs_do(

@@ -149,6 +149,8 @@ def _print_run(run: KeyReplay, key: str) -> Verdict:
             console.print(f"\nepoch {event.epoch}", style="bold")
             epoch = event.epoch
         _print_event(console, event)
+    if epoch < 0:
+        console.print("\nno row of this key came, and nothing was due for it", style="yellow")
     verdict = run.verdict()
     _print_verdict(console, verdict)
     return verdict

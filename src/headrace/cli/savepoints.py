@@ -196,7 +196,7 @@ def _say_verified(store: Store, results: dict[str, Verification]) -> None:
     for name, result in results.items():
         size = f"{count_of(result.files, 'file')}, {human_bytes(result.size_bytes)}"
         if not result.damages:
-            print(f"{name}: whole ({size} read)")
+            print(f"{name}: whole ({f'{size} read' if result.files else 'all of it lies in the manifest'})")
             continue
         print(f"{name}: {count_of(len(result.damages), 'file')} missing or damaged ({size})")
         for damage in result.damages:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.errors import StoreError
 from headrace.read.opening import declared_tables, is_nameless, named_tables, open_reader, readable_tables
 from headrace.state import layout
 from headrace.state.lookup import Layers, open_layers
+from headrace.state.manifest import read_manifest
+from headrace.state.moments import find_moment
 from headrace.state.view import share_of_range
 
 if TYPE_CHECKING:
@@ -89,6 +92,30 @@ def former_steps(state: JobState, step: str) -> list[str]:
     written = (layout.parse_run(ref.file) for ref in runs_of(state, step) if ref.file)
     names = [step, *state.manifest.former_names.get(step, ())]
     return list(dict.fromkeys([*names, *(layout.step_of(name.step) for name in written if name is not None)]))
+
+
+def check_step(files: Files, state: JobState, step: str) -> None:
+    """StoreError where a step keeps nothing at an epoch; says so where it has another name there."""
+    known = readable_steps(state)
+    if step in known:
+        return
+    name = _name_there(files, state, step, known)
+    raise StoreError(
+        f"no step is called {step!r} at epoch {state.epoch}" if name else f"no step {step!r} keeps state in this store",
+        where=files.url,
+        expected=name or " or ".join(known) or "a step that keeps state",
+        found=step,
+        next_move=f"ask for {name}: the step was renamed" if name else "`headrace state STORE` lists steps and states",
+    )
+
+
+def _name_there(files: Files, state: JobState, step: str, known: Sequence[str]) -> str | None:
+    """What a step is called at an epoch that a person knows by an older or a newer name."""
+    for name, formers in state.manifest.former_names.items():
+        if step in formers and name in known:
+            return name
+    newest = read_manifest(files, *find_moment(files, None))
+    return next((name for name in newest.former_names.get(step, ()) if name in known), None)
 
 
 def list_states(files: Files, state: JobState, step: str) -> Iterator[StateInfo]:

@@ -28,7 +28,7 @@ from headrace.model.sink_waits import SinkWait, SinkWaits
 from headrace.read.history import KeyVersion, StateOverTime, Tell, read_versions
 from headrace.read.opening import Clock, is_nameless, named_tables, open_reader, readable_tables
 from headrace.read.reader import Reader
-from headrace.read.steps import StateInfo, layers_of, list_states, readable_steps, runs_of
+from headrace.read.steps import StateInfo, check_step, layers_of, list_states, readable_steps, runs_of
 from headrace.read.view import StateView
 from headrace.state import layout
 from headrace.state.lineage import places_until, read_places
@@ -157,7 +157,7 @@ class Store:
 
         def read(state: JobState) -> list[StateInfo]:
             if step is not None:
-                self._check_step(state, step)
+                check_step(self._files, state, step)
             steps = readable_steps(state) if step is None else [step]
             return [info for each in steps for info in list_states(self._files, state, each)]
 
@@ -227,7 +227,7 @@ class Store:
             before = (was,) if was else declared.was if declared is not None else ()
             known = empty_ok or declared is not None
             if not known:
-                self._check_step(state, step)
+                check_step(self._files, state, step)
             layers = layers_of(self._files, state, step, {wanted: before} if wanted and before else {})
             table = self._table(layers, step, wanted, known, states)
             manifest = state.manifest
@@ -305,18 +305,6 @@ class Store:
             "files vanish faster than they can be read",
             where=self.url,
             next_move="try again, or run the job with a larger `retain`",
-        )
-
-    def _check_step(self, state: JobState, step: str) -> None:
-        known = readable_steps(state)
-        if step in known:
-            return
-        raise StoreError(
-            f"no step {step!r} keeps state in this store",
-            where=self.url,
-            expected=" or ".join(known) or "a step that keeps state",
-            found=step,
-            next_move="`headrace state STORE` lists steps and states",
         )
 
     def _table(
