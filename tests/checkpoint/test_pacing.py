@@ -216,7 +216,7 @@ def cost(own_us: int) -> EpochCost:
     [
         (Adaptive(SECOND, 0.2), [], None),
         (Adaptive(200_000, 0.2), [], "50% of the latency"),
-        (Adaptive(50_000, 0.9), [], "100% of the latency"),
+        (Adaptive(50_000, 0.9), [], "200% of the latency"),
         (Adaptive(200_000, 0.2), [cost(30_000)] * 3, None),
         (Adaptive(SECOND, 0.2), [cost(300_000), cost(400_000), cost(900_000)], "as the last 3 epochs"),
         (Adaptive(SECOND, 0.2), [cost(300_000), cost(100_000), cost(900_000)], None),

@@ -135,7 +135,7 @@ def check_floor(policy: Adaptive, measured: Sequence[EpochCost]) -> None:
         where=f"epoch = {policy}",
         expected=f"latency of {more}",
         found=f"an epoch costs {format_span(floor_us // _ROUND_US * _ROUND_US)} by itself, {how}: "
-        f"{percent_text(min(1.0, share))} of the latency",
+        f"{percent_text(share)} of the latency",
         next_move='allow more latency, or more to be spent; or take a fixed interval, epoch="500ms"',
     )
 
