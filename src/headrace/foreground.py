@@ -57,7 +57,8 @@ class Opening:
         if self.start_from:
             return f"{self.store} has come to epoch {self.newest}; asked to go back to {self.start_from}"
         if self.final:
-            return f"the input was drained by epoch {self.newest}, the last in {self.store}; --fresh starts over"
+            ways = "--from goes back to an earlier one, --fresh starts over"
+            return f"the input was drained by epoch {self.newest}, the last in {self.store}; {ways}"
         if self.newest is not None:
             return f"resuming at epoch {self.newest + 1} from {self.store}; --fresh starts over"
         return f"starting over in {self.store}" if self.fresh else f"starting in {self.store}"

@@ -71,7 +71,9 @@ def test_a_fresh_run_says_that_it_starts_over(store_path: Path) -> None:
 def test_a_drained_store_is_not_said_to_resume(store_path: Path) -> None:
     made = MadeStore(store_path)
     made.epoch(final=True)
-    assert "drained by epoch 0" in str(read_opening(Settings(store=made.path), "tweets"))
+    text = str(read_opening(Settings(store=made.path), "tweets"))
+    assert "drained by epoch 0" in text
+    assert "--from goes back to an earlier one, --fresh starts over" in text
 
 
 # --- how a run is ended
