@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.connectors.staged import columns_of
-from headrace.errors import StoreError
+from headrace.errors import StoreError, UpgradeRefused
 from headrace.model import migrations
 from headrace.model.rows import codec_of
 from headrace.testing import Harness
@@ -196,3 +196,61 @@ def test_rows_that_wait_for_their_release_go_by_names_or_are_refused() -> None:
         with pytest.raises(StoreError, match=found) as caught:
             columns_of(batch, codec_of(kind), "output sales")
         assert caught.value.where == "output sales"
+
+
+def refuses(old: Sale) -> SaleByFunction:
+    raise ValueError(f"no rate for {old.cents}")
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_a_function_that_fails_for_rows_that_a_step_keeps_is_refused_before_the_start(
+    tmp_path: Path, step: Callable[[Any, Any, Any], Any]
+) -> None:
+    sales, _, _, h = begin(step, Sale, tmp_path)
+    with h:
+        h.push(sales, sale(h.at("12:00")))
+        h.epoch(watermark="11:59")
+    hr.migrate(Sale, SaleByFunction, refuses)
+    with pytest.raises(UpgradeRefused, match="no rate for 250") as caught:
+        begin(step, SaleByFunction, tmp_path)
+    assert "--drop kept" in str(caught.value)
+
+
+class SaleLast(hr.Record):
+    shop: str
+    at: hr.Timestamp
+    euros: float = hr.field(default=0.0, was="cents")
+    place: str = hr.field(default="", was="city")
+
+
+class SaleNamed(hr.Record):
+    shop: str
+    at: hr.Timestamp
+    euros: float = 0.0
+    place: str = ""
+    note: str = "new"
+
+
+@pytest.mark.parametrize("folds", [False, True], ids=["read", "folded"])
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_rows_go_through_all_types_but_those_that_were_taken_back(
+    tmp_path: Path, step: Callable[[Any, Any, Any], Any], folds: bool
+) -> None:
+    sales, _, _, h = begin(step, Sale, tmp_path)
+    with h:
+        h.push(sales, sale(h.at("12:00")))
+        h.epoch(watermark="11:59")
+    # Nobody wrote a row of the second type, from which nothing leads to the third.
+    for kind in (SaleWider, SaleNow, SaleLast):
+        _, _, _, h = begin(step, kind, tmp_path)
+        with h:
+            for _ in range(4 if folds and kind is not SaleWider else 0):
+                h.epoch(watermark="11:59")
+                h.maintain()
+            h.epoch(watermark="11:59")
+    _, stops, taken, h = begin(step, SaleNamed, tmp_path)
+    with h:
+        h.push(stops, Stop("a", h.at("12:01")))
+        h.epoch(watermark="11:59")
+        h.drain()
+        assert h.take(taken) == [str(SaleNamed("a", h.at("12:00"), 250.0, "Ulm", "new"))]

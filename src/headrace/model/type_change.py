@@ -33,6 +33,8 @@ from headrace.model.type_pairs import Pairing, Placed, member_of, members_of, pa
 from headrace.model.type_shape import TypeField, TypeShape, nameless, type_text
 
 ChangeKind = Literal["same", "reads", "migrates", "refused"]
+Migrated = tuple[str, Sequence[str], Adapt]
+"""What functions of the program's do, in words; their names; how."""
 
 
 @dataclass(frozen=True)
@@ -122,14 +124,11 @@ class _Comparison:
             if migrated is not None:
                 del self.refusals[refusals:]
         if migrated is not None:
-            words, functions, adapt = migrated
-            self.notes.append(path_words(path, words))
-            self.direct = False
-            self.functions += functions
+            adapt = self._take(migrated, path)
         mine.append(adapt)
         return adapt
 
-    def _migrate(self, old: Placed, new: Placed, *, exact: bool) -> tuple[str, Sequence[str], Adapt] | None:
+    def _migrate(self, old: Placed, new: Placed, *, exact: bool) -> Migrated | None:
         """A function of the program's. ``exact``: one for these very types; others may be led to by the rules."""
         if not self._migrations or nameless(old.shape) == nameless(new.shape):
             return None
@@ -167,7 +166,11 @@ class _Comparison:
         adapts: list[tuple[TypeShape, Adapt]] = []
         for member, mate in zip(before, mates):
             if mate is None:
-                self.refusals.append(path_words(path, f"{type_text(member)} removed"))
+                migrated = self._migrate_member(member_of(old, member), new, path)
+                if migrated is None:
+                    self.refusals.append(path_words(path, f"{type_text(member)} removed"))
+                else:
+                    adapts.append((member, migrated))
                 continue
             adapt = self.compare(member_of(old, member), member_of(new, mate), path)
             if adapt is not None:
@@ -176,6 +179,21 @@ class _Comparison:
         if not adapts:
             return None
         return adapt_members(before, adapts)
+
+    def _migrate_member(self, member: Placed, new: Placed, path: str) -> Adapt | None:
+        """By a function of the program's, from a member that no rule leads on from."""
+        for each in members_of(new.shape):
+            migrated = self._migrate(member, member_of(new, each), exact=False)
+            if migrated is not None:
+                return self._take(migrated, path)
+        return None
+
+    def _take(self, migrated: Migrated, path: str) -> Adapt:
+        words, functions, adapt = migrated
+        self.notes.append(path_words(path, words))
+        self.direct = False
+        self.functions += functions
+        return adapt
 
     def _compare_alike(self, old: Placed, new: Placed, path: str) -> Adapt | None:
         before, after = old.shape, new.shape

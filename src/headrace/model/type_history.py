@@ -2,8 +2,9 @@
 
 Values go through every type that their state had since, one after the other, as if they had been rewritten by every
 program in between. So what is read does not depend on whether they were: a field that was removed is gone, also where
-a later type has one of its name, and a field that was added has the default that it was added with. Only where that
-way is not open, because a function that led through it has left the program, is the old type compared with the newest.
+a later type has one of its name, and a field that was added has the default that it was added with. Only where
+that way is not open are types passed by: a function that led through them has left the program, or nothing that was
+written in them is left, as where a program was taken back.
 
 What this module deliberately does not do: read a store (`headrace.state.adapters`).
 """
@@ -48,8 +49,23 @@ def derive_change(
     last = len(known) - 2
     links = [compare_types(old, new, migrations, fill=fill or i < last) for i, (old, new) in enumerate(pairwise(known))]
     if len(links) > 1 and any(link.kind == "refused" for link in links):
-        return compare_types(known[0], known[-1], migrations, fill=fill)
+        links = _links_past(known, links, migrations, fill=fill)
     return links[0] if len(links) == 1 else _together(links)
+
+
+def _links_past(
+    types: Sequence[TypeShape], links: Sequence[TypeChange], migrations: Sequence[Migration], *, fill: bool
+) -> list[TypeChange]:
+    """The way to the newest type from the first one that the oldest leads to, and that all later ones follow.
+
+    ``links``: from each type to the next. Where there is no such way, why the newest is not reached at once.
+    """
+    first = next((at for at in range(len(links), 0, -1) if links[at - 1].kind == "refused"), 0)
+    for at in range(max(first, 1), len(types)):
+        link = compare_types(types[0], types[at], migrations, fill=fill or at < len(types) - 1)
+        if link.kind != "refused" or at == len(types) - 1:
+            return [link, *links[at:]]
+    raise AssertionError("the newest type is compared at the end")
 
 
 def value_part(kind: str, shape: TypeShape | None) -> TypeShape | None:

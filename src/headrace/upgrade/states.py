@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from headrace.model.amounts import count_of
-from headrace.model.job import VALUE_TABLE, DeclaredState
+from headrace.model.job import ROW, VALUE_TABLE, DeclaredState
 from headrace.model.meaning import KEPT_TABLE
 from headrace.model.time import format_span
 from headrace.model.type_change import TypeChange, compare_keys
 from headrace.model.type_history import derive_change, value_part
+from headrace.model.type_shape import TypeShape
 from headrace.upgrade.aggregates import compare_aggregates
 from headrace.upgrade.lines import Objection, UpgradeLine
 from headrace.upgrade.match import Declared, Matches, is_named, match_states
@@ -19,8 +20,6 @@ from headrace.upgrade.stored import StoredTables
 from headrace.upgrade.types import OldTypes, are_alike, fits_state, kind_words, text_of
 
 _KEPT_NOTE: Final = "the columns of expressions have other names or types"
-SAMPLE: Final = 300
-"""Stored values of a state on which a migration is tried."""
 
 
 class StateMatcher:
@@ -100,6 +99,11 @@ class StateMatcher:
             what = f"what the step {self.step!r} keeps"
             yield self._refused(name, self._type_objection(what, name, before, now, change))
             return
+        place = (self.former, name)
+        failed = None if change.direct else try_migration(self.old.adapters, name, self.stored, place, self.former)
+        if failed is not None:
+            yield self._refused(name, failed)
+            return
         words = (_KEPT_NOTE,) if change.words and name == KEPT_TABLE else change.words
         if change.direct and words:
             yield UpgradeLine("state", self.address(name), "kept", words)
@@ -148,8 +152,7 @@ class StateMatcher:
                 return self._again_objection(former, sorted(again))
         if change.direct:
             return None
-        values = self.stored.sample(self.former, former, SAMPLE)
-        return try_migration(self.old.adapters, name, values, self.former_address(former))
+        return try_migration(self.old.adapters, name, self.stored, (self.former, former), self.former_address(former))
 
     def _change(self, name: str, before: DeclaredState, now: DeclaredState) -> TypeChange:
         """What becomes of values; also of those whose type is the same, but for former names that contradict it."""
@@ -176,13 +179,43 @@ class StateMatcher:
     def _type_objection(
         self, what: str, former: str, before: DeclaredState, now: DeclaredState, change: TypeChange
     ) -> Objection:
-        old, new = (text_of(value_part(state.kind, state.type)) for state in (before, now))
+        drop = self.former_address(former) if is_named(former, before) else self.former
+        shapes = value_part(before.kind, before.type), value_part(now.kind, now.type)
+        if shapes[0] is not None and shapes[0].open and shapes[1] is not None:
+            return self._accumulator_objection(shapes[0], shapes[1], now, drop)
+        old, new = map(text_of, shapes)
+        if former == KEPT_TABLE:
+            return Objection(
+                f"rows that the step {self.step!r} keeps for its horizons cannot be read as their new type",
+                "expressions of the types that they were stored with",
+                change.text,
+                f"keep the types until those rows have left the horizon; or let the step begin anew: --drop {drop}",
+            )
         return Objection(
             f"{what} cannot be read as its new type",
             f"{old}, as stored, or a type that values of it are read as",
             change.text or new,
             f"give what is new a default; or write a function that leads there, hr.migrate({old}, {new}); or let it "
-            f"begin anew: --drop {self.former_address(former)}",
+            f"begin anew: --drop {drop}",
+        )
+
+    def _accumulator_objection(self, old: TypeShape, new: TypeShape, now: DeclaredState, drop: str) -> Objection:
+        """Of what a step keeps for its aggregates, or for one reduced row, those that cannot be read."""
+        changes = [
+            (name, *types) for name, *types in _common_fields(old, new) if derive_change(ROW, types).kind == "refused"
+        ]
+        own = [each for each in changes if (means := now.meanings.get(each[0])) is None or means.kind == "own"]
+        names = ", ".join(f"`{name}`" for name, *_ in changes if name in now.meanings)
+        ways = [f"hr.migrate({text_of(was)}, {text_of(is_now)})" for _, was, is_now in own]
+        advice = [f"write a function that leads there, {', '.join(ways)}"] if ways else []
+        if names:
+            advice.append("give the new aggregate another name: the others go on, and it begins with the next row")
+        return Objection(
+            f"{names or 'what'} {'of the step' if names else 'the step'} {self.step!r}{'' if names else ' keeps'} "
+            "cannot be read as its new type",
+            "; ".join(_typed(name, was) for name, was, _ in changes) + ", as stored",
+            "; ".join(_typed(name, is_now) for name, _, is_now in changes),
+            "; or ".join([*advice, f"let it begin anew: --drop {drop}"]),
         )
 
     def _mean_objection(self, former: str, refused: Sequence[tuple[str, str, str]]) -> Objection | None:
@@ -245,6 +278,23 @@ def _lifetime(state: DeclaredState) -> str:
         return ""
     since = {"create": " from the first write", "read": " from the last read or write"}.get(state.refresh, "")
     return f"{format_span(state.ttl_us)} by the {state.clock} clock{since}"
+
+
+def _common_fields(old: TypeShape, new: TypeShape) -> Iterator[tuple[str, TypeShape, TypeShape]]:
+    """Name → its type in both; all of them may be absent, which is nothing to tell."""
+    types = {field.name: field.type for field in old.fields}
+    yield from (
+        (each.name, _present(types[each.name]), _present(each.type)) for each in new.fields if each.name in types
+    )
+
+
+def _present(shape: TypeShape) -> TypeShape:
+    members = [each for each in shape.members if each.kind != "none"]
+    return members[0] if len(members) == 1 else shape
+
+
+def _typed(name: str, shape: TypeShape) -> str:
+    return text_of(shape) if name.startswith("!") else f"{name}: {text_of(shape)}"
 
 
 def _address(step: str, name: str, state: DeclaredState | None) -> str:

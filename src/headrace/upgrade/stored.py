@@ -32,6 +32,13 @@ class StoredValue(NamedTuple):
     """Of the step, when it was written."""
 
 
+class StoredRows(NamedTuple):
+    """Whole rows of one run."""
+
+    rows: pa.RecordBatch
+    version: int
+
+
 class StoredTables(Protocol):
     """What is stored for steps, by the names they have in the store."""
 
@@ -55,6 +62,9 @@ class StoredTables(Protocol):
 
     def sample(self, step: str, table: str, count: int) -> Iterator[StoredValue]:
         """Some values of a table, from all over it."""
+
+    def sample_rows(self, step: str, table: str, count: int) -> Iterator[StoredRows]:
+        """Some rows of a table of whole rows, from all over it."""
 
 
 class RunTables:
@@ -95,13 +105,24 @@ class RunTables:
         return frozenset(name.rpartition(".")[0] for name in columns if "." in name)
 
     def sample(self, step: str, table: str, count: int) -> Iterator[StoredValue]:
+        for batch, version in self._some_of(step, table, (VALUE, ENTRIES), count):
+            yield from _values_in(batch, version)
+
+    def sample_rows(self, step: str, table: str, count: int) -> Iterator[StoredRows]:
+        for batch, version in self._some_of(step, table, (ROWS,), count):
+            yield StoredRows(batch, version)
+
+    def _some_of(
+        self, step: str, table: str, kinds: tuple[str, ...], count: int
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """About so many rows of a table, from all of its blocks, with the version that their run was written in."""
         for layers in self._of(step):
             names = (table, *layers.renamed.get(table, ()))
             tables = [(ref, run.tables[name]) for ref, run in layers.runs for name in names if name in run.tables]
             for ref, each in tables:
                 most = max(1, count // (len(tables) * len(each)))
-                for number in range(len(each) if each.kind in (VALUE, ENTRIES) else 0):
-                    yield from _values_in(each.block(number).batch, most, ref.version)
+                for number in range(len(each) if each.kind in kinds else 0):
+                    yield _some_rows(each.block(number).batch, most), ref.version
 
     def versions(self, step: str) -> frozenset[int]:
         return frozenset(ref.version for ref in self._state.runs_of(step))
@@ -138,11 +159,14 @@ class RunTables:
                 )  # fmt: skip
 
 
-def _values_in(batch: pa.RecordBatch, most: int, version: int) -> Iterator[StoredValue]:
-    """At most so many values of a block, evenly from all over it; tombstones hold none."""
-    rows = pa.array(range(0, batch.num_rows, -(-batch.num_rows // most)), pa.int64())
-    some = batch.take(rows)
-    subs = some.column("sub").to_pylist() if "sub" in some.schema.names else [None] * len(rows)
+def _some_rows(batch: pa.RecordBatch, most: int) -> pa.RecordBatch:
+    """At most so many rows of a block, evenly from all over it."""
+    return batch.take(pa.array(range(0, batch.num_rows, -(-batch.num_rows // most)), pa.int64()))
+
+
+def _values_in(some: pa.RecordBatch, version: int) -> Iterator[StoredValue]:
+    """The values of rows; tombstones hold none."""
+    subs = some.column("sub").to_pylist() if "sub" in some.schema.names else [None] * some.num_rows
     for key, sub, value in zip(some.column("key").to_pylist(), subs, some.column("value").to_pylist(), strict=True):
         if value is not None:
             yield StoredValue(key, sub, value, version)
