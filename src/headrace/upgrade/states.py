@@ -201,9 +201,7 @@ class StateMatcher:
 
     def _accumulator_objection(self, old: TypeShape, new: TypeShape, now: DeclaredState, drop: str) -> Objection:
         """Of what a step keeps for its aggregates, or for one reduced row, those that cannot be read."""
-        changes = [
-            (name, *types) for name, *types in _common_fields(old, new) if derive_change(ROW, types).kind == "refused"
-        ]
+        changes = [each for each in _common_fields(old, new) if derive_change(ROW, each[1:]).kind == "refused"]
         own = [each for each in changes if (means := now.meanings.get(each[0])) is None or means.kind == "own"]
         names = ", ".join(f"`{name}`" for name, *_ in changes if name in now.meanings)
         ways = [f"hr.migrate({text_of(was)}, {text_of(is_now)})" for _, was, is_now in own]
