@@ -206,3 +206,73 @@ def test_a_sum_in_columns_that_no_float_holds_is_refused_in_words(tmp_path: Path
     with pytest.raises(hr.HeadraceError, match=r"2\*\*53") as caught, new.h as h:
         h.drain()
     assert "'total'" in str(caught.value) and str(2**53 + 1) in str(caught.value)
+
+
+class Sums(hr.Record):
+    page: str
+    total: int = 0
+    rows: int = 0
+
+
+class SumsNow(hr.Record):
+    page: str
+    sum: float = hr.field(default=0.0, was="total")
+    rows: int = 0
+
+
+class SumsMisspelt(hr.Record):
+    page: str
+    sum: int = hr.field(default=0, was="totl")
+    rows: int = 0
+
+
+def results(kind: Any, window: Any = None, over: str | None = None, **aggs: str) -> Any:
+    made = {name: hr.sum(column, over=over) for name, column in aggs.items()}
+
+    def step(hits: Any) -> Any:
+        kept = hits if window is None else hits.window(*window[:1], **window[1])
+        return kept.aggregate(kind, rows=hr.count(), **made)
+
+    return step
+
+
+@pytest.mark.parametrize("folds", [False, True], ids=["read", "folded"])
+@pytest.mark.parametrize(
+    "way", [{}, {"over": "1h"}, {"window": (HOUR, {"fire": hr.per_row()})}], ids=["rolling", "horizon", "one by one"]
+)
+def test_an_aggregate_goes_on_under_another_name(tmp_path: Path, way: Any, folds: bool) -> None:
+    old = Program(tmp_path, Hit, results(Sums, total="n * 2", **way))
+    with old.h as h:
+        old.push(Hit("a", h.at("12:00"), 7), "11:59")
+    for n, expected in ((1, 16.0), (2, 20.0)):
+        new = Program(tmp_path, Renamed, results(SumsNow, sum="amount*2", **way), parallelism=3)
+        with new.h as h:
+            for _ in range(4 if folds else 0):
+                h.epoch(watermark="11:59")
+                h.maintain()
+            assert [row.sum for row in new.push(Renamed("a", h.at("12:01"), n), "11:59")] == [expected]
+
+
+@pytest.mark.parametrize("window", [HOUR, hr.session("1h")], ids=["slices", "sessions"])
+def test_an_aggregate_in_columns_is_renamed_only_when_no_window_is_open(tmp_path: Path, window: Any) -> None:
+    old = Program(tmp_path, Hit, results(Sums, (window, {}), total="n"))
+    with old.h as h:
+        old.push(Hit("a", h.at("12:00"), 7), "11:59")
+    with pytest.raises(UpgradeRefused, match="`sum` of the step 'kept' had another name"):
+        Program(tmp_path, Hit, results(SumsNow, (window, {}), sum="n"))
+    with Harness(old.app, start="2024-01-01T12:00", store=tmp_path, limits=FILES) as h:
+        h.epoch(watermark="15:00")
+    new = Program(tmp_path, Hit, results(SumsNow, (window, {}), sum="n"))
+    with new.h as h:
+        new.push(Hit("a", h.at("16:00"), 4), "16:00")
+        h.drain()
+        assert [row.sum for row in h.take(new.step)] == [4]
+
+
+@pytest.mark.parametrize("way", [{}, {"over": "1h"}, {"window": (HOUR, {})}], ids=["rolling", "horizon", "slices"])
+def test_a_former_name_that_no_aggregate_had_is_refused(tmp_path: Path, way: Any) -> None:
+    old = Program(tmp_path, Hit, results(Sums, total="n", **way))
+    with old.h as h:
+        old.push(Hit("a", h.at("12:00"), 7), "11:59")
+    with pytest.raises(UpgradeRefused, match="is to go on with `totl`, and no aggregate"):
+        Program(tmp_path, Hit, results(SumsMisspelt, sum="n", **way))

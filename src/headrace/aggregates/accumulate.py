@@ -28,6 +28,7 @@ from headrace.aggregates.results import EXACT, as_it_is, finish_of
 from headrace.aggregates.rules import merge_columns
 from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s, Rows
+from headrace.model.fields import former_names
 from headrace.model.type_shape import TypeShape, accumulators_shape
 from headrace.model.values import ValueCodec, value_codec
 
@@ -175,10 +176,12 @@ def accumulator_type(agg: Agg[Any], fold: KeyFold | None) -> Any:
     return Any if fold is None else fold.acc_type
 
 
-def describe_accumulators(aggs: Mapping[str, Agg[Any]], taken: RowCodec, where: str) -> TypeShape:
-    """The type of the accumulators of a key, as they are stored."""
+def describe_accumulators(
+    aggs: Mapping[str, Agg[Any]], taken: RowCodec, where: str, given: RowCodec | None = None
+) -> TypeShape:
+    """The type of the accumulators of a key, as they are stored. ``given``: the type of results, if it is theirs."""
     kinds = {name: accumulator_type(agg, make_fold(agg, taken, where, name)) for name, agg in aggs.items()}
-    return accumulators_shape(kinds)
+    return accumulators_shape(kinds, None if given is None else former_names(given.type))
 
 
 def accumulators_codec(aggs: Mapping[str, Agg[Any]], folds: Sequence[KeyFold | None], *notes: str) -> ValueCodec:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from headrace.aggregates.declare import Agg, Declared, column_annotation
 from headrace.model.fields import former_names
 from headrace.model.meaning import AggregateMeaning
@@ -23,8 +25,14 @@ _OF_NOTHING: Final = ("count", "sum", "count_distinct", "collect", "top")
 def describe_meanings(
     aggs: Mapping[str, Agg[Any]], taken: RowCodec, given: RowCodec | None = None
 ) -> dict[str, AggregateMeaning]:
-    """Result → what it is of. ``given``: the type of the results, where one of nothing may have to be given out."""
-    return {name: _describe(agg, taken, given is not None and _is_required(name, given)) for name, agg in aggs.items()}
+    """Result → what it is of. ``given``: the type of the results, if it is theirs."""
+    formers = {} if given is None else former_names(given.type)
+    return {
+        name: replace(
+            _describe(agg, taken, given is not None and _is_required(name, given)), formers=formers.get(name, ())
+        )
+        for name, agg in aggs.items()
+    }
 
 
 def _is_required(name: str, given: RowCodec) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.model.archive import Archive
-from headrace.model.meaning import KEPT_TABLE, AggregateMeaning
+from headrace.model.meaning import KEPT_TABLE, AggregateMeaning, former_name
 from headrace.model.migrations import Migration
 from headrace.model.time_shape import TimeShape
 from headrace.model.type_shape import TypeShape, nameless, with_former_names
@@ -182,7 +182,8 @@ def _with_kept_columns(
         return dict(mine)
     former: dict[str, str] = {}
     for name, meaning in now.meanings.items():
-        old = dict(before.meanings[name].kept_columns()) if name in before.meanings else {}
+        was = former_name(name, meaning, before.meanings, now.meanings)
+        old = {} if was is None else dict(before.meanings[was].kept_columns())
         former |= {column: old[part] for part, column in meaning.kept_columns() if old.get(part, column) != column}
     fields = tuple(
         msgspec.structs.replace(each, was=(former[each.name],)) if each.name in former else each

@@ -5,7 +5,7 @@ Two aggregates of one name go on from each other only where they mean the same: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from hashlib import blake2s
 from typing import Final
 
@@ -34,6 +34,8 @@ class AggregateMeaning(msgspec.Struct, frozen=True, omit_defaults=True):
     required: bool = False
     """Whether its result must not be null, and is where nothing was counted."""
 
+    formers: tuple[str, ...] = ()
+    """The names that it had before itself, the newest first."""
     was: dict[str, tuple[str, ...]] = {}
     """Column of its rows that was renamed → its former names; only where either stands in its expressions."""
 
@@ -63,3 +65,10 @@ def kept_column(kind: str, text: str) -> str:
     """
     plain = text.removeprefix("`").removesuffix("`")
     return f"{kind}_{plain if plain.isidentifier() else blake2s(text.encode(), digest_size=8).hexdigest()}"
+
+
+def former_name(name: str, meaning: AggregateMeaning, before: Collection[str], now: Collection[str]) -> str | None:
+    """The name that an aggregate had among those ``before``; None: it is new."""
+    if name in before:
+        return name
+    return next((was for was in meaning.formers if was in before and was not in now), None)

@@ -110,9 +110,16 @@ def describe_type(annotation: Any) -> TypeShape:
     return _shape_of(described.type_info(annotation), ())
 
 
-def accumulators_shape(types: Mapping[str, Any]) -> TypeShape:
-    """The shape of a record of accumulators by the names of their aggregates; those that saw nothing are not stored."""
-    fields = [TypeField(name, describe_type(kind | None), default="null") for name, kind in types.items()]
+def accumulators_shape(types: Mapping[str, Any], was: Mapping[str, Sequence[str]] | None = None) -> TypeShape:
+    """The shape of a record of accumulators by the names of their aggregates; those that saw nothing are not stored.
+
+    ``was``: aggregate → the names it had before.
+    """
+    formers = was or {}
+    fields = [
+        TypeField(name, describe_type(kind | None), default="null", was=tuple(formers.get(name, ())))
+        for name, kind in types.items()
+    ]
     return TypeShape("record", fields=tuple(fields), omits=True, open=True)
 
 

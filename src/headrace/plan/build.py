@@ -109,7 +109,7 @@ def declared_states(node: KeyedNode, info: StepInfo | None = None) -> dict[str, 
     if node.op != "aggregate":
         return {}
     key = tuple(key_columns(taken, node.key))
-    results, meanings = describe_results(node.aggs, taken), describe_meanings(node.aggs, taken)
+    results, meanings = describe_results(node.aggs, taken), describe_meanings(node.aggs, taken, node.codec)
     return {VALUE_TABLE: DeclaredState("aggregate", results=results, key=key, meanings=meanings)}
 
 

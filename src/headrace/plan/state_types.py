@@ -49,7 +49,7 @@ def _nameless(node: KeyedNode, info: StepInfo) -> dict[str, StoredType]:
         case "reduce" | "latest":
             return {VALUE_TABLE: StoredType(ROW, describe_type(node.codec.type), node.codec.type)}
         case "aggregate":
-            accumulators = describe_accumulators(node.aggs, node.input.codec, f"step {info.step}")
+            accumulators = describe_accumulators(node.aggs, node.input.codec, f"step {info.step}", info.codec)
             return {VALUE_TABLE: StoredType(ROW, accumulators)}
     return {}
 

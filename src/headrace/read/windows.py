@@ -22,6 +22,7 @@ import pyarrow as pa
 from headrace.aggregates.list_rules import plain_values
 from headrace.aggregates.results import read_results
 from headrace.errors import FunctionFailed
+from headrace.model.fields import former_names
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.key_bytes import as_type, plain_type
 from headrace.model.key_text import key_phrase
@@ -115,8 +116,17 @@ class WindowReader(Reader):
         into = self.value_type
         if into is None or into is Any:
             return row
+        for name, was in self._typed_names.items():
+            # An archived window has the names of the program that closed it.
+            if name not in row and (former := next((each for each in was if each in row), None)) is not None:
+                row = {**row, name: row[former]}
         timed = {name: _as_times(row[name], kind) for name, kind in self._typed_times.items() if name in row}
         return self.fit(key, lambda: msgspec.convert({**row, **timed}, into))
+
+    @cached_property
+    def _typed_names(self) -> dict[str, tuple[str, ...]]:
+        """Fields of the type asked for → the names they had before."""
+        return former_names(self.value_type)
 
     @cached_property
     def _typed_times(self) -> dict[str, Any]:

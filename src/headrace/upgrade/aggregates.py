@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from headrace.model.job import DeclaredState
-from headrace.model.meaning import AggregateMeaning
+from headrace.model.meaning import AggregateMeaning, former_name
 from headrace.model.time import format_span
 from headrace.sql.same import is_same_expression
 
@@ -24,14 +24,20 @@ class MeaningChanges(NamedTuple):
     """New ones that must not be null, as they would be in windows that were open before."""
     added: tuple[str, ...] = ()
     """All new ones."""
+    renamed: tuple[str, ...] = ()
+    """Those that had another name."""
+    misnamed: tuple[str, ...] = ()
+    """New ones that are said to have had a name that none had, while others go."""
 
 
 def compare_aggregates(before: DeclaredState, now: DeclaredState, *, columnar: bool) -> MeaningChanges:
     """``columnar``: partial results lie in columns, whose types are compared here."""
-    notes = [*_come_and_go(before, now)]
+    former = {name: former_name(name, means, before.results, now.results) for name, means in now.meanings.items()}
+    gone = [name for name in before.results if name not in {*now.results, *former.values()}]
+    notes = [*_come_and_go(before, now, former, gone)]
     refused: list[tuple[str, str, str]] = []
     for name, meaning in now.meanings.items():
-        old = before.meanings.get(name)
+        old = before.meanings.get(former[name] or name)
         if old is None:
             refused += _by_kind(name, before, meaning)
             continue
@@ -41,9 +47,11 @@ def compare_aggregates(before: DeclaredState, now: DeclaredState, *, columnar: b
             refused.append((name, f"{old.words} of {old.type}", f"{meaning.words} of {meaning.type}"))
         else:
             notes += _notes_on(name, old, meaning)
-    added = [name for name in now.meanings if before.results and name not in before.results]
+    added = [name for name, was in former.items() if before.results and was is None]
     required = tuple(name for name in added if now.kind == "windows" and now.meanings[name].required)
-    return MeaningChanges(tuple(notes), tuple(refused), required, tuple(added))
+    renamed = tuple(name for name, was in former.items() if was not in (None, name))
+    misnamed = tuple(name for name in added if gone and now.meanings[name].formers)
+    return MeaningChanges(tuple(notes), tuple(refused), required, tuple(added), renamed, misnamed)
 
 
 def is_same_meaning(one: AggregateMeaning, other: AggregateMeaning) -> bool:
@@ -65,15 +73,19 @@ def _renamed_columns(one: AggregateMeaning, other: AggregateMeaning) -> dict[str
     return {was: name for name, formers in other.was.items() for was in formers if was not in one.was.get(name, ())}
 
 
-def _come_and_go(before: DeclaredState, now: DeclaredState) -> Iterator[str]:
+def _come_and_go(
+    before: DeclaredState, now: DeclaredState, former: Mapping[str, str | None], gone: Sequence[str]
+) -> Iterator[str]:
     if not before.results or not now.results:
         return
     for name in now.results:
-        if name not in before.results:
+        was = former.get(name, name)
+        if was is None or was not in before.results:
             yield f"aggregate `{name}` added: {_since(now, name)}"
-    for name in before.results:
-        if name not in now.results:
-            yield f"aggregate `{name}` taken out"
+        elif was != name:
+            yield f"aggregate `{name}` was `{was}`"
+    for name in gone:
+        yield f"aggregate `{name}` taken out"
 
 
 def _since(now: DeclaredState, name: str) -> str:

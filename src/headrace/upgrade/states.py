@@ -136,23 +136,33 @@ class StateMatcher:
         if not are_alike(before.kind, now.kind):
             what = f"{self._what(name)} was stored as another kind of state"
             return self._if_stored(former, what, kind_words(before.kind), kind_words(now.kind))
+        if now.results and (objection := self._object_to_aggregates(former, before, now)) is not None:
+            return objection
         change = self._change(name, before, now)
         if change.kind == "refused":
             return self._type_objection(self._what(name), former, before, now, change)
         if now.kind == "broadcast" and compare_keys(before.key_type, now.key_type).kind == "refused":
             what = f"the keys of {self._what(name)} have another type than those that are stored"
             return self._if_stored(former, what, text_of(before.key_type), text_of(now.key_type))
-        if now.results:
-            aggregates = compare_aggregates(before, now, columnar=self.columnar)
-            if aggregates.refused:
-                return self._mean_objection(former, aggregates.refused)
-            if aggregates.required:
-                return self._null_objection(former, aggregates.required)
-            if self.columnar and (again := self.stored.aggregates(self.former, former) & {*aggregates.added}):
-                return self._again_objection(former, sorted(again))
         if change.direct:
             return None
         return try_migration(self.old.adapters, name, self.stored, (self.former, former), self.former_address(former))
+
+    def _object_to_aggregates(self, former: str, before: DeclaredState, now: DeclaredState) -> Objection | None:
+        aggregates = compare_aggregates(before, now, columnar=self.columnar)
+        if not self.stored.holds(self.former, former):
+            return None
+        if aggregates.misnamed:
+            return self._misnamed_objection(before, now, aggregates.misnamed[0])
+        if aggregates.refused:
+            return self._mean_objection(former, aggregates.refused)
+        if aggregates.required:
+            return self._null_objection(former, aggregates.required)
+        if self.columnar and aggregates.renamed:
+            return self._renamed_objection(former, aggregates.renamed)
+        if self.columnar and (again := self.stored.aggregates(self.former, former) & {*aggregates.added}):
+            return self._again_objection(former, sorted(again))
+        return None
 
     def _change(self, name: str, before: DeclaredState, now: DeclaredState) -> TypeChange:
         """What becomes of values; also of those whose type is the same, but for former names that contradict it."""
@@ -216,9 +226,7 @@ class StateMatcher:
             "; or ".join([*advice, f"let it begin anew: --drop {drop}"]),
         )
 
-    def _mean_objection(self, former: str, refused: Sequence[tuple[str, str, str]]) -> Objection | None:
-        if not self.stored.holds(self.former, former):
-            return None
+    def _mean_objection(self, former: str, refused: Sequence[tuple[str, str, str]]) -> Objection:
         names = ", ".join(f"`{name}`" for name, _, _ in refused)
         means = "means something else" if len(refused) == 1 else "mean something else"
         return Objection(
@@ -229,9 +237,7 @@ class StateMatcher:
             f"step begin anew: --drop {self.former_address(former)}",
         )  # fmt: skip
 
-    def _null_objection(self, former: str, added: Sequence[str]) -> Objection | None:
-        if not self.stored.holds(self.former, former):
-            return None
+    def _null_objection(self, former: str, added: Sequence[str]) -> Objection:
         names = ", ".join(f"`{name}`" for name in added)
         return Objection(
             f"windows of the step {self.step!r} that are open have no {names}, which must not be null",
@@ -240,6 +246,25 @@ class StateMatcher:
             f"give the results a Record with {added[0]}: … | None, aggregate(Hourly, {added[0]}=…); or add it when "
             f"none is open; or let the windows begin anew: --drop {self.former_address(former)}",
         )  # fmt: skip
+
+    def _misnamed_objection(self, before: DeclaredState, now: DeclaredState, name: str) -> Objection:
+        was = " or ".join(f"`{each}`" for each in now.meanings[name].formers)
+        return Objection(
+            f"`{name}` of the step {self.step!r} is to go on with {was}, and no aggregate that is stored has that name",
+            f"an aggregate of the step: {', '.join(before.results)}",
+            f"was={', '.join(now.meanings[name].formers)}",
+            "correct was=, or leave it out: the aggregate begins with the next row",
+        )
+
+    def _renamed_objection(self, former: str, names: Sequence[str]) -> Objection:
+        what = ", ".join(f"`{name}`" for name in names)
+        return Objection(
+            f"{what} of the step {self.step!r} had another name, under which open windows hold a part of it in columns",
+            "the names that aggregates in columns had, while windows are open",
+            f"{what} renamed",
+            "rename it when none is open, or keep the name and rename the result behind the step: select(…); or let "
+            f"the windows begin anew: --drop {self.former_address(former)}",
+        )
 
     def _again_objection(self, former: str, names: Sequence[str]) -> Objection:
         """Of aggregates that were taken out and come back: what they once counted is in the columns of open windows."""

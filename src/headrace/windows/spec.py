@@ -123,7 +123,8 @@ class WindowSpec(WindowSettings, StepSpec):
             windows = StoredType("windows", accumulators_shape({}))
             return {VALUE_TABLE: windows, ROWS_TABLE: StoredType(INNER, describe_type(row), row)}
         if self.aggs:
-            accumulators = describe_accumulators(self.aggs, info.taken[0], f"step {info.step}")
+            given = info.codec if self.function is None else None
+            accumulators = describe_accumulators(self.aggs, info.taken[0], f"step {info.step}", given)
             return {VALUE_TABLE: StoredType("windows", accumulators)}
         return {VALUE_TABLE: StoredType("windows", accumulators_shape({REDUCED: row}))}
 

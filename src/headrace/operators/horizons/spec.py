@@ -44,14 +44,15 @@ class HorizonSpec(StepSpec):
     def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
         results = describe_results(self.aggs, info.taken[0])
         clock = self.expiring().get(VALUE_TABLE, "")
-        meanings = describe_meanings(self.aggs, info.taken[0])
+        meanings = describe_meanings(self.aggs, info.taken[0], info.codec)
         return {VALUE_TABLE: DeclaredState("aggregate", clock, results=results, key=info.key_fields, meanings=meanings)}
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         from headrace.operators.horizons.horizon_rows import KeptColumns
 
         where = f"step {info.step}"
-        stored = {VALUE_TABLE: StoredType("aggregate", describe_accumulators(self.aggs, info.taken[0], where))}
+        accumulators = describe_accumulators(self.aggs, info.taken[0], where, info.codec)
+        stored = {VALUE_TABLE: StoredType("aggregate", accumulators)}
         over = [agg for agg in self.aggs.values() if isinstance(agg, Declared) and agg.over_us is not None]
         kept = KeptColumns(over, info.taken[0], where).codec
         if kept is not None:
