@@ -76,6 +76,15 @@ def test_machines_get_every_line_with_its_fate(store: Path) -> None:
     assert fates["source", "hits"] == "kept"
 
 
+def test_a_migration_is_planned_with_its_rows_and_an_estimate_of_the_work(store: Path) -> None:
+    (store.parent / "wider.py").write_text(V1.replace("n: int = 1", "n: float = 1.0"))
+    words = [str(store.parent / "wider.py"), "--store", str(store)]
+    [line] = [line for line in json.loads(run(*words, "--json")[1])["lines"] if line["fate"] == "migrated"]
+    assert (line["name"], line["rows"]) == ("totals", 9)
+    assert 0 <= line["cost_s"] < 1
+    assert "9 stored rows; less than 1 s of work" in " ".join(run(*words)[1].split())
+
+
 def test_a_plan_makes_no_store(tmp_path: Path) -> None:
     (tmp_path / "v1.py").write_text(V1)
     code, text = run(str(tmp_path / "v1.py"), "--store", str(tmp_path / "none"))

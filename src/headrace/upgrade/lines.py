@@ -41,6 +41,8 @@ class UpgradeLine:
     """Its former name, where it is renamed."""
     rows: int | None = None
     """Stored rows that it is about, before merging; None: not counted, because nothing happens to them."""
+    cost_s: float | None = None
+    """About how many seconds of work it is to adapt them all, once, measured on some; None: they are not adapted."""
     objection: Objection | None = None
 
     @property

@@ -89,8 +89,7 @@ class StateMatcher:
             notes.insert(0, f"{before.kind} → {now.kind}")
         if change.direct:
             return UpgradeLine("state", self.address(name), "renamed" if was else "kept", tuple(notes), was=was)
-        rows = self.stored.rows(self.former, former)
-        return UpgradeLine("state", self.address(name), "migrated", tuple(notes), was=was, rows=rows)
+        return self._migrated(name, former, tuple(notes), self.former_address(former))
 
     def _beside(self, name: str, before: DeclaredState, now: DeclaredState) -> Iterator[UpgradeLine]:
         """Whole rows that a join or a window keeps."""
@@ -99,17 +98,22 @@ class StateMatcher:
             what = f"what the step {self.step!r} keeps"
             yield self._refused(name, self._type_objection(what, name, before, now, change))
             return
-        place = (self.former, name)
-        failed = None if change.direct else try_migration(self.old.adapters, name, self.stored, place, self.former)
-        if failed is not None:
-            yield self._refused(name, failed)
-            return
         words = (_KEPT_NOTE,) if change.words and name == KEPT_TABLE else change.words
         if change.direct and words:
             yield UpgradeLine("state", self.address(name), "kept", words)
         elif words:
-            rows = self.stored.rows(self.former, name)
-            yield UpgradeLine("state", self.address(name), "migrated", words, rows=rows)
+            yield self._migrated(name, name, words, self.former)
+
+    def _migrated(self, name: str, former: str, notes: tuple[str, ...], drop: str) -> UpgradeLine:
+        """A state whose values are adapted, which is tried on some. ``drop``: what a person would give up."""
+        trial = try_migration(self.old.adapters, name, self.stored, (self.former, former), drop)
+        if trial.objection is not None:
+            return self._refused(name, trial.objection, former)
+        was = self.former_address(former) if former != name else ""
+        rows = self.stored.rows(self.former, former)
+        return UpgradeLine(
+            "state", self.address(name), "migrated", notes, was=was, rows=rows, cost_s=trial.cost_s(rows)
+        )  # fmt: skip
 
     def _unread(self, name: str) -> Iterator[UpgradeLine]:
         """A state of the store that the program's step lacks."""
@@ -144,9 +148,7 @@ class StateMatcher:
         if now.kind == "broadcast" and compare_keys(before.key_type, now.key_type).kind == "refused":
             what = f"the keys of {self._what(name)} have another type than those that are stored"
             return self._if_stored(former, what, text_of(before.key_type), text_of(now.key_type))
-        if change.direct:
-            return None
-        return try_migration(self.old.adapters, name, self.stored, (self.former, former), self.former_address(former))
+        return None
 
     def _object_to_aggregates(self, former: str, before: DeclaredState, now: DeclaredState) -> Objection | None:
         aggregates = compare_aggregates(before, now, columnar=self.columnar)

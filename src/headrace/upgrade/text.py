@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from headrace.model.amounts import count_of, human_count
+from headrace.model.amounts import count_of, human_count, span_text
 from headrace.upgrade.lines import Upgrade, UpgradeLine
 
 _FATES: Final = ("renamed", "migrated", "new", "dropped", "gone", "refused")
@@ -51,6 +51,8 @@ def remarks(line: UpgradeLine) -> str:
     texts += line.notes
     if line.rows is not None:
         texts.append(f"{human_count(line.rows)} stored rows" if line.rows != 1 else "1 stored row")
+    if line.cost_s is not None:
+        texts.append(f"about {span_text(line.cost_s)} of work" if line.cost_s >= 1 else "less than 1 s of work")
     if line.objection is not None:
         texts.append(line.objection.what)
     return "; ".join(texts)
@@ -84,6 +86,8 @@ def _line_data(line: UpgradeLine) -> dict[str, Any]:
         data["notes"] = list(line.notes)
     if line.rows is not None:
         data["rows"] = line.rows
+    if line.cost_s is not None:
+        data["cost_s"] = round(line.cost_s, 3)
     if line.objection is not None:
         objection = line.objection
         data["refusal"] = {
