@@ -305,6 +305,7 @@ class Coordinator:
             tables=dict(self.job.tables),
             rules={step: dict(rules) for step, rules in self.job.rules.items()},
             hidden=derive_hidden(before, self.job.states, self.job.was),
+            closed={} if before is None else before.manifest.closed_for(self.job),
             sources=dict(self.job.source_kinds),
             sinks=dict(self.job.sinks),
             loop_types=dict(self.job.loop_types),

@@ -50,11 +50,17 @@ class TaskInfo:
     """Step → watermark at the end of the epoch before."""
     end_watermark: dict[str, int] = field(default_factory=dict)
     """Step → watermark of this epoch; filled before ``finish``."""
+    closed_upto: Mapping[str, int] = field(default_factory=dict)
+    """Step → event time up to which windows are closed, whatever lateness is allowed now."""
     last_clock_us: int = MIN_TIME
     """Wall clock of the epoch before: timers on it have fired that far. Without it, old index rows are seen again."""
 
     def starts_at(self, step: str) -> int:
         return self.start_watermark.get(step, MIN_TIME)
+
+    def closed_at(self, step: str, time_us: int, late_us: int) -> int:
+        """The time up to which windows of a step are closed when its watermark is at ``time_us``."""
+        return max(time_us - late_us, self.closed_upto.get(step, MIN_TIME), MIN_TIME)
 
     def ends_at(self, step: str) -> int:
         return self.end_watermark.get(step, MIN_TIME)

@@ -24,7 +24,8 @@ import msgspec
 
 from headrace.errors import CorruptFile, MissingFile, StoreError
 from headrace.model.behind import Behind
-from headrace.model.job import DeclaredState, without_states
+from headrace.model.closed_windows import derive_closed
+from headrace.model.job import DeclaredState, JobFacts, without_states
 from headrace.model.order import Dropped
 from headrace.model.pace import EpochCost
 from headrace.model.report import RunRef, StagedPart
@@ -124,6 +125,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     hidden: dict[str, dict[str, int]] = {}
     """Step → table that a person dropped → the epoch from which on its rows count again: older runs may still hold
     some, until folds leave them out."""
+    closed: dict[str, int] = {}
+    """Step → event time up to which its windows were closed before it began to allow rows to be later."""
     sources: dict[str, str] = {}
     """Source → its kind."""
     sinks: dict[str, str] = {}
@@ -186,6 +189,10 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     def hidden_of(self, step: str, was: Mapping[str, str]) -> dict[str, int]:
         """Table that was dropped → the epoch before which its runs do not count. ``was``: step → its former name."""
         return self.hidden.get(step) or self.hidden.get(was.get(step, ""), {})
+
+    def closed_for(self, job: JobFacts) -> dict[str, int]:
+        """Step → event time up to which windows are closed for a program that goes on from here."""
+        return derive_closed(self.closed, self.rules, job.rules, self.time.steps, job.was)
 
 
 class JobState(msgspec.Struct, frozen=True):

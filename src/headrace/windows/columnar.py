@@ -53,6 +53,10 @@ class ColumnarWindows(Operator):
         self.mark = 0
         """How many times the early trigger's span had passed as the epoch began: what its rows are marked with."""
 
+    def _closed_upto(self, time_us: int) -> int:
+        """Windows whose last instant is not beyond this are closed when their clock is at ``time_us``."""
+        return self.task.closed_at(self.step, time_us, self.late_us)
+
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
         assert state is not None, f"step {self.step} keeps state and was given none"

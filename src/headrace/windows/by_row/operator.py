@@ -138,7 +138,7 @@ class WindowOperator(KeyedOperator):
         """Windows whose last instant is not beyond this are gone."""
         if self.assigner.clock == "wall":
             return MIN_TIME
-        return max(self.watermark - self.spec.allow_late_us, MIN_TIME)
+        return self.task.closed_at(self.step, self.watermark, self.spec.allow_late_us)
 
     def _has_open(self, times: Int64s) -> Bools:
         """Which times lie in a window that is not gone."""

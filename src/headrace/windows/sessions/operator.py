@@ -107,7 +107,7 @@ class SessionPaneOperator(ColumnarWindows):
         ends: Int64s = rows.times + gaps
         late = np.zeros(len(rows), bool)
         if not self._by_wall:
-            late = ends - 1 <= max(self.before_us - self.late_us, MIN_TIME)
+            late = ends - 1 <= self._closed_upto(self.before_us)
         self.waiting.add(self.plan.fragments(rows, keys, ends, self.mark), rows, late)
 
     def _refuse(self, rows: Rows, keys: Keys) -> None:
@@ -152,7 +152,7 @@ class SessionPaneOperator(ColumnarWindows):
             # By the wall clock a session that has just ended is gone; one that ends at once was never over before.
             past_upto=MIN_TIME if self._by_wall else self.before_us + 1,
             over_upto=min(reached + 1, MAX_TIME),
-            gone_upto=MAX_TIME if reached == MAX_TIME else reached - self.late_us + 1,
+            gone_upto=MAX_TIME if reached == MAX_TIME else self._closed_upto(reached) + 1,
             at_end=not isinstance(self.spec.fire, PerEpoch),
             early=self._fires_early(),
             mark=self.mark,

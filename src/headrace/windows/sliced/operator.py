@@ -101,7 +101,7 @@ class PaneOperator(ColumnarWindows):
     def _add(self, panes: Int64s, keys: Keys, accs: Sequence[pa.Array]) -> None:
         """Rows that come when a window of their slice is closed for good do not change what it has come to."""
         if self.before_us > MIN_TIME and not self._by_wall and not self.slices.one_window:
-            panes = self.slices.leave_out(panes, self.before_us - self.late_us)
+            panes = self.slices.leave_out(panes, self._closed_upto(self.before_us))
         self.column.add(self.plan.table(panes, keys, accs, self._stamp))
 
     def _panes_of(self, rows: Rows) -> Int64s:
@@ -113,10 +113,11 @@ class PaneOperator(ColumnarWindows):
         """Rows whose last window is over, lateness included, or that no window can be computed for; None: no one."""
         late = panes == MIN_TIME
         if self.before_us > MIN_TIME and not self._by_wall:
-            over = self.slices.last_ends(panes) - 1 <= self.before_us - self.late_us
+            closed_us = self._closed_upto(self.before_us)
+            over = self.slices.last_ends(panes) - 1 <= closed_us
             if self.slices.has_gaps and times is not None:
                 # Between windows there is none that could be over: there a row is late by its own time.
-                over = np.where(self.slices.in_window(panes), over, times <= self.before_us - self.late_us)
+                over = np.where(self.slices.in_window(panes), over, times <= closed_us)
             late |= over
         return late if bool(late.any()) else None
 
@@ -167,7 +168,7 @@ class PaneOperator(ColumnarWindows):
             # The clock may stand still where a window has just ended: rows that come then begin it anew.
             yield Firing(MIN_TIME, before + 1, ON_TIME, rows="added")
         elif late_us and before > MIN_TIME:
-            yield Firing(before - late_us + 2, before + 1, LATE_PANE, rows=fresh, asked="added")
+            yield Firing(self._closed_upto(before) + 2, before + 1, LATE_PANE, rows=fresh, asked="added")
         if isinstance(self.spec.fire, PerEpoch):
             yield Firing(before + 2, reached + 1, ON_TIME, rows=fresh, asked="added")
             yield Firing(reached + 2, MAX_TIME, EARLY, rows=fresh, asked="added")
@@ -186,8 +187,8 @@ class PaneOperator(ColumnarWindows):
 
     def _dropped(self, reached: int) -> Firing:
         """Windows that go with this epoch."""
-        last_end = MAX_TIME if reached == MAX_TIME else reached - self.late_us + 1
-        return Firing(self.before_us - self.late_us + 2, last_end, ON_TIME)
+        last_end = MAX_TIME if reached == MAX_TIME else self._closed_upto(reached) + 1
+        return Firing(self._closed_upto(self.before_us) + 2, last_end, ON_TIME)
 
     # --- what is waited for
 
