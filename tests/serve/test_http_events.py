@@ -167,7 +167,7 @@ def test_others_have_their_turn_while_many_keys_are_compared(tweets: Tweets) -> 
     snapshot = Follower(Store(tweets.path)).look()
     assert snapshot is not None
     watched = [("watch.seen", f"k{number}") for number in range(20 * events.KEYS_AT_ONCE)]
-    watch: Any = events.KeyWatch(None, None, ANYBODY, "", "json", watched)  # type: ignore[arg-type]
+    watch: Any = events.KeyWatch(None, None, events.WatchingClient(ANYBODY, "", "json", "json"), watched)  # type: ignore[arg-type]
 
     async def compare() -> tuple[int, int]:
         done, turns = asyncio.Event(), 0

@@ -6,6 +6,7 @@ with what is written for it here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from headrace.errors import ProgramError
@@ -21,7 +22,7 @@ STREAM_VERBS: Final = (
     "write", "feed", "show",
 )  # fmt: skip
 WINDOW_VERBS: Final = ("aggregate", "reduce", "process")
-_JOIN_VERBS: Final = (
+JOIN_VERBS: Final = (
     "select",
     "map",
     "named",
@@ -71,8 +72,6 @@ class UnknownVerb(ProgramError, AttributeError):
 
 
 def unknown_verb(label: str, name: str) -> UnknownVerb:
-    if name.startswith("_"):
-        return UnknownVerb(name)
     if name in KEYED_VERBS:
         return UnknownVerb(
             f"{name} needs a key",
@@ -88,64 +87,54 @@ def unknown_verb(label: str, name: str) -> UnknownVerb:
             expected="the stream that process, reduce, aggregate or latest gave",
             found=label,
         )
-    aggregate = _AGGREGATES.get(name.lower())
     next_move = _SLIPS.get(name.lower(), "")
-    if aggregate is not None:
+    if name.lower() in _AGGREGATES:
+        aggregate = _AGGREGATES[name.lower()]
         next_move = f"say which rows belong together, and aggregate them: .key_by(…).aggregate({aggregate})"
-    return UnknownVerb(
-        f"a stream has no {name!r}",
-        where=user_line(),
-        expected=f"one of {', '.join(STREAM_VERBS)}",
-        found=name,
-        next_move=next_move or did_you_mean(name, (*STREAM_VERBS, *KEYED_VERBS)),
-    )
+    return _unknown("a stream has", STREAM_VERBS, name, name, next_move, near=(*STREAM_VERBS, *KEYED_VERBS))
 
 
 def unknown_keyed_verb(key: str, name: str) -> UnknownVerb:
-    if name.startswith("_"):
-        return UnknownVerb(name)
     next_move = _SLIPS.get(name.lower(), "")
     if name in STREAM_VERBS:
-        call = name if name in _PROPERTIES else f"{name}(…)"
-        next_move = f"write .{call} before key_by, or after the keyed step"
+        next_move = f"write .{_call(name)} before key_by, or after the keyed step"
     elif name.lower() in _AGGREGATES:
         next_move = f"name the result: .aggregate({_AGGREGATES[name.lower()]})"
-    return UnknownVerb(
-        f"a keyed stream has no {name!r}",
-        where=user_line(),
-        expected=f"one of {', '.join(KEYED_VERBS)}",
-        found=f"{name} after key_by({key})",
-        next_move=next_move or did_you_mean(name, (*KEYED_VERBS, *STREAM_VERBS)),
-    )
+    found = f"{name} after key_by({key})"
+    return _unknown("a keyed stream has", KEYED_VERBS, name, found, next_move, near=(*KEYED_VERBS, *STREAM_VERBS))
 
 
 def unknown_window_verb(windows: str, name: str) -> UnknownVerb:
-    if name.startswith("_"):
-        return UnknownVerb(name)
     next_move = did_you_mean(name, WINDOW_VERBS)
     if name in STREAM_VERBS or name in KEYED_VERBS:
-        call = name if name in _PROPERTIES else f"{name}(…)"
-        next_move = f'say what becomes of the rows first: .window(…).aggregate(total=hr.sum("n")).{call}'
+        first = 'say what becomes of the rows first: .window(…).aggregate(total=hr.sum("n"))'
+        next_move = f"{first}.{_call(name)}"
     elif name.lower() in _AGGREGATES:
         next_move = f"name the result: .window(…).aggregate({_AGGREGATES[name.lower()]})"
-    return UnknownVerb(
-        f"windows have no {name!r}",
-        where=user_line(),
-        expected=f"one of {', '.join(WINDOW_VERBS)}",
-        found=f"{name} on {windows}",
-        next_move=next_move,
-    )
+    return _unknown("windows have", WINDOW_VERBS, name, f"{name} on {windows}", next_move)
 
 
 def unknown_of_join(name: str) -> UnknownVerb:
+    next_move = ""
+    if name in STREAM_VERBS or name in KEYED_VERBS:
+        next_move = f"make rows of its pairs first: .select(…).{name}(…) or .map(…).{name}(…)"
+    return _unknown("a join has", JOIN_VERBS, name, name, next_move, near=JOIN_VERBS)
+
+
+def _unknown(
+    who: str, verbs: Sequence[str], name: str, found: str, next_move: str, near: Sequence[str] = ()
+) -> UnknownVerb:
+    """``near``: the names among which one that is spelled almost so is looked for, where there is no next move."""
     if name.startswith("_"):
         return UnknownVerb(name)
-    known = name in STREAM_VERBS or name in KEYED_VERBS
-    rows_first = f"make rows of its pairs first: .select(…).{name}(…) or .map(…).{name}(…)"
     return UnknownVerb(
-        f"a join has no {name!r}",
+        f"{who} no {name!r}",
         where=user_line(),
-        expected="select, map, named, unmatched_left, unmatched_right, late_left or late_right",
-        found=name,
-        next_move=rows_first if known else did_you_mean(name, _JOIN_VERBS),
+        expected=f"one of {', '.join(verbs)}",
+        found=found,
+        next_move=next_move or did_you_mean(name, near),
     )
+
+
+def _call(name: str) -> str:
+    return name if name in _PROPERTIES else f"{name}(…)"

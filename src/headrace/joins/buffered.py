@@ -21,7 +21,7 @@ from headrace.joins.fresh import Fresh, fresh_slices, null_keys
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.pairs import NONE, PairCodec, PairRows, SideRows
-from headrace.operators.contract import Operator, TaskInfo
+from headrace.operators.contract import StatefulOperator, TaskInfo
 from headrace.operators.matching import Mask, PartnerRanges, RowLine
 from headrace.state.rows.find import Gathered
 from headrace.state.rows.table import joined
@@ -47,10 +47,9 @@ OUTER: Final[dict[str, tuple[bool, bool]]] = {
 }
 
 
-class JoinOperator(Operator):
+class JoinOperator(StatefulOperator):
     """Base of the joins. Port 0 is the left side, port 1 the right."""
 
-    state: ShardState
     tables: tuple[RowTable, RowTable]
 
     def __init__(self, step: str, left: RowCodec, right: RowCodec, how: How) -> None:
@@ -59,16 +58,10 @@ class JoinOperator(Operator):
         self.codec = PairCodec(left, right)
         self.outer = OUTER[how]
         """By port: whether rows without a partner come out too."""
-        self.task = TaskInfo(0, 0, 0)
-        self.watermark = self.reached = MIN_TIME
+        self.reached = MIN_TIME
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
-        assert state is not None, f"step {self.step} keeps state and was given none"
-        state.step = self.step
-        self.state = state
-        self.task = task
-        self.watermark = task.starts_at(self.step)
         self.reached = self.watermark
         self.tables = self.open_tables()
 

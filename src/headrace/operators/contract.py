@@ -112,3 +112,22 @@ class Operator(ABC):
             outlet = self.outlets.get(MAIN)
             if outlet is not None:
                 outlet(rows)
+
+
+class StatefulOperator(Operator):
+    """Base of the steps that keep state."""
+
+    state: ShardState
+
+    def __init__(self, step: str) -> None:
+        super().__init__(step)
+        self.task = TaskInfo(0, 0, 0)
+        self.watermark = MIN_TIME
+
+    def begin(self, task: TaskInfo, state: ShardState | None) -> None:
+        super().begin(task, state)
+        assert state is not None, f"step {self.step} keeps state and was given none"
+        state.step = self.step
+        self.state = state
+        self.task = task
+        self.watermark = task.starts_at(self.step)

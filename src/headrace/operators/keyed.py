@@ -22,7 +22,7 @@ from headrace.model.key_text import key_phrase
 from headrace.model.keys import decode_key, encode_key
 from headrace.model.record import Failed
 from headrace.model.rows import codec_of
-from headrace.operators.contract import ERRORS, LATE, Operator, TaskInfo
+from headrace.operators.contract import ERRORS, LATE, StatefulOperator, TaskInfo
 from headrace.operators.failures import NO_KEY, READ_ERRORS, failed_row, function_failed
 from headrace.state.shard import distinct_keys
 
@@ -52,10 +52,9 @@ class KeyedBatch(NamedTuple):
         return starts_of(self.slots)
 
 
-class KeyedOperator(Operator):
+class KeyedOperator(StatefulOperator):
     """Base of the steps that keep state by key."""
 
-    state: ShardState
     late_tag = LATE
     """Outlet of late rows."""
     entries_per_row = 1
@@ -64,19 +63,12 @@ class KeyedOperator(Operator):
     def __init__(self, step: str, key_type: Any = None) -> None:
         super().__init__(step)
         self.key_type = key_type
-        self.task = TaskInfo(0, 0, 0)
-        self.watermark = MIN_TIME
         self._piece_rows = _FIRST_PIECE_ROWS
         self._failed: list[Failed] = []
         self._failed_times: list[int] = []
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
-        assert state is not None, f"step {self.step} keeps state and was given none"
-        state.step = self.step
-        self.state = state
-        self.task = task
-        self.watermark = task.starts_at(self.step)
         self._failed, self._failed_times = [], []
 
     def process(self, port: int, rows: Rows, keys: Keys | None) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.operators.contract import TaskInfo
 from headrace.operators.holding import HELD_BYTES, HeldRows
+from headrace.operators.keyed import KeyedOperator
 from headrace.operators.process import ProcessOperator
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from headrace.state.shard import ShardState
 
 
-class OrderedProcessOperator(ProcessOperator):
-    """Runs ``on_event`` for the rows of an epoch by key and time, at its end."""
+class HoldsRows(KeyedOperator):
+    """Base of the steps whose rows of an epoch are handled at its end, by key and time."""
 
     held: HeldRows
 
@@ -37,4 +38,8 @@ class OrderedProcessOperator(ProcessOperator):
         for rows, keys in self.held.drain():
             super().take(0, rows, keys)
             yield
-        yield from super().finish()
+        yield from super().finish() or ()
+
+
+class OrderedProcessOperator(HoldsRows, ProcessOperator):
+    """Runs ``on_event`` for the rows of an epoch by key and time, at its end."""

@@ -16,7 +16,7 @@ from headrace.model.batch import Rows
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.job import VALUE_TABLE
 from headrace.model.report import StepReport
-from headrace.operators.contract import Operator, TaskInfo
+from headrace.operators.contract import StatefulOperator, TaskInfo
 from headrace.windows.settings import FINALS
 from headrace.windows.triggers import Periodic
 
@@ -35,11 +35,10 @@ LATE_PANE: Final = "late"
 Mask = npt.NDArray[np.bool_]
 
 
-class ColumnarWindows(Operator):
+class ColumnarWindows(StatefulOperator):
     """One windowed step whose aggregates merge in columns."""
 
     column: PaneColumn
-    state: ShardState
 
     def __init__(self, spec: WindowSettings, info: StepInfo, plan: AggregatePlan) -> None:
         super().__init__(info.step)
@@ -47,7 +46,6 @@ class ColumnarWindows(Operator):
         self.plan = plan
         self.late_us = spec.allow_late_us
         self._by_wall = spec.assigner.clock == "wall"
-        self.task = TaskInfo(0, 0, 0)
         self.before_us = MIN_TIME
         """The windows' clock as the epoch began."""
         self.mark = 0
@@ -59,13 +57,9 @@ class ColumnarWindows(Operator):
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
-        assert state is not None, f"step {self.step} keeps state and was given none"
-        state.step = self.step
-        self.state = state
-        self.task = task
         self.plan.begin(task.epoch)
-        self.column = state.panes(VALUE_TABLE, self.plan.schema)
-        self.before_us = task.last_clock_us if self._by_wall else task.starts_at(self.step)
+        self.column = self.state.panes(VALUE_TABLE, self.plan.schema)
+        self.before_us = task.last_clock_us if self._by_wall else self.watermark
         self.mark = self._bucket(ended=False)
 
     def _placed(self, error: FunctionFailed) -> FunctionFailed:

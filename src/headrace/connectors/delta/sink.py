@@ -21,7 +21,7 @@ few as they can be, and their statistics are those of the table.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from urllib.parse import quote
 
@@ -151,11 +151,18 @@ class DeltaSink(Sink):
         return PartWriter(task, encode, ARROW)
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
+        def write() -> None:
+            with telling(self.target, f"write epoch {ctx.epoch}"):
+                self._release(parts, ctx)
+
+        self._repeat(write)
+
+    def _repeat(self, commit: Callable[[], None]) -> None:
+        """Makes a commit, again where somebody else's came between."""
         lost: BaseException | None = None
         for _ in range(_TRIES):
             try:
-                with telling(self.target, f"write epoch {ctx.epoch}"):
-                    self._release(parts, ctx)
+                commit()
                 return
             except Overtaken as conflict:
                 self._table, lost = None, conflict.__cause__
@@ -187,21 +194,14 @@ class DeltaSink(Sink):
         check_restore(plan, self.target, ctx.output)
 
     def forget(self, ctx: Forget) -> None:
-        lost: BaseException | None = None
-        for _ in range(_TRIES):
-            try:
-                with telling(self.target, f"go back to epoch {ctx.epoch}"):
-                    self._forget(ctx)
-                reach("forgetting", ctx.epoch)
-                # The columns are those of then again.
-                self.start()
-                return
-            except Overtaken as conflict:
-                self._table, lost = None, conflict.__cause__
-            except BaseException:
-                self._table = None
-                raise
-        raise others_write(self.target, lost)
+        def go_back() -> None:
+            with telling(self.target, f"go back to epoch {ctx.epoch}"):
+                self._forget(ctx)
+            reach("forgetting", ctx.epoch)
+            # The columns are those of then again.
+            self.start()
+
+        self._repeat(go_back)
 
     def _forget(self, ctx: Forget) -> None:
         """One commit: the version of then, and a number that shuts the abandoned timeline out."""

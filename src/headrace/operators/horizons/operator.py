@@ -13,7 +13,7 @@ made, and ``!time``. Where nothing but horizons is kept for a key, its value goe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
 
@@ -23,16 +23,16 @@ import pyarrow as pa
 from headrace.aggregates.accumulate import accumulators_codec
 from headrace.aggregates.declare import Agg, Declared
 from headrace.errors import FunctionFailed
-from headrace.model.batch import Int64s, Keys, Rows
+from headrace.model.batch import Int64s
 from headrace.model.ids import MIN_TIME
 from headrace.model.job import VALUE_TABLE
 from headrace.model.meaning import KEPT_TABLE
 from headrace.operators.contract import TaskInfo
-from headrace.operators.holding import HELD_BYTES, HeldRows
 from headrace.operators.horizons.horizon_rows import KeptColumns, KeptRows, Lately, slack_us
 from headrace.operators.horizons.moving import LineRows, Moving, Past, make_moving
 from headrace.operators.keyed import KeyedBatch
 from headrace.operators.matching import Mask, PartnerRanges, RowLine, shifted, shifted_us
+from headrace.operators.ordered import HoldsRows
 from headrace.operators.rolling import AggregateOperator
 from headrace.state.shard import EVENT_DUE
 from headrace.state.ttl import TTL, Expiry
@@ -66,10 +66,9 @@ class _New(NamedTuple):
     """What is kept of those that count."""
 
 
-class HorizonOperator(AggregateOperator):
+class HorizonOperator(HoldsRows, AggregateOperator):
     """``aggregate`` with ``over=``."""
 
-    held: HeldRows
     kept: KeptRows
 
     def __init__(
@@ -105,17 +104,6 @@ class HorizonOperator(AggregateOperator):
         codec = self.columns.codec
         table = self.state.rows(KEPT_TABLE, codec, epoch=task.epoch, clock=EVENT_DUE)
         self.kept = KeptRows(table, spans, self._forgotten_us, codec)
-        # Where state has little room, rows have no more.
-        self.held = HeldRows(min(HELD_BYTES, self.state.limit_bytes))
-
-    def take(self, port: int, rows: Rows, keys: Keys) -> None:
-        self.held.add(rows, keys)
-
-    def finish(self) -> Iterator[None]:
-        for rows, keys in self.held.drain():
-            super().take(0, rows, keys)
-            yield
-        yield from super().finish()
 
     def handle(self, port: int, batch: KeyedBatch) -> None:
         newest = {slot: self._accumulators(slot)[-1] for slot in batch.slots[batch.starts()].tolist()}

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from starlette.responses import Response
@@ -84,22 +84,29 @@ def _watch_of(jobs: Jobs, asked: Asked, job: ServedJob, snapshot: Snapshot) -> W
     if form is None:
         raise bad_parameter("values", asked.text("values"), " or ".join(FORMS))
     form = asked.text_form if form == JSON else form
-    if watched:
-        return KeyWatch(jobs, job, asked.user, last, form, watched, asked.text_form)
-    return StateWatch(jobs, job, asked.user, last, form, addresses, asked.text_form)
+    client = WatchingClient(asked.user, last, form, asked.text_form)
+    return KeyWatch(jobs, job, client, watched) if watched else StateWatch(jobs, job, client, addresses)
+
+
+class WatchingClient(NamedTuple):
+    """Who listens, from where on, and in which form."""
+
+    user: User
+    last: str
+    """The id of the last event that the client has seen; empty: it begins."""
+    form: str
+    """Of values."""
+    text_form: str
+    """Of keys and watermarks beside them, whatever values are."""
 
 
 class Watch:
     """What one client wants to hear of."""
 
-    def __init__(self, jobs: Jobs, job: ServedJob, user: User, last: str, form: str, text_form: str = JSON) -> None:
-        """``form``: of values; ``text_form``: of keys and watermarks beside them, whatever values are."""
+    def __init__(self, jobs: Jobs, job: ServedJob, client: WatchingClient) -> None:
         self._jobs = jobs
-        self._user = user
-        self._text_form = text_form
         self._job = job
-        self._last = last
-        self._form = form
+        self._user, self._last, self._form, self._text_form = client
 
     async def events(self, snapshot: Snapshot) -> AsyncIterator[bytes]:
         """The stream, from the snapshot on (or from what the client has seen last) until client or server end it."""
@@ -151,17 +158,8 @@ class Watch:
 class KeyWatch(Watch):
     """Some keys by name: their values are compared at each epoch, so none is missed however many epochs passed."""
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        job: ServedJob,
-        user: User,
-        last: str,
-        form: str,
-        watched: list[tuple[str, str]],
-        text_form: str = JSON,
-    ) -> None:
-        super().__init__(jobs, job, user, last, form, text_form)
+    def __init__(self, jobs: Jobs, job: ServedJob, client: WatchingClient, watched: list[tuple[str, str]]) -> None:
+        super().__init__(jobs, job, client)
         self._watched: dict[tuple[str, str], bytes | str | None] = dict.fromkeys(watched)
         """What was told last: the value, or as text why there was none."""
 
@@ -215,17 +213,8 @@ class KeyWatch(Watch):
 class StateWatch(Watch):
     """Whole states: the keys come from the deltas of the epochs, and the values from the newest of them."""
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        job: ServedJob,
-        user: User,
-        last: str,
-        form: str,
-        addresses: list[str],
-        text_form: str = JSON,
-    ) -> None:
-        super().__init__(jobs, job, user, last, form, text_form)
+    def __init__(self, jobs: Jobs, job: ServedJob, client: WatchingClient, addresses: list[str]) -> None:
+        super().__init__(jobs, job, client)
         self._addresses = frozenset(addresses)
 
     async def _begin(self, snapshot: Snapshot) -> AsyncIterator[bytes]:
