@@ -72,7 +72,7 @@ def _untimed(shop: Shop) -> hr.KeyedStream[Untimed, str]:
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"id": "id"}, "'id' does not say which side it is of"),
+        ({"id": "id"}, "'id' needs its side, left or right"),
         ({"id": "left.ids"}, "left has the fields id, at, cents, not ids"),
         ({"id": "left.id +"}, "expression"),
     ],

@@ -151,7 +151,7 @@ REFUSED: list[tuple[str, Callable[[Editor], None], str]] = [
     ("too few parts of a key", lambda edit: edit.delete("newest", ("ann",)), "a JSON list of 2 parts"),
     ("expiry in the past", lambda edit: edit.set("fraud.short", "ann", 7, expires="2020-01-01"), "has not passed"),
     ("a row of another key", lambda edit: edit.patch("newest", ("ann", "tea"), {"shop": "x"}), "whose shop is 'tea'"),
-    ("an average", lambda edit: edit.patch("totals", "tea", {"mean": 1.0}), "what is stored of it is not"),
+    ("an average", lambda edit: edit.patch("totals", "tea", {"mean": 1.0}), "the store holds partial values of it"),
     ("a result that is none", lambda edit: edit.patch("totals", "tea", {"shop": "x"}), "no result 'shop'"),
     ("some results of a new key", lambda edit: edit.set("totals", "new", {"n": 1}), "nothing for cents, mean, last"),
     ("a timer behind the watermark", lambda edit: edit.set("fraud.quiet", "ann", "2024-01-01"), "counts as fired"),

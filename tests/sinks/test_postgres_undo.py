@@ -172,7 +172,7 @@ def test_former_rows_that_are_too_old_go_and_how_far_one_can_go_back_is_known(
     sales.sink._journal._pruned_s = float("-inf")  # type: ignore[attr-defined]
     sales.write(4, [Sale(1, "a", 4)])
     assert query(dsn, "SELECT count(*) FROM headrace_undo") == [(3,)]
-    with pytest.raises(SinkFailed, match="does not know what its rows were then") as caught:
+    with pytest.raises(SinkFailed, match="has no earlier values of these rows") as caught:
         go_back(sales, 0, 4)
     assert "those since epoch 1 of timeline 0" in str(caught.value) and "--hold sales" in str(caught.value)
     assert rows_in(dsn) == [(1, "a", 4)]

@@ -80,7 +80,7 @@ def test_what_is_of_another_epoch_is_neither_read_nor_written(filled: Filled) ->
 
 def test_an_epoch_that_is_half_there_is_waited_for(filled: Filled) -> None:
     filled.client.hset(f"guard-{filled.name}", "complete", "0")
-    with pytest.raises(SinkUnavailable, match="only half there"):
+    with pytest.raises(SinkUnavailable, match="released only in part"):
         filled.target.position()
     assert filled.compare(*ROWS) is None
 

@@ -177,7 +177,7 @@ class Aggregator(Agg[Out], Generic[In, Acc, Out]):
                 where=name,
                 expected=f"class {name}(hr.Aggregator[In, Acc, Out])",
                 found=f"class {name} without them",
-                next_move="say which rows come in, what is kept, and what comes out",
+                next_move="name the types of the rows, of the accumulator and of the result",
             )
         return returned
 

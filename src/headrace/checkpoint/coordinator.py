@@ -196,7 +196,7 @@ class Coordinator:
         if source_offsets(offsets) == source_offsets(hold.offsets):
             return
         raise EpochFailed(
-            "the epoch does not read what it is to repeat",
+            "the repeated epoch does not read the same input",
             where=f"{self.store.url}, epoch {epoch}",
             expected=f"offsets of the abandoned end: {source_offsets(hold.offsets)}",
             found=str(source_offsets(offsets)),

@@ -1,4 +1,4 @@
-"""What recovery came to: where a run begins."""
+"""The outcome of recovery: where a run begins."""
 
 from __future__ import annotations
 

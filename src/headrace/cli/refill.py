@@ -109,10 +109,9 @@ def _open_target(sink: Sink, job: str, output: str) -> Any:
 def _check_state(files: StoreFiles, program: Program, plan: RefillPlan) -> None:
     """The step has to be one that the job has run, in the form in which the program knows it."""
     from headrace.errors import Refused
-    from headrace.state.manifest import read_manifest
-    from headrace.state.moments import find_moment
+    from headrace.state.moments import read_moment
 
-    manifest = read_manifest(files, *find_moment(files, None))
+    manifest = read_moment(files, None)
     step = program.steps[plan.step]
     held = manifest.states.get(step.step) or manifest.states.get(step.was or "")
     found = f"the steps {', '.join(sorted(manifest.states))}" if manifest.states else "a job without steps"

@@ -1,4 +1,4 @@
-"""What a person sees of one savepoint, or of any other epoch that is kept."""
+"""One savepoint, or another epoch that is kept, as the command line shows it."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def _check_fed(kept: set[Node], nodes: Sequence[Node]) -> None:
             raise ProgramError(
                 f"nobody feeds the loop {node.name!r}",
                 where=node.site,
-                expected="a stream of its rows that goes back into it",
+                expected="a stream of the loop's rows that is fed back into the loop",
                 found="a loop that is read only",
                 next_move="close it: stream.feed(loop)",
             )

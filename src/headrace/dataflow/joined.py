@@ -238,7 +238,7 @@ class Joined(Generic[L, R]):
             close = nearest(name, [each for side in _SIDES for each in self._names(side)])
             near = [each for each in known if each.partition(".")[2] in close]
         return ExpressionError(
-            f"{name!r} does not say which side it is of",
+            f"{name!r} needs its side, left or right",
             where=str(at),
             expected=f"columns with their side in front: {self._columns_text()}",
             found=repr(text),

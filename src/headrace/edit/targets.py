@@ -147,7 +147,7 @@ class EditTarget:
             )
         if told[0] not in _EXACT_RESULTS or "by" in told[1:]:
             raise ProgramError(
-                f"the result {name!r} cannot be set: what is stored of it is not what is shown",
+                f"the result {name!r} cannot be set: the store holds partial values of it, not the result",
                 where=edit.describe(),
                 expected="a result of count, sum, or min and max without by=",
                 found=f"a result of {told[0]}",

@@ -87,7 +87,7 @@ def read_mark(folder: Path) -> Mark | None:
             return mark
         # It was being written at that moment.
     raise CorruptFile(
-        "the mark of what is durable cannot be read",
+        "the durable mark of the log cannot be read",
         where=str(path),
         found=f"{len(data)} bytes with a wrong checksum",
         next_move="start the server once: headrace ingest --log DIR makes it anew from the log",

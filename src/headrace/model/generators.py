@@ -169,7 +169,7 @@ def _kept_fields(prototype: WatermarkGenerator[Any], where: str, frame: FrameTyp
                 where=where,
                 expected=f"{name}: {type_name(kind)} = …",
                 found=f"{name}: {type_name(kind)}",
-                next_move="give it a value; what is not annotated is not kept",
+                next_move="give it a first value; attributes without an annotation are not stored",
             )
         check_storable(kind, what=f"{cls.__name__}.{name}", where=where)
         fields.append((name, kind))

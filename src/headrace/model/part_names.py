@@ -1,4 +1,4 @@
-"""Names of the files that a files sink puts into its folder. Who writes them and who reads them spell them here.
+"""Names of the files that a files sink puts into its folder, for writers and readers.
 
 ==============================================================  ====================================================
 ``part-<timeline>-<epoch>-<output>-<place>.<ext>``              one part of one epoch

@@ -94,7 +94,7 @@ def find_places(store: StoreFiles, first: Moment, last: Moment | None) -> list[M
     missing = [epoch for epoch in range(begin.epoch, end.epoch + 1) if epoch not in kept]
     if missing:
         raise StoreError(
-            "epochs between the two are swept, so nobody knows what they read",
+            "epochs between the two are swept, so their input is not known",
             where=store.url,
             expected=f"every epoch from {begin.epoch} to {end.epoch}",
             found=f"no epoch {epoch_ranges(missing)}",

@@ -1,4 +1,4 @@
-"""What a run is doing at this moment, for a person who waits."""
+"""The present activity of a run, for a person who waits."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def decide_side(program: Program, manifest: Manifest | None) -> Side:
     for name, is_passed in passed.items():
         if name in known and not is_passed:
             raise Refused(
-                f"the source {name!r} was read live before, so its history would come behind what is newer",
+                f"the source {name!r} was read live before, so its history would come after newer rows",
                 where=f"source {name}",
                 expected="a backfill that was one from the first start on",
                 found=f"a store that goes on at epoch {manifest.epoch + 1} of the live source",

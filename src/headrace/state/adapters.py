@@ -148,7 +148,7 @@ class Adapters:
         old, new = self._states[table].type_in(version), self._states[table].type
         assert old is not None and new is not None, "types that are not known are never refused"
         return StoreError(
-            f"what is stored in {table!r} cannot be read as the type that it has now",
+            f"stored values of {table!r} cannot be read as the present type",
             where=f"step {self._step}",
             expected=type_text(old),
             found=f"{type_text(new)}: {reason}",

@@ -324,7 +324,7 @@ def _cannot_create(url: str, found: str) -> StoreError:
     return StoreError(
         "this file system cannot create a file only if it is absent",
         where=f"store {url}",
-        expected="a second create of one name that fails: it is what keeps two drivers apart",
+        expected="the second create of a name to fail, which keeps two drivers apart",
         found=found,
         next_move="use an object store with conditional writes, or a folder on a local disk or NFS",
     )

@@ -1,4 +1,4 @@
-"""Rows that are done, for somebody who looks on."""
+"""The progress of an import or export, in rows."""
 
 from __future__ import annotations
 

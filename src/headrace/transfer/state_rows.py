@@ -82,7 +82,7 @@ class StateImport:
             made = self.make(batch, {"hash": pa.array(hash_encoded(keys)), "key": keys})
         except (pa.ArrowException, OverflowError) as error:
             raise ProgramError(
-                "a column cannot be read as what it is for",
+                "a column holds values that do not fit its type",
                 where=f"{self.where}, rows from {self.rows:,}",
                 expected="times within microseconds, whole numbers within 64 bits",
                 found=str(error),

@@ -1,4 +1,4 @@
-"""Migrations tried on some of what is stored, so that one that fails does so before the start."""
+"""Trial of migrations on a sample of stored values: a failing one fails before the start."""
 
 from __future__ import annotations
 

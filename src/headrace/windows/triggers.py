@@ -30,14 +30,6 @@ class TriggerResult(Enum):
     FIRE_AND_PURGE = 3
     """A result is given out, then what the window holds is thrown away."""
 
-    @property
-    def fires(self) -> bool:
-        return bool(self.value & 1)
-
-    @property
-    def purges(self) -> bool:
-        return bool(self.value & 2)
-
 
 class TriggerContext:
     """What a trigger may ask and do; speaks for one key and one window. Do not keep it."""

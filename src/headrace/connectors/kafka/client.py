@@ -177,7 +177,7 @@ def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
         name = given if given in _AS_THEY_ARE else given.replace("_", ".")
         if name in _OWNED:
             raise ProgramError(
-                f"the option {given} is not free", where=where, found=f"{given}=…", next_move=_OWNED[name]
+                f"the option {given} is set by Headrace", where=where, found=f"{given}=…", next_move=_OWNED[name]
             )
         if value is not None:
             named[name] = value

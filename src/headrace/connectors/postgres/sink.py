@@ -228,7 +228,7 @@ class PostgresSink(Sink):
         if span is None or span.last != recorded or span.first > (int(ctx.timeline), ctx.epoch):
             known = span is not None and span.last == recorded
             raise SinkFailed(
-                "the table does not know what its rows were then",
+                "the table has no earlier values of these rows",
                 where=self.target.where,
                 expected=f"former rows since epoch {ctx.epoch} of timeline {ctx.timeline}, because of undo=",
                 found=f"those since epoch {span.first[1]} of timeline {span.first[0]}"

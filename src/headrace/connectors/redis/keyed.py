@@ -143,9 +143,9 @@ class RedisKeyed(KeyedTarget):
             return None
         if held[2] != b"1":
             raise SinkUnavailable(
-                "an epoch is only half there",
+                "an epoch was released only in part",
                 where=self._sink.place,
-                expected="a release that has come to its end",
+                expected="a complete release",
                 found=f"epoch {held[1].decode()} of timeline {held[0].decode()}, which is being written",
                 next_move="try again in a moment; if the job died over it, start it: it completes the release first",
             )

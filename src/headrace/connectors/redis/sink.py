@@ -210,7 +210,7 @@ class RedisSink(Sink):
     def _check_chain(self, answer: UndoAnswer, ctx: Forget) -> None:
         if answer.outcome == "missing":
             raise SinkFailed(
-                "Redis does not know what its keys held then",
+                "Redis has no earlier values of these keys",
                 where=self.place,
                 expected=f"former rows since epoch {ctx.epoch} of timeline {ctx.timeline}, because of undo=",
                 found=f"none of epoch {answer.epoch}: it was written without undo=, or they have expired",

@@ -1,1 +1,1 @@
-"""Any other format that Spark reads or writes."""
+"""Formats of Spark that have no connector of their own."""

@@ -73,7 +73,7 @@ class BatchWriterSink(Sink):
         self.guarantee = chosen_guarantee(choice, self._where)
         if self.guarantee == "exactly once" and not recognises:
             raise ProgramError(
-                f"nothing tells {format} which epoch it writes",
+                f"the format {format} is not told which epoch it writes",
                 where=self._where,
                 expected="a path or an option that is a function of the release, by which the format knows an epoch "
                 "that it has already",

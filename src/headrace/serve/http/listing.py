@@ -1,4 +1,4 @@
-"""What there is: jobs, their states, what a state looks like, and the newest epochs in short.
+"""Lists over HTTP: jobs, their states, the types of a state, and the newest epochs in short.
 
 ``/metrics`` gives the figures of one server process as Prometheus reads them. With several processes on one port every
 answer is of the one that happened to be asked; a label says which. Figures of a state are told to nobody there: they
