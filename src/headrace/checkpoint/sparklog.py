@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headrace.state import layout
-from headrace.state.checked import checked_text
+from headrace.state.checked import decode_checked
 from headrace.state.manifest import Manifest
 from headrace.state.record import StoreRecord
 from headrace.state.spark_offsets import entry_number, log_offset, source_offsets
@@ -93,7 +93,7 @@ class _Offsets(msgspec.Struct):
 
 
 def _read_offsets(store: StoreFiles, path: str) -> str:
-    return msgspec.json.decode(checked_text(store.read(path)), type=_Offsets).offsets
+    return decode_checked(store.read(path), _Offsets).offsets
 
 
 def sweep_inputs(store: StoreFiles, offsets: Iterable[str]) -> None:

@@ -28,7 +28,7 @@ import msgspec
 from headrace.errors import AlreadyExists, MissingFile, StoreError
 from headrace.model import crash
 from headrace.state import layout
-from headrace.state.checked import checked_text, encode_checked
+from headrace.state.checked import decode_checked, encode_checked
 from headrace.state.checking import Bytes, Progress, read_pieces, side_by_side
 from headrace.state.lineage import derive_lineage
 from headrace.state.manifest import JobState, StepRuns, encode_manifest
@@ -236,7 +236,7 @@ def _begin(target: StoreFiles, mark: _CopyMark) -> None:
 
 def _read_mark(target: StoreFiles) -> _CopyMark:
     try:
-        return msgspec.json.decode(checked_text(target.read(layout.COPYING)), type=_CopyMark)
+        return decode_checked(target.read(layout.COPYING), _CopyMark)
     except msgspec.DecodeError as error:
         raise _occupied(target, f"a record of a copy that cannot be read: {error}") from error
 

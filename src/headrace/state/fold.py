@@ -281,7 +281,7 @@ def fold_runs(
             else:
                 batches = _drop_rows(batches, (clocks or {}).get(name), drop_tombstones)
             expires = any(view.table.has_expires for view in views)
-            yield from encoder.table(name, kind, _rebatch(batches), expires=expires, schema=schema)
+            yield from encoder.table(name, kind, rebatch(batches), expires=expires, schema=schema)
         yield from encoder.finish()
 
     return FoldedRun(encoder, pieces())
@@ -366,15 +366,17 @@ def _drop_over(batches: Iterable[pa.RecordBatch], fired: Mapping[str, int]) -> I
             yield batch
 
 
-def _rebatch(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches of about the usual size from smaller ones, holding no more than one of them."""
+def rebatch(
+    batches: Iterable[pa.RecordBatch], most_rows: int = BATCH_ROWS, most_bytes: int = BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Batches of about so many rows or bytes from smaller ones, holding no more than one of them."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+        if rows >= most_rows or size >= most_bytes:
             yield pa.concat_batches(waiting)
             waiting, rows, size = [], 0, 0
     if rows:

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.errors import CorruptFile, MissingFile, StoreError
+from headrace.errors import CorruptFile, MissingFile
 from headrace.model.behind import Behind
 from headrace.model.closed_windows import derive_closed
 from headrace.model.job import DeclaredState, JobFacts, without_states
@@ -32,7 +32,7 @@ from headrace.model.report import RunRef, StagedPart
 from headrace.model.type_shape import TypeShape
 from headrace.model.watermarks import TimedSource, TimeState
 from headrace.state import layout
-from headrace.state.checked import checked_text, encode_checked
+from headrace.state.checked import check_format, decode_checked, encode_checked
 from headrace.state.record import Branch
 from headrace.state.store import StoreFiles
 
@@ -257,7 +257,7 @@ def read_manifest(store: StoreFiles, timeline: int, epoch: int) -> Manifest:
             next_move="ask for a newer epoch (`headrace epochs` lists what is kept)",
         ) from missing
     try:
-        manifest = msgspec.json.decode(checked_text(data), type=Manifest)
+        manifest = decode_checked(data, Manifest)
     except msgspec.DecodeError as error:
         if decode_seal(data) is not None:
             raise MissingFile(
@@ -271,14 +271,7 @@ def read_manifest(store: StoreFiles, timeline: int, epoch: int) -> Manifest:
             found=str(error),
             next_move="restore the file from a copy of the store",
         ) from error
-    if manifest.format > FORMAT:
-        raise StoreError(
-            "the store was written by a newer Headrace",
-            where=f"{store.url}/{path}",
-            expected=f"format {FORMAT} or older",
-            found=f"format {manifest.format}",
-            next_move="upgrade headrace",
-        )
+    check_format(manifest.format, FORMAT, "the store was written", f"{store.url}/{path}")
     if (manifest.timeline, manifest.epoch) != (timeline, epoch):
         raise CorruptFile(
             "a manifest has the name of another",
@@ -324,7 +317,7 @@ def encode_seal(branch: Branch) -> bytes:
 def decode_seal(data: bytes) -> Branch | None:
     """The rewind that ended a timeline; None for a manifest."""
     try:
-        return msgspec.json.decode(checked_text(data), type=_Seal).continues
+        return decode_checked(data, _Seal).continues
     except msgspec.DecodeError:
         return None
 

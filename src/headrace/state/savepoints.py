@@ -25,7 +25,7 @@ from headrace.errors import AlreadyExists, CorruptFile, MissingFile, NoSuchMomen
 from headrace.model import crash
 from headrace.model.time import format_time
 from headrace.state import layout
-from headrace.state.checked import checked_text, encode_checked
+from headrace.state.checked import check_format, decode_checked, encode_checked
 from headrace.state.condemned import read_condemned
 from headrace.state.lineage import read_places
 from headrace.state.manifest import JobState, Manifest, epoch_ranges, list_epochs, read_manifest, read_state
@@ -287,7 +287,7 @@ def refuse_condemned(store: StoreFiles, place: layout.ManifestName) -> None:
 
 def _read(store: StoreFiles, path: str) -> Savepoint:
     try:
-        savepoint = msgspec.json.decode(checked_text(store.read(path)), type=Savepoint)
+        savepoint = decode_checked(store.read(path), Savepoint)
     except msgspec.DecodeError as error:
         raise CorruptFile(
             "the record of a savepoint cannot be read",
@@ -295,12 +295,5 @@ def _read(store: StoreFiles, path: str) -> Savepoint:
             found=str(error),
             next_move="restore the file from a copy of the store, or move it away if it is none of ours",
         ) from error
-    if savepoint.format > FORMAT:
-        raise StoreError(
-            "a savepoint was taken by a newer Headrace",
-            where=f"{store.url}/{path}",
-            expected=f"format {FORMAT} or older",
-            found=f"format {savepoint.format}",
-            next_move="upgrade headrace",
-        )
+    check_format(savepoint.format, FORMAT, "a savepoint was taken", f"{store.url}/{path}")
     return savepoint

@@ -31,7 +31,7 @@ from headrace.errors import CorruptFile
 from headrace.model import crash
 from headrace.model.retention import EpochTime, Retention, derive_retained
 from headrace.state import layout
-from headrace.state.checked import checked_text
+from headrace.state.checked import decode_checked
 from headrace.state.condemned import Epochs, drop_condemned, read_condemned, write_condemned
 from headrace.state.lineage import Lineage, TimelinePart, derive_lineage, is_in
 from headrace.state.manifest import JobState
@@ -263,7 +263,7 @@ def _read_manifest(store: StoreFiles, path: str, name: layout.ManifestName) -> M
 
 def _decode(store: StoreFiles, path: str, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(checked_text(store.read(path)), type=kind)
+        return decode_checked(store.read(path), kind)
     except msgspec.DecodeError as error:
         raise CorruptFile(
             "nothing is swept while a record cannot be read",

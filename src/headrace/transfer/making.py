@@ -22,7 +22,7 @@ from headrace.checkpoint.publish import publish_manifest
 from headrace.errors import StoreError
 from headrace.model import crash
 from headrace.state import layout
-from headrace.state.checked import checked_text, encode_checked
+from headrace.state.checked import decode_checked, encode_checked
 from headrace.state.manifest import Manifest
 from headrace.state.record import StoreRecord, read_record
 from headrace.state.store import StoreFiles
@@ -89,7 +89,7 @@ def _end_fence(store: StoreFiles) -> None:
 
 def _read_mark(store: StoreFiles) -> MakingMark:
     try:
-        return msgspec.json.decode(checked_text(store.read(layout.MAKING)), type=MakingMark)
+        return decode_checked(store.read(layout.MAKING), MakingMark)
     except msgspec.DecodeError as error:
         raise _occupied(store, f"a record of an unfinished store that cannot be read: {error}") from error
 

@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.errors import CorruptFile, StoreError
 from headrace.model.job import DeclaredState
+from headrace.state.checked import check_format
 from headrace.transfer.folder import ExportFolder
 
 RECORD: Final = "export.json"
@@ -86,12 +87,5 @@ def read_export(folder: ExportFolder) -> ExportRecord:
             "the record of an export cannot be read", where=f"{folder.url}/{RECORD}", found=str(error),
             next_move="export again",
         ) from error  # fmt: skip
-    if record.format > FORMAT:
-        raise StoreError(
-            "the export was written by a newer Headrace",
-            where=f"{folder.url}/{RECORD}",
-            expected=f"format {FORMAT} or older",
-            found=f"format {record.format}",
-            next_move="upgrade headrace",
-        )
+    check_format(record.format, FORMAT, "the export was written", f"{folder.url}/{RECORD}")
     return record

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.state.fold import rebatch
 from headrace.transfer.folder import ExportFolder
 
 PARQUET: Final = "parquet"
@@ -24,8 +25,8 @@ def write_parquet(
 ) -> tuple[list[str], int]:
     """Paths of the files, and how many rows are in them; a state without rows is a file without rows."""
     files: list[str] = []
-    groups = _groups(batches)
-    group = next(groups, pa.Table.from_batches([], schema))
+    groups = rebatch(batches, _GROUP_ROWS, _GROUP_BYTES)
+    group = next(groups, pa.RecordBatch.from_pylist([], schema))
     total = 0
     while True:
         path = f"{name}/part-{len(files):05d}.parquet"
@@ -33,26 +34,12 @@ def write_parquet(
         rows = 0
         with folder.open(path, "wb") as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
             while group is not None and rows < PART_ROWS:
-                writer.write_table(group)
+                writer.write_batch(group)
                 rows += group.num_rows
                 group = next(groups, None)
         total += rows
         if group is None:
             return files, total
-
-
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, rows, size = [], 0, 0
-    if rows:
-        yield pa.Table.from_batches(waiting)
 
 
 def write_lines(folder: ExportFolder, name: str, rows: Iterable[list[bytes]]) -> tuple[list[str], int]:
