@@ -217,7 +217,7 @@ def boxes() -> hr.App:
         ("step.box", {"key": [1], "a": [1], "b": [2]}, ["row 0", "unknown field `b`"]),
         ("step.seen", {"key": [1], "entry": ["e"], "value": ["soon"]}, ["row 0", "Timestamp", "soon"]),
         ("step.seen", {"key": [1], "value": [5]}, ["no column holds the names of entries"]),
-        ("step.box", {"key": pa.array([1], pa.timestamp("ns")), "a": [1]}, ["cannot be read", "rows from 0"]),
+        ("step.box", {"key": pa.array([1], pa.timestamp("ns")), "a": [1]}, ["do not fit its type", "rows from 0"]),
         ("step.bxo", {"key": [1]}, ["no such state", "did you mean step.box?"]),
     ],
 )  # fmt: skip
