@@ -1,4 +1,5 @@
-"""SIGKILL while windows are open, rows wait for partners, rules change, rows go round and requests are in flight.
+"""SIGKILL while windows are open, rows wait for partners, rules change, rows go round and requests are in flight; and
+while a folder is read: files that workers decode, and one that Spark does.
 
 Fewer points than `test_kills`, which proves the engine: here it is the operators of event time that have to find
 everything again, in the end on another number of shards.
@@ -15,12 +16,13 @@ import pytest
 
 from tests.crash.files import written_lines
 from tests.crash.processes import start_program, wait_for_end, wait_for_orphans
-from tests.crash.timed_program import ANSWERS, OUTPUTS, PARALLELISM, REQUESTS
+from tests.crash.timed_program import ANSWERS, FROM_FILES, ODD_FILE, OUTPUTS, PARALLELISM, REQUESTS, write_input
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-POINTS = ("outputs_staged", "published")
-"""One of each kind: an epoch that is run again, and one that is only released again."""
+POINTS = (("outputs_staged", ODD_FILE - 1), ("outputs_staged", ODD_FILE), ("published", ODD_FILE + 1))
+"""An epoch that is run again, before the file that Spark reads and with it, and one behind it that is only released
+again."""
 PER_EPOCH = 400
 ROWS = PER_EPOCH * 7
 TIMEOUT_S = 240
@@ -45,20 +47,24 @@ def test_a_program_of_event_time_killed_again_and_again_loses_and_doubles_nothin
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, folder = tmp_path / "whole", tmp_path / "killed"
-    whole.mkdir()
+    for each in (whole, folder):
+        write_input(each, ROWS, PER_EPOCH)
     (whole / ANSWERS).touch()
     run(whole)
-    expected = written_lines(whole, OUTPUTS)
+    expected = written_lines(whole, (*OUTPUTS, *FROM_FILES))
     assert all(expected.values()), "every output must have rows, or nothing is proved"
-    for number, point in enumerate(POINTS):
-        run(folder, {"point": point, "epoch": 2 + 2 * number, "kill": "driver", "once": str(tmp_path / point)})
-        assert (tmp_path / point).exists(), f"{point} was never reached"
+    assert len(expected["odd_of_files"]) == sum(i % 11 % 2 for i in range(ROWS))
+    assert len(expected["per_page_of_files"]) == 7 * -(-ROWS // 300)
+    for point, epoch in POINTS:
+        once = tmp_path / f"{point}-{epoch}"
+        run(folder, {"point": point, "epoch": epoch, "kill": "driver", "once": str(once)})
+        assert once.exists(), f"{point} was never reached"
     assert written_lines(folder, ["held"]) == {"held": []}, "requests must be in flight when it is killed"
     killed_with = set(requests(folder))
     (folder / ANSWERS).touch()
     monkeypatch.setenv(PARALLELISM, "3")
     run(folder)
-    assert written_lines(folder, OUTPUTS) == expected
+    assert written_lines(folder, expected) == expected
     made = Counter(requests(folder))
     assert set(made) == set(requests(whole))
     assert killed_with, "some must have been in flight"

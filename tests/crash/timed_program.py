@@ -1,4 +1,5 @@
-"""A second program that is killed: windows, sessions, an interval join, broadcast rules, a loop and requests.
+"""A second program that is killed: windows, sessions, an interval join, broadcast rules, a loop and requests. Beside
+them windows over a folder of Parquet files, which workers decode until they come to one that only Spark reads.
 
 Run as ``python -m tests.crash.timed_program FOLDER ROWS PER_EPOCH UNTIL``, like `tests.crash.program`. Requests that
 are carried from epoch to epoch are answered once there is a file `ANSWERS` in the folder; each that is made is noted in
@@ -14,11 +15,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import headrace as hr
 from tests.crash.program import START, prepare
 from tests.jvm import UNCOMPILED
 
 OUTPUTS = ("per_page", "sessions", "pairs", "unanswered", "matched", "tired", "asked", "held")
+FROM_FILES = ("per_page_of_files", "odd_of_files")
+ODD_FILE = 3
+"""The file whose times have 96 bits."""
 ANSWERS = "answers_may_come"
 REQUESTS = "requests.txt"
 PARALLELISM = "CRASH_PARALLELISM"
@@ -46,6 +54,12 @@ class Pair(hr.Record):
     user: str
     at: hr.Timestamp
     answered: hr.Timestamp
+
+
+class Click(hr.Record):
+    page: str
+    at: hr.Timestamp
+    n: int = 1
 
 
 class Match(hr.BroadcastProcess[View, Rule, View, str]):
@@ -94,6 +108,18 @@ def make_rule(i: int, rng: random.Random) -> Rule:
     return Rule(f"page-{rng.randrange(6)}", rng.randrange(4, 11))
 
 
+def write_input(folder: Path, rows: int, per_file: int) -> None:
+    """One file for an epoch; Spark reads older ones first."""
+    (folder / "in").mkdir(parents=True)
+    for number in range(rows // per_file):
+        ids = np.arange(number * per_file, (number + 1) * per_file)
+        at = pa.array(ids * 1_000_000, pa.timestamp("us", "UTC"))
+        table = pa.table({"page": [f"page-{i % 7}" for i in ids], "at": at, "n": ids % 11})
+        path = folder / "in" / f"{number}.parquet"
+        pq.write_table(table, path, row_group_size=50, use_deprecated_int96_timestamps=number == ODD_FILE)
+        os.utime(path, (1_700_000_000 + number,) * 2)
+
+
 def build(folder: Path, rows: int, per_epoch: int) -> hr.App:
     app = hr.App("timed")
 
@@ -131,6 +157,11 @@ def build(folder: Path, rows: int, per_epoch: int) -> hr.App:
     rare = views.where("n = 9 and page = 'page-1'")
     held = rare.map_async(AskForLong(folder), output=View, ordered=False, wait="carry", capacity=1000, timeout="1h")
     write(held.named("asked_for_long"), "held")
+    files = hr.source.files(folder / "in", format="parquet", max_files_per_epoch=1)
+    clicks = app.read("clicks", files, Click, time=Click.at)
+    windows = clicks.key_by(Click.page).window(hr.tumbling("5m")).aggregate(n=hr.count(), total=hr.sum(Click.n))
+    write(windows.named("per_page_of_files"), "per_page_of_files")
+    write(clicks.where("n % 2 = 1").map(lambda click: click.replace(n=click.n * 10), output=Click), "odd_of_files")
     return app
 
 
