@@ -4,8 +4,9 @@
 DEMO_SECONDS ?= 60
 SOAK_SECONDS ?= 300
 PYTEST_ARGS ?=
-# Tests run in two processes, in the order of tests/conftest.py; `make test AT_ONCE=` runs them in one.
-AT_ONCE ?= --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+# Tests run in three processes, as tests/conftest.py shares them, so that two cores have work while one waits for a
+# server or a JVM; `make test AT_ONCE=` runs them in one.
+AT_ONCE ?= --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
 # Where it is set, every process compiles all of Headrace anew: a third of a second, and a run of Spark has a dozen.
 unexport PYTHONDONTWRITEBYTECODE
