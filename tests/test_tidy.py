@@ -149,6 +149,15 @@ PARTICIPLES = {"told", "found", "made", "kept", "held", "given", "taken", "wante
 # Modules that import each other in a circle, deferred and type-only imports included: at most this many in one knot.
 MAX_KNOT = 6
 
+# Classes whose name is one word that ends so are refused, too (ListedFile, not Listed), but for these: nouns, errors,
+# and public names.
+PARTICIPLE_CLASS = re.compile(
+    r"_?(?:[A-Z][a-z]+ed|Heard|Got|Met|Hidden|Lost|Done|Gone|Written|Bound|Cut|Shown|Sent|Sold|Chosen|Begun|Built)"
+)
+CLASSES_NAMED_SO = {
+    "Connected", "Declared", "Dropped", "Failed", "Fenced", "Joined", "Refused", "Unbounded", "Unsupported", "Windowed",
+}  # fmt: skip
+
 PLURAL = re.compile(r" (rows|keys|times|requests|epochs)\b(?!/)")
 """Nouns behind a number in a message: ``count_of`` of `model.amounts` knows their singular."""
 
@@ -315,6 +324,11 @@ def participle_names(module: Module) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     ]
     yield from (f"{module.at(line)}: {name}" for line, name in named if name.strip("_").lower() in PARTICIPLES)
+    classes = [node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
+    for node in classes:
+        word = node.name.strip("_").lower()
+        if PARTICIPLE_CLASS.fullmatch(node.name) and node.name not in CLASSES_NAMED_SO and word not in PARTICIPLES:
+            yield f"{module.at(node.lineno)}: {node.name}"
 
 
 def class_names() -> dict[str, set[str]]:
@@ -613,9 +627,9 @@ def test_a_knot_is_found_through_deferred_imports_and_across_rooms() -> None:
 
 
 def test_a_participle_is_found_behind_underscores_and_in_methods() -> None:
-    text = "class _Found:\n    def told(self): ...\ndef found_rows(): ...\n"
+    text = "class _Found:\n    def told(self): ...\nclass Listed: ...\nclass ListedFile: ...\ndef found_rows(): ...\n"
     module = Module("state.kept", PACKAGE / "state" / "kept.py", text, ast.parse(text))
-    assert [name.rpartition(" ")[2] for name in participle_names(module)] == ["kept", "_Found", "told"]
+    assert [name.rpartition(" ")[2] for name in participle_names(module)] == ["kept", "_Found", "told", "Listed"]
 
 
 @pytest.mark.parametrize("line", ["os.fsync(3)", "os.replace(a, b)", "f = os.link", "a.rename(b)", "a.replace(b)"])

@@ -19,7 +19,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from headrace.connectors.console.bands import Banded
+from headrace.connectors.console.bands import BandedTable
 from headrace.connectors.console.sink import ConsoleSink
 from headrace.model.amounts import human_bytes
 from headrace.progress import (
@@ -178,7 +178,7 @@ class EpochTable(LiveScreen):
 
     def _body(self) -> Iterator[RenderableType]:
         if self._recent:
-            yield Banded(self._table(), most_lines=SHOWN_EPOCHS)
+            yield BandedTable(self._table(), most_lines=SHOWN_EPOCHS)
             yield Text(self.summary(), "italic")
 
     def _table(self) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.ingest import layout
-from headrace.ingest.log import Append, Appended, Log, LogOptions
+from headrace.ingest.log import Append, AppendedEvents, Log, LogOptions
 from headrace.ingest.reading import first_kept, read_mark, read_range
 
 STREAM = "clicks"
@@ -23,10 +23,10 @@ def segments_of(path: Path, partition: int = 0) -> list[Path]:
     return layout.list_segments(folder_of(path, partition))
 
 
-def append(log: Log, *events: bytes, key: bytes = b"", partition: int | None = None) -> Appended:
+def append(log: Log, *events: bytes, key: bytes = b"", partition: int | None = None) -> AppendedEvents:
     """One request in a round of its own."""
     [outcome] = log.append([Append(STREAM, list(events), key=key, partition=partition)])
-    assert isinstance(outcome, Appended), outcome
+    assert isinstance(outcome, AppendedEvents), outcome
     return outcome
 
 

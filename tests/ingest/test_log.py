@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.errors import CorruptFile, InputLost, StoreInUse
 from headrace.ingest import layout, partition
 from headrace.ingest.frames import HEAD_BYTES, decode_head, encode_frame, encode_head
-from headrace.ingest.log import Append, Appended, KeyReused, Log, LogOptions
+from headrace.ingest.log import Append, AppendedEvents, KeyReused, Log, LogOptions
 from headrace.ingest.partition import INDEX_EVERY_BYTES, WriteFailed
 from headrace.ingest.reading import read_mark, read_range
 from tests.ingest.logs import STREAM, append, event, folder_of, read, segments_of, write
@@ -250,7 +250,7 @@ def test_a_key_that_comes_twice_in_one_round_is_appended_once(tmp_path: Path) ->
     log = Log(tmp_path)
     same, other = Append(STREAM, [event(1)], key=b"k"), Append(STREAM, [event(2)], key=b"k")
     one, two, three = log.append([same, same, other])
-    assert isinstance(one, Appended) and isinstance(two, Appended) and isinstance(three, KeyReused)
+    assert isinstance(one, AppendedEvents) and isinstance(two, AppendedEvents) and isinstance(three, KeyReused)
     assert (one.repeated, two.repeated, two.number) == (False, True, one.number)
     log.close()
     assert read(tmp_path) == [event(1)]
@@ -308,7 +308,7 @@ def test_a_round_goes_to_several_partitions_and_each_has_numbers_of_its_own(tmp_
     log = Log(tmp_path)
     log.make_stream(STREAM, 3)
     routed = [Append(STREAM, [event(n)], route=b"user-%d" % (n % 5)) for n in range(30)]
-    outcomes = [each for each in log.append(routed) if isinstance(each, Appended)]
+    outcomes = [each for each in log.append(routed) if isinstance(each, AppendedEvents)]
     assert len(outcomes) == 30
     assert all(len({each.partition for each in outcomes[user::5]}) == 1 for user in range(5))
     log.close()

@@ -17,7 +17,7 @@ from headrace.dataflow.connected import CoGrouped
 from headrace.dataflow.graph import KeyedNode
 from headrace.model.ids import MAX_TIME
 from headrace.plan.build import operator_builder
-from headrace.testing.rig import Emitted, OperatorRig, row_time
+from headrace.testing.rig import EmittedRow, OperatorRig, row_time
 
 ROW = re.compile(r"([a-z_])(\d+)@(-?\d+)")
 OUTLETS: Final = ("unmatched_left", "unmatched_right", "late_left", "late_right")
@@ -97,7 +97,7 @@ def clocks(epoch: dict[str, Any]) -> dict[str, Any]:
     return {"watermark": MAX_TIME if final else epoch.get("watermark"), "clock": epoch.get("clock"), "final": final}
 
 
-def told(emitted: Emitted) -> str:
+def told(emitted: EmittedRow) -> str:
     """A result, or a row of another outlet, as text."""
     row = emitted.value
     at = "" if emitted.at is None else f"@{emitted.at}"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.pairs import pair_type
-from headrace.testing.rig import Emitted, OperatorRig
+from headrace.testing.rig import EmittedRow, OperatorRig
 
 
 class Left(hr.Record):
@@ -72,7 +72,7 @@ def seen(rig: OperatorRig) -> Expected:
     return found
 
 
-def _flat(rows: Sequence[Emitted]) -> Iterator[Any]:
+def _flat(rows: Sequence[EmittedRow]) -> Iterator[Any]:
     return ((row.value, row.at) for row in rows)
 
 

@@ -8,13 +8,13 @@ import pytest
 
 import headrace as hr
 from headrace.errors import ProgramError, SettingsError
-from headrace.model.pace import Adaptive, Fixed, Pace, adaptive, parse_pace
+from headrace.model.pace import Adaptive, FixedPace, Pace, adaptive, parse_pace
 
 
 @pytest.mark.parametrize(
     ("text", "pace"),
     [
-        ("500ms", Fixed(500_000)),
+        ("500ms", FixedPace(500_000)),
         ("adaptive(latency=1s)", Adaptive(1_000_000, 0.2)),
         ("adaptive(latency=1s, spend=20%)", Adaptive(1_000_000, 0.2)),
         (' adaptive( spend = 0.5 , latency = "2s", min_pause=50ms ) ', Adaptive(2_000_000, 0.5, 50_000)),

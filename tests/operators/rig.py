@@ -7,11 +7,11 @@ from typing import Any
 
 from headrace.model.batch import Keys, Rows
 from headrace.operators.contract import Operator
-from headrace.testing.rig import GROUPS, Emitted, OperatorRig, row_time, values
+from headrace.testing.rig import GROUPS, EmittedRow, OperatorRig, row_time, values
 
 __all__ = ["GROUPS", "Rig", "Row", "values"]
 
-Row = Emitted
+Row = EmittedRow
 
 
 class Rig(OperatorRig):

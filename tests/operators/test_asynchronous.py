@@ -21,7 +21,7 @@ from headrace.model.requests import RequestPlan
 from headrace.model.rows import codec_of
 from headrace.operators.asynchronous import AsyncOperator
 from headrace.operators.requests import LoopFactory
-from headrace.testing.rig import Emitted, OperatorRig, values
+from headrace.testing.rig import EmittedRow, OperatorRig, values
 
 WAIT_S = 60.0
 """Longer than anything here takes, so that a mistake ends a test instead of the day."""
@@ -103,7 +103,7 @@ def asks(*numbers: int) -> list[Ask]:
     return [Ask(n, at=100 + n) for n in numbers]
 
 
-def numbers(rows: list[Emitted]) -> list[int]:
+def numbers(rows: list[EmittedRow]) -> list[int]:
     return [row.n for row in values(rows)]
 
 
@@ -113,12 +113,12 @@ async def give_back(row: Ask) -> Got:
 
 def test_each_row_gives_one_with_the_time_of_the_row_it_was_made_for(rig_of: Any) -> None:
     rig = rig_of(operator(give_back))
-    assert rig.epoch(asks(1, 2), asks(3)) == [Emitted(Got(1), 101), Emitted(Got(2), 102), Emitted(Got(3), 103)]
+    assert rig.epoch(asks(1, 2), asks(3)) == [EmittedRow(Got(1), 101), EmittedRow(Got(2), 102), EmittedRow(Got(3), 103)]
 
 
 def test_rows_without_time_stay_without(rig_of: Any) -> None:
     rig = rig_of(operator(give_back), time=None)
-    assert rig.epoch(asks(1)) == [Emitted(Got(1), None)]
+    assert rig.epoch(asks(1)) == [EmittedRow(Got(1), None)]
 
 
 @pytest.mark.parametrize(("ordered", "expected"), [(True, [1, 2, 3]), (False, [3, 1, 2])])

@@ -9,7 +9,7 @@ import pytest
 from headrace.model.keys import encode_key
 from headrace.model.report import RunRef
 from headrace.model.values import value_codec
-from headrace.state.broadcast import BroadcastState, BroadcastTable, SharedState, Stored
+from headrace.state.broadcast import BroadcastState, BroadcastTable, SharedState, StoredMapping
 from headrace.state.format import TableData
 from headrace.state.lookup import Layers
 from headrace.state.run import encode_run, open_run
@@ -23,7 +23,7 @@ class Shared:
     def __init__(self, value: Any = int, key: Any = str) -> None:
         self.runs: list[Any] = []
         self.codec, self.key = value_codec(value), key
-        self.kept: dict[str, Stored] = {}
+        self.kept: dict[str, StoredMapping] = {}
         self.begin()
 
     def begin(self) -> None:

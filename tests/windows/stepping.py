@@ -14,7 +14,7 @@ import headrace as hr
 from headrace.dataflow.graph import KeyedNode
 from headrace.operators.contract import Operator
 from headrace.plan.build import operator_builder
-from headrace.testing.rig import Emitted, OperatorRig, row_time
+from headrace.testing.rig import EmittedRow, OperatorRig, row_time
 
 ROW = re.compile(r"(\w)(-?\d+)@(-?\d+)")
 VERBS = ("collect", "process", "own", "reduce", "sums", "top", "distinct")
@@ -105,7 +105,7 @@ def events(text: str, gap: int = 0) -> list[Event]:
     return made
 
 
-def told(emitted: Emitted, spec: Any) -> str:
+def told(emitted: EmittedRow, spec: Any) -> str:
     """A result as text. A reduced row does not say its window."""
     row = emitted.value
     if isinstance(row, Event):

@@ -140,7 +140,7 @@ class _Extreme(PaneAggregate):
         return present, self.values.python(some_rows(merged, present)[0])
 
 
-class _Chosen(PaneAggregate):
+class _ChoiceAggregate(PaneAggregate):
     """The value of the row that another column chooses: ``first``, ``last``, and ``min`` and ``max`` by something."""
 
     holds_values = True
@@ -202,8 +202,8 @@ _CLASSES: Final[dict[str, type[PaneAggregate]]] = {
     "avg": _Avg,
     "min": _Extreme,
     "max": _Extreme,
-    "first": _Chosen,
-    "last": _Chosen,
+    "first": _ChoiceAggregate,
+    "last": _ChoiceAggregate,
     "count_distinct": DistinctAggregate,
     "quantile": QuantileAggregate,
     "collect": CollectAggregate,
@@ -214,7 +214,7 @@ _CLASSES: Final[dict[str, type[PaneAggregate]]] = {
 def class_of(agg: Declared[Any]) -> type[PaneAggregate]:
     """How a declared aggregate is computed."""
     found = _CLASSES[agg.kind]
-    return _Chosen if found is _Extreme and agg.by is not None else found
+    return _ChoiceAggregate if found is _Extreme and agg.by is not None else found
 
 
 def pane_aggregate(

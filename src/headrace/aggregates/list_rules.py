@@ -141,7 +141,7 @@ def _merge_sets(field: pa.Field, values: FlatValues) -> FlatValues:
     return FlatValues(made if made.type == kind else made.view(kind), _count(left >> packed.bits, values))
 
 
-def _distinct(packed: _Packed) -> Int64s:
+def _distinct(packed: _PackedRows) -> Int64s:
     packed.numbers.sort()
     return packed.numbers[_fresh(packed.numbers)]
 
@@ -220,7 +220,7 @@ def _by_arrival(values: FlatValues, came: pa.Array) -> Int64s | None:
     return np.lexsort((numbers, owners))
 
 
-class _Packed(NamedTuple):
+class _PackedRows(NamedTuple):
     """Cell and value of each row in one number, in the order of both."""
 
     numbers: Int64s
@@ -234,7 +234,7 @@ class _Packed(NamedTuple):
         return (1 << self.bits) - 1
 
 
-def _pack(owners: Int64s, numbers: npt.NDArray[Any]) -> tuple[int, _Packed | None]:
+def _pack(owners: Int64s, numbers: npt.NDArray[Any]) -> tuple[int, _PackedRows | None]:
     """The least number, and each number's distance from it packed with its cell; None where 63 bits are too few."""
     low = int(numbers.min())
     bits = (int(numbers.max()) - low).bit_length()
@@ -242,10 +242,10 @@ def _pack(owners: Int64s, numbers: npt.NDArray[Any]) -> tuple[int, _Packed | Non
     if wide > _BITS:
         return low, None
     distances = numbers.astype(np.int64) - low if low or numbers.dtype != np.int64 else numbers
-    return low, _Packed((owners << bits) | distances, bits, wide)
+    return low, _PackedRows((owners << bits) | distances, bits, wide)
 
 
-def _order(packed: _Packed) -> Int64s:
+def _order(packed: _PackedRows) -> Int64s:
     """The stable order. Plain numbers are sorted many times faster than places by numbers, so places are put in."""
     count = len(packed.numbers)
     bits = max(count - 1, 1).bit_length()

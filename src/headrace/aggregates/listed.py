@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _SKETCHED = pa.struct([pa.field(BUCKET, pa.int32()), pa.field(COUNT, pa.int64())])
 
 
-class _Listed(PaneAggregate):
+class _ListAggregate(PaneAggregate):
     """One column of lists; in Python a list, a set or a dict."""
 
     def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str) -> None:
@@ -78,7 +78,7 @@ class _Listed(PaneAggregate):
         return [lists(self.fields[0].type, flat, counts)]
 
 
-class DistinctAggregate(_Listed):
+class DistinctAggregate(_ListAggregate):
     def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str, *, several: bool) -> None:
         super().__init__(name, agg, codec, where)
         self.fields = [merge_field(f"{name}.set", list_of(self.type), SET)]
@@ -95,7 +95,7 @@ class DistinctAggregate(_Listed):
         return distinct(set(part))
 
 
-class QuantileAggregate(_Listed):
+class QuantileAggregate(_ListAggregate):
     def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str, *, several: bool) -> None:
         super().__init__(name, agg, codec, where)
         self._q = agg.q
@@ -130,7 +130,7 @@ class QuantileAggregate(_Listed):
         return dict(part)
 
 
-class CollectAggregate(_Listed):
+class CollectAggregate(_ListAggregate):
     holds_values = True
 
     def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str, *, several: bool) -> None:
@@ -152,7 +152,7 @@ class CollectAggregate(_Listed):
         return self._cells(taken, numbered)
 
 
-class TopAggregate(_Listed):
+class TopAggregate(_ListAggregate):
     """``top``. Of values that are compared by themselves, equal ones are the same: nobody asks which came first."""
 
     holds_values = True

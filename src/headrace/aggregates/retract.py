@@ -91,10 +91,10 @@ def retractable(name: str, agg: Agg[Any], codec: RowCodec, where: str) -> Retrac
             else f"{agg.kind} of values without a column type",
             next_move="compute it over rows that are only added, or use another aggregate",
         )
-    return _Added(ordinary) if rules == {SUM} else _KeptRows(ordinary)
+    return _AddedRows(ordinary) if rules == {SUM} else _KeptRows(ordinary)
 
 
-class _Added(Retractable):
+class _AddedRows(Retractable):
     """``count``, ``sum`` and ``avg``: columns of sums, and of floats how many of each special value are in them."""
 
     def __init__(self, ordinary: PaneAggregate) -> None:

@@ -37,7 +37,7 @@ INLINE_FOLD_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
-class _Done:
+class _FinishedFold:
     step: str
     fold: RunFold
     result: RunRef | None
@@ -62,7 +62,7 @@ class Upkeep:
         self._cuts = [group_range(shard, job.parallelism, job.key_groups).start for shard in range(job.parallelism)]
         self._wake = threading.Condition()
         self._state: JobState | None = None
-        self._done: list[_Done] = []
+        self._done: list[_FinishedFold] = []
         self._taken: set[str] = set()
         """Folded runs that the manifest in the making will name: no sweep may take them before it is there."""
         self._closing = False
@@ -112,7 +112,7 @@ class Upkeep:
                 continue
             result = self._fold(state, step, fold)
             with self._wake:
-                self._done.append(_Done(step, fold, result))
+                self._done.append(_FinishedFold(step, fold, result))
 
     def _adapters(self, state: JobState, step: str) -> Adapters | None:
         """What rewrites values of older versions, of a step of the program."""
@@ -223,5 +223,5 @@ def _former_names(manifest: Manifest, step: str) -> dict[str, tuple[str, ...]]:
     return {name: declared.was for name, declared in manifest.states.get(step, {}).items() if declared.was}
 
 
-def _files(done: Iterable[_Done]) -> set[str]:
+def _files(done: Iterable[_FinishedFold]) -> set[str]:
     return {finished.result.file for finished in done if finished.result is not None}

@@ -204,7 +204,7 @@ class Releaser:
     def _release_together(self, manifest: Manifest, outside: list[_DueOutput], inside: list[_DueOutput]) -> None:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(len(self._sinks), thread_name_prefix="headrace-release")
-        failed = _Failed()
+        failed = _FailedRelease()
         running = [self._pool.submit(self._release, manifest, each, failed) for each in outside]
         try:
             for each in inside:
@@ -215,7 +215,7 @@ class Releaser:
         if failed.first is not None:
             raise failed.first
 
-    def _release(self, manifest: Manifest, due: _DueOutput, failed: _Failed | None) -> None:
+    def _release(self, manifest: Manifest, due: _DueOutput, failed: _FailedRelease | None) -> None:
         """One sink, on whatever thread; where it fails, nobody waits for the others any more."""
         context = ReleaseContext(self._store, manifest, due.output, self.job, self._session)
         started = perf_counter_ns()
@@ -249,7 +249,7 @@ def _one_at_a_time(open_session: Callable[[], Any]) -> Callable[[], Any]:
     return opened
 
 
-class _Failed:
+class _FailedRelease:
     """The first failure among sinks that are released at the same time: others may only be its consequence."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headrace.connectors.console.bands import Banded
+from headrace.connectors.console.bands import BandedTable
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.keys import key_text
 from headrace.model.time import format_time
@@ -49,7 +49,7 @@ def print_table(console: Console, title: str, table: Table, *, names: int = 1) -
     ``names``: so many of its first columns say what a row is of; each band begins with them.
     """
     console.print(Text(title, "bold"))
-    console.print(Banded(table, names=names))
+    console.print(BandedTable(table, names=names))
 
 
 def print_plan(upgrade: Upgrade, *, stderr: bool = False) -> None:

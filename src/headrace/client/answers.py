@@ -53,7 +53,7 @@ class AnswerInfo(NamedTuple):
         return self.version.epoch
 
 
-class Heard(NamedTuple):
+class AnswerFacts(NamedTuple):
     """What an answer said of itself, and when it came."""
 
     info: AnswerInfo

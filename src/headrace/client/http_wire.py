@@ -13,7 +13,7 @@ import h11
 import msgspec
 
 from headrace.client.answers import AnswerInfo, Ends, Next, Page, Version, WantedEpoch, Windows, refusal
-from headrace.client.steps import Line, Lost, Read, Server, ServerBehind, Steps, Write
+from headrace.client.steps import ConnectionLost, Line, Read, Server, ServerBehind, Steps, Write
 from headrace.errors import HeadraceError, StoreError
 from headrace.model.keys import decode_key, key_text
 from headrace.model.time import parse_time
@@ -54,7 +54,7 @@ class HttpWire:
         answer = yield from self._ask("GET", "/v1/jobs", {}, None, timeout_s)
         jobs = [told["app"] for told in msgspec.msgpack.decode(answer.body)["jobs"]]
         if not jobs:
-            raise Lost(f"{self.server} waits for the first epoch of its job")
+            raise ConnectionLost(f"{self.server} waits for the first epoch of its job")
         if len(jobs) > 1:
             raise StoreError(
                 "the server answers for several jobs",
@@ -85,7 +85,7 @@ class HttpWire:
     ) -> Steps[tuple[AnswerInfo, list[msgspec.Raw]]]:
         path = f"{self._state(address)}/get"
         answer = yield from self._ask("POST", path, _epoch(wanted, timeout_s), msgspec.msgpack.encode(body), timeout_s)
-        return _answer_info(answer.headers), msgspec.msgpack.decode(answer.body, type=_Got).values
+        return _answer_info(answer.headers), msgspec.msgpack.decode(answer.body, type=_ValuesReply).values
 
     def range(
         self, address: str, key: bytes, ends: Ends, after: str, count: int, wanted: WantedEpoch, timeout_s: float
@@ -155,7 +155,7 @@ class HttpWire:
                 return None if event is None else (event.info, event.value)
             part = yield from self._event(timeout_s)
             if not isinstance(part, h11.Data):
-                raise Lost("the stream of changes ended")
+                raise ConnectionLost("the stream of changes ended")
             self._events += bytes(part.data)
 
     def _next_event(self) -> tuple[_Change | None, bool]:
@@ -202,13 +202,13 @@ class HttpWire:
             data += (self._http.send(h11.Data(data=body)) or b"") if body is not None else b""
             data += self._http.send(h11.EndOfMessage()) or b""
         except h11.LocalProtocolError as error:
-            raise Lost(str(error)) from error
+            raise ConnectionLost(str(error)) from error
         yield Write(self.line, data, timeout_s)
 
     def _head(self, timeout_s: float) -> Steps[tuple[int, dict[str, str]]]:
         event = yield from self._event(timeout_s)
         if not isinstance(event, h11.Response):
-            raise Lost("the server closed the connection")
+            raise ConnectionLost("the server closed the connection")
         return event.status_code, {name.decode().lower(): value.decode("latin-1") for name, value in event.headers}
 
     def _body(self, timeout_s: float) -> Steps[bytes]:
@@ -216,7 +216,7 @@ class HttpWire:
         while isinstance(event := (yield from self._event(timeout_s)), h11.Data):
             parts.append(bytes(event.data))
         if not isinstance(event, h11.EndOfMessage):
-            raise Lost("the answer broke off")
+            raise ConnectionLost("the answer broke off")
         return b"".join(parts)
 
     def _event(self, timeout_s: float) -> Steps[Any]:
@@ -224,7 +224,7 @@ class HttpWire:
             while (event := self._http.next_event()) is h11.NEED_DATA:
                 self._http.receive_data((yield Read(self.line, timeout_s)))
         except h11.RemoteProtocolError as error:
-            raise Lost(str(error)) from error
+            raise ConnectionLost(str(error)) from error
         return event
 
     def _problem(self, answer: Answer) -> Exception:
@@ -236,7 +236,7 @@ class HttpWire:
             if refused is not None and refused.next_move:
                 # Not a proxy that does not reach the server, but a server that does not reach its archive.
                 return refused
-            return Lost(f"{self.server} answered with status {answer.status}")
+            return ConnectionLost(f"{self.server} answered with status {answer.status}")
         return _refused(self.server, answer)
 
 
@@ -254,7 +254,7 @@ class _Change(msgspec.Struct):
         return AnswerInfo(Version(self.timeline, self.epoch, self.store), self.age_ms / 1000, mark)
 
 
-class _Got(msgspec.Struct):
+class _ValuesReply(msgspec.Struct):
     values: list[msgspec.Raw]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.client.answers import AnswerInfo, Ends, Next, Page, Version, WantedEpoch, Windows, refusal
-from headrace.client.steps import Line, Lost, Read, Server, ServerBehind, Silent, Steps, Write
+from headrace.client.steps import ConnectionLost, Line, Read, Server, ServerBehind, Silent, Steps, Write
 from headrace.errors import HeadraceError
 from headrace.model.keys import decode_key, key_text
 from headrace.model.packages import package
@@ -123,7 +123,7 @@ class RedisWire:
 
     def _info_of(self, facts: dict[bytes, Any]) -> AnswerInfo:
         if facts[b"epoch"] < 0:
-            raise Lost(f"{self.server} waits for the first epoch: {facts[b'trouble'].decode()}")
+            raise ConnectionLost(f"{self.server} waits for the first epoch: {facts[b'trouble'].decode()}")
         version = Version(facts[b"timeline"], facts[b"epoch"], facts[b"store_id"].decode())
         return AnswerInfo(version, facts[b"age_ms"] / 1000)
 
@@ -194,17 +194,17 @@ class RedisWire:
             while (reply := self._reader.gets()) is _NOTHING:
                 data = yield Read(self.line, timeout_s)
                 if not data:
-                    raise Lost("the server closed the connection")
+                    raise ConnectionLost("the server closed the connection")
                 self._reader.feed(data)
         except _hiredis().ProtocolError as error:
-            raise Lost(f"this is not Redis' protocol: {error}") from error
+            raise ConnectionLost(f"this is not Redis' protocol: {error}") from error
         return reply
 
     def _refused(self, message: str) -> Exception:
         """What an error is for the client: worth trying elsewhere, or final."""
         kind, _, what = message.partition(" ")
         if kind in _BUSY:
-            return Lost(f"{self.server}: {message}")
+            return ConnectionLost(f"{self.server}: {message}")
         return _refusal_of(self.server, kind, what)
 
 

@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 
 from headrace.client.answers import AnswerInfo, Ends, Next, WantedEpoch, Windows, Wire
 from headrace.client.sessions import ClientSession
-from headrace.client.steps import Lost, Pause, ServerBehind, Steps
+from headrace.client.steps import ConnectionLost, Pause, ServerBehind, Steps
 from headrace.errors import ProgramError, StoreError
 from headrace.model.key_bytes import as_type, plain_type
 from headrace.model.keys import decode_key, encode_key, key_text
@@ -165,7 +165,7 @@ class Watching:
                     continue
                 told, raw = found
                 self._session.learn(told, self._requests.address)
-            except (Lost, ServerBehind):
+            except (ConnectionLost, ServerBehind):
                 self.close()
                 yield Pause(pause_s)
                 pause_s = min(1.0, pause_s * 2)

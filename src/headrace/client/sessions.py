@@ -22,8 +22,8 @@ from typing import Final
 
 from typing_extensions import TypeVar
 
-from headrace.client.answers import AnswerInfo, Heard, Version, Wire, all_behind, unreachable
-from headrace.client.steps import Line, Lost, Open, Pause, Server, ServerBehind, Silent, Steps
+from headrace.client.answers import AnswerFacts, AnswerInfo, Version, Wire, all_behind, unreachable
+from headrace.client.steps import ConnectionLost, Line, Open, Pause, Server, ServerBehind, Silent, Steps
 from headrace.errors import HeadraceError, ProgramError
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class ClientSession:
         """The newest version that an answer was of."""
         self._replaced: set[str] = set()
         """Ids of stores that had the place of the present one before."""
-        self._heard: dict[tuple[str, str], Heard] = {}
+        self._heard: dict[tuple[str, str], AnswerFacts] = {}
         """State, and the moment of the past that was asked for → its newest answer."""
         self._make_wire = make_wire
         self._clock = clock
@@ -80,7 +80,7 @@ class ClientSession:
         """
         with self._lock:
             if at:
-                self._heard[address, at] = Heard(told, self._clock())
+                self._heard[address, at] = AnswerFacts(told, self._clock())
                 return
             store, known = told.version.store, self.seen.store
             if store in self._replaced:
@@ -92,7 +92,7 @@ class ClientSession:
                 raise ServerBehind(f"an answer of epoch {told.epoch}, after one of epoch {self.seen.epoch}")
             self.seen = told.version
             if address:
-                self._heard[address, ""] = Heard(told, self._clock())
+                self._heard[address, ""] = AnswerFacts(told, self._clock())
 
     def call(
         self, request: Callable[[Wire, float], Steps[T]], timeout_s: float | None = None, *, own: bool = False
@@ -112,7 +112,7 @@ class ClientSession:
                     wire = yield from self.open(deadline)
                 # One that says nothing must leave time for the others.
                 answer = yield from request(wire, self._left(deadline) / (1 if len(self.servers) == 1 else 2))
-            except Lost as loss:
+            except ConnectionLost as loss:
                 self._drop(wire)
                 if was_idle:
                     # The server closed it while nobody used it; that says nothing of the server itself.

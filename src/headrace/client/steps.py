@@ -12,7 +12,7 @@ Read    waits for bytes                                  the bytes; empty: the o
 Pause   some time passes                                 None
 ======  ===============================================  =========================================
 
-Whatever goes wrong with a connection is thrown into the steps as `Lost`.
+Whatever goes wrong with a connection is thrown into the steps as `ConnectionLost`.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ Wish = Open | Write | Read | Pause
 Steps = Generator[Wish, Any, T]
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The connection failed, or nothing came in time: worth trying elsewhere or again."""
 
 
-class Silent(Lost):
+class Silent(ConnectionLost):
     """Nothing came in time; the connection may still be good."""
 
 
@@ -106,7 +106,7 @@ class Blocking:
 
     def run(self, steps: Steps[T]) -> T:
         answer: Any = None
-        lost: Lost | None = None
+        lost: ConnectionLost | None = None
         try:
             while True:
                 wish = steps.send(answer) if lost is None else steps.throw(lost)
@@ -116,7 +116,7 @@ class Blocking:
                 except TimeoutError:
                     lost = Silent("nothing came in time")
                 except OSError as error:
-                    lost = Lost(str(error) or type(error).__name__)
+                    lost = ConnectionLost(str(error) or type(error).__name__)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         finally:
@@ -171,7 +171,7 @@ class Awaiting:
 
     async def run(self, steps: Steps[T]) -> T:
         answer: Any = None
-        lost: Lost | None = None
+        lost: ConnectionLost | None = None
         try:
             while True:
                 wish = steps.send(answer) if lost is None else steps.throw(lost)
@@ -181,7 +181,7 @@ class Awaiting:
                 except TimeoutError:
                     lost = Silent("nothing came in time")
                 except OSError as error:
-                    lost = Lost(str(error) or type(error).__name__)
+                    lost = ConnectionLost(str(error) or type(error).__name__)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         finally:

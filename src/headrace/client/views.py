@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 V = TypeVar("V", default=Any)
 
 
-class _Answered:
+class _StateAnswer:
     """What the newest answer about a state is of. Nobody is asked for that: an answer brings it along."""
 
     _requests: Requests
@@ -62,7 +62,7 @@ class _Answered:
         return None if told is None or told.watermark_us is None else Timestamp(told.watermark_us)
 
 
-class ServedView(_Answered, Mapping[Any, V], Generic[V]):
+class ServedView(_StateAnswer, Mapping[Any, V], Generic[V]):
     """The state of every key, as the server knows it now. Made by ``hr.Client(…).state(…)``.
 
     >>> hourly = client.state("hourly", Hourly)                            # doctest: +SKIP
@@ -159,7 +159,7 @@ class ServedView(_Answered, Mapping[Any, V], Generic[V]):
         return self.to_polars().to_arrow().to_pandas()
 
 
-class AsyncServedView(_Answered, Generic[V]):
+class AsyncServedView(_StateAnswer, Generic[V]):
     """The same for programs that await. Made by ``hr.AsyncClient(…).state(…)``."""
 
     def __init__(self, io: Awaiting, requests: Requests) -> None:

@@ -133,7 +133,7 @@ def missing_reasons(columns: Mapping[str, str], codec: RowCodec) -> dict[str, st
     return {f"{columns[name]} IS NULL": text(f"{name} is missing") for name in codec.required}
 
 
-class Nested(NamedTuple):
+class NestedField(NamedTuple):
     """How a field with something inside is read."""
 
     ddl: str
@@ -146,7 +146,7 @@ class Nested(NamedTuple):
     """Whether `fill` makes something else of it."""
 
 
-def nested_of(annotation: Any, *, json: bool) -> Nested | None:
+def nested_of(annotation: Any, *, json: bool) -> NestedField | None:
     """None where what Spark reads is right as it is. `json`: names are those of JSON, and times are text."""
     column = column_of(annotation)
     if column.packed or not pa.types.is_nested(column.arrow):
@@ -155,7 +155,7 @@ def nested_of(annotation: Any, *, json: bool) -> Nested | None:
     return found if found.changes or found.bad("field") is not None else None
 
 
-def _read(annotation: Any, column: Column, json: bool, depth: int) -> Nested:
+def _read(annotation: Any, column: Column, json: bool, depth: int) -> NestedField:
     bare, _ = split_optional(annotation)
     if isinstance(column, StructColumn):
         return _read_record(field_shapes(bare), column, json, depth)
@@ -167,16 +167,16 @@ def _read(annotation: Any, column: Column, json: bool, depth: int) -> Nested:
         return _read_map(inner, spark_type(column.arrow.key_type), depth)
     if json and pa.types.is_timestamp(column.arrow):
         # As text, so that a number is not taken for seconds.
-        return Nested(
+        return NestedField(
             "STRING",
             lambda given: f"try_cast({given} AS TIMESTAMP)",
             lambda given: f"({given} IS NOT NULL AND try_cast({given} AS TIMESTAMP) IS NULL)",
             changes=True,
         )
-    return Nested(spark_type(column.arrow), lambda given: given, lambda _: None)
+    return NestedField(spark_type(column.arrow), lambda given: given, lambda _: None)
 
 
-def _read_record(fields: tuple[FieldShape, ...], column: StructColumn, json: bool, depth: int) -> Nested:
+def _read_record(fields: tuple[FieldShape, ...], column: StructColumn, json: bool, depth: int) -> NestedField:
     names = {field.name: quoted(field.encode_name if json else field.name) for field in fields}
     inner = {field.name: _read(field.type, column.parts[field.name], json, depth) for field in fields}
     defaults = {field.name: _default(field) for field in fields}
@@ -203,7 +203,7 @@ def _read_record(fields: tuple[FieldShape, ...], column: StructColumn, json: boo
         return f"({given} IS NOT NULL AND ({' OR '.join(map(str, conditions))}))" if conditions else None
 
     ddl = ", ".join(f"{names[name]}: {part.ddl}" for name, part in inner.items())
-    return Nested(f"STRUCT<{ddl}>", fill, bad, changes)
+    return NestedField(f"STRUCT<{ddl}>", fill, bad, changes)
 
 
 def _default(field: FieldShape) -> Any:
@@ -212,7 +212,7 @@ def _default(field: FieldShape) -> Any:
     return None if default is MISSING else default
 
 
-def _read_list(item: Nested, depth: int) -> Nested:
+def _read_list(item: NestedField, depth: int) -> NestedField:
     each = f"item{depth}"
 
     def bad(given: str) -> str | None:
@@ -222,10 +222,10 @@ def _read_list(item: Nested, depth: int) -> Nested:
     def fill(given: str) -> str:
         return f"transform({given}, {each} -> {item.fill(each)})" if item.changes else given
 
-    return Nested(f"ARRAY<{item.ddl}>", fill, bad, item.changes)
+    return NestedField(f"ARRAY<{item.ddl}>", fill, bad, item.changes)
 
 
-def _read_map(value: Nested, key: str, depth: int) -> Nested:
+def _read_map(value: NestedField, key: str, depth: int) -> NestedField:
     each, name = f"item{depth}", f"name{depth}"
 
     def bad(given: str) -> str | None:
@@ -235,7 +235,7 @@ def _read_map(value: Nested, key: str, depth: int) -> Nested:
     def fill(given: str) -> str:
         return f"transform_values({given}, ({name}, {each}) -> {value.fill(each)})" if value.changes else given
 
-    return Nested(f"MAP<{key}, {value.ddl}>", fill, bad, value.changes)
+    return NestedField(f"MAP<{key}, {value.ddl}>", fill, bad, value.changes)
 
 
 IS_BAD: Final = "__is_bad"

@@ -208,7 +208,7 @@ class IngestApp:
         if len(key) > KEY_BYTES:
             raise Problem(400, "the idempotency key is too long", where=KEY_HEADER, expected=f"{KEY_BYTES} bytes")
         partition = self._partition(request, name, taken)
-        reserved = _Reserved(self)
+        reserved = _ReservedBytes(self)
         try:
             body = await self._body(request, reserved)
             events = await self._events(request, body, taken)
@@ -261,7 +261,7 @@ class IngestApp:
             )  # fmt: skip
         return int(asked)
 
-    async def _body(self, request: Request, reserved: _Reserved) -> bytes:
+    async def _body(self, request: Request, reserved: _ReservedBytes) -> bytes:
         """Reads no more than is allowed, and waits no longer than is decent."""
         encoding = request.headers.get("content-encoding", "identity").lower()
         if encoding not in ("identity", "gzip", ""):
@@ -299,7 +299,7 @@ class IngestApp:
         return read() if len(body) <= _ASIDE_BYTES else await asyncio.to_thread(read)
 
 
-class _Reserved:
+class _ReservedBytes:
     """What one request holds of the memory for all that are not answered yet."""
 
     def __init__(self, app: IngestApp) -> None:

@@ -12,13 +12,13 @@ import threading
 import time
 from typing import Final
 
-from headrace.ingest.log import Append, Appended, Log, Outcome
+from headrace.ingest.log import Append, AppendedEvents, Log, Outcome
 from headrace.ingest.partition import WriteFailed
 
 _log: Final = logging.getLogger("headrace.ingest")
 RETAIN_EVERY_S: Final = 10.0
 
-_Waiting = tuple[Append, "asyncio.Future[Appended]"]
+_Waiting = tuple[Append, "asyncio.Future[AppendedEvents]"]
 
 
 class Committer:
@@ -42,9 +42,9 @@ class Committer:
         self._thread = threading.Thread(target=self._work, args=(loop,), name="headrace-commit", daemon=True)
         self._thread.start()
 
-    async def append(self, append: Append) -> Appended:
+    async def append(self, append: Append) -> AppendedEvents:
         """Comes back when the events are durable. Raises `WriteFailed` or `KeyReused`: then nothing was appended."""
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[AppendedEvents] = asyncio.get_running_loop().create_future()
         with self._changed:
             if self._stopping:
                 raise WriteFailed(OSError("the server is stopping"), broken=False)
@@ -98,7 +98,7 @@ class Committer:
         for (_, future), outcome in zip(waiting, outcomes):
             if future.done():
                 continue
-            if isinstance(outcome, Appended):
+            if isinstance(outcome, AppendedEvents):
                 future.set_result(outcome)
             else:
                 future.set_exception(outcome)

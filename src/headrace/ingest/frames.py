@@ -66,7 +66,7 @@ class Mark(NamedTuple):
     """Where in that segment."""
 
 
-class Damaged(Exception):
+class DamagedFrame(Exception):
     """Bytes that are no frame: half written, or changed since."""
 
 
@@ -77,10 +77,10 @@ def encode_head(log: bytes, first: int) -> bytes:
 def decode_head(data: bytes) -> tuple[bytes, int]:
     """The log and first number of a segment."""
     if len(data) < HEAD_BYTES:
-        raise Damaged(f"{len(data)} bytes instead of a head of {HEAD_BYTES}")
+        raise DamagedFrame(f"{len(data)} bytes instead of a head of {HEAD_BYTES}")
     magic, log, first = _HEAD.unpack_from(data)
     if magic != MAGIC:
-        raise Damaged(f"{magic!r} instead of {MAGIC!r}")
+        raise DamagedFrame(f"{magic!r} instead of {MAGIC!r}")
     return log, first
 
 
@@ -110,7 +110,7 @@ def frame_length(data: bytes | memoryview, at: int) -> int | None:
         return None
     length = int(_CHECK.unpack_from(data, at)[0])
     if not _FRAME.size <= length <= MAX_FRAME_BYTES:
-        raise Damaged(f"a frame of {length} bytes")
+        raise DamagedFrame(f"a frame of {length} bytes")
     return _CHECK.size + length
 
 
@@ -119,7 +119,7 @@ def check_frame(data: memoryview, at: int) -> LogFrame:
     length, checksum = _CHECK.unpack_from(data, at)
     begins = at + _CHECK.size
     if zlib.crc32(data[begins : begins + length]) != checksum:
-        raise Damaged("a checksum that is not that of the frame")
+        raise DamagedFrame("a checksum that is not that of the frame")
     return peek_frame(data, at)
 
 

@@ -68,7 +68,7 @@ class Append:
         self.route = route
 
 
-class Appended(NamedTuple):
+class AppendedEvents(NamedTuple):
     """Where the events of a request are, durably."""
 
     stream: str
@@ -83,7 +83,7 @@ class KeyReused(Exception):
     """A key came again with other events."""
 
 
-Outcome = Appended | WriteFailed | KeyReused
+Outcome = AppendedEvents | WriteFailed | KeyReused
 
 
 class _Stream:
@@ -142,7 +142,7 @@ class Log:
         writers = self._streams[name].partitions
         return [{"first": first_kept(writer.folder), "next": writer.number} for writer in writers]
 
-    def offset(self, appended: Appended) -> dict[str, dict[str, int]]:
+    def offset(self, appended: AppendedEvents) -> dict[str, dict[str, int]]:
         """How far a job has to read so that it has seen these events, in the words of its source."""
         return {self.id: {str(appended.partition): appended.number + appended.events}}
 
@@ -188,7 +188,7 @@ class Log:
                 outcome = KeyReused()
             elif outcome is None:
                 outcome = self._stage(append, now_us)
-                if isinstance(outcome, Appended):
+                if isinstance(outcome, AppendedEvents):
                     touched.setdefault((append.stream, outcome.partition), []).append(at)
             outcomes.append(outcome)
         for (name, partition), places in touched.items():
@@ -196,7 +196,7 @@ class Log:
         for at, first in repeats:
             if appends[at].digest == appends[first].digest:
                 settled = outcomes[first]
-                outcomes[at] = settled._replace(repeated=True) if isinstance(settled, Appended) else settled
+                outcomes[at] = settled._replace(repeated=True) if isinstance(settled, AppendedEvents) else settled
         return outcomes
 
     def retain(self) -> None:
@@ -235,7 +235,7 @@ class Log:
             return None
         if known.digest != append.digest:
             return KeyReused()
-        return Appended(append.stream, known.partition, known.number, known.events, repeated=True)
+        return AppendedEvents(append.stream, known.partition, known.number, known.events, repeated=True)
 
     def _stage(self, append: Append, now_us: int) -> Outcome:
         """Gives a request its numbers; it is durable with the next commit of the partition."""
@@ -247,7 +247,7 @@ class Log:
         stream = self._streams[append.stream]
         partition = stream.choose(append)
         number = stream.partitions[partition].add(append.events, now_us, append.key, append.digest)
-        return Appended(append.stream, partition, number, len(append.events))
+        return AppendedEvents(append.stream, partition, number, len(append.events))
 
     def _commit(
         self, stream: _Stream, partition: int, staged: list[tuple[int, Append]], outcomes: list[Outcome], now_us: int
@@ -262,11 +262,11 @@ class Log:
             return
         for at, append in staged:
             appended = outcomes[at]
-            if append.key and isinstance(appended, Appended):
-                answered = Answered(partition, appended.number, appended.events, append.digest, now_us)
+            if append.key and isinstance(appended, AppendedEvents):
+                answered = AnsweredRequest(partition, appended.number, appended.events, append.digest, now_us)
                 stream.keys.remember(append.key, answered)
 
-    def _open(self, name: str, number: int) -> tuple[PartitionWriter, list[tuple[bytes, Answered]]]:
+    def _open(self, name: str, number: int) -> tuple[PartitionWriter, list[tuple[bytes, AnsweredRequest]]]:
         """A partition, and the keys in it that are still to be remembered."""
         folder = layout.partition_folder(self.path, name, number)
         writer, recovered = open_partition(folder, bytes.fromhex(self.id), self.options.segment_bytes)
@@ -275,7 +275,7 @@ class Log:
         since_us = self._now_us() - self.options.remember_us
         keyed = read_keyed(folder, recovered.keyed, since_us, self.options.remember_keys)
         return writer, [
-            (each.key, Answered(number, each.number, each.events, each.digest, each.time_us)) for each in keyed
+            (each.key, AnsweredRequest(number, each.number, each.events, each.digest, each.time_us)) for each in keyed
         ]
 
     def _identify(self) -> str:
@@ -292,7 +292,7 @@ class Log:
 # --- idempotency keys
 
 
-class Answered(NamedTuple):
+class AnsweredRequest(NamedTuple):
     """Where the events of a request are."""
 
     partition: int
@@ -308,16 +308,16 @@ class KeyMemory:
     def __init__(self, remember_us: int, most: int) -> None:
         self._remember_us = remember_us
         self._most = most
-        self._known: OrderedDict[bytes, Answered] = OrderedDict()
+        self._known: OrderedDict[bytes, AnsweredRequest] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def find(self, key: bytes, now_us: int) -> Answered | None:
+    def find(self, key: bytes, now_us: int) -> AnsweredRequest | None:
         found = self._known.get(key)
         return found if found is not None and found.time_us > now_us - self._remember_us else None
 
-    def remember(self, key: bytes, answered: Answered) -> None:
+    def remember(self, key: bytes, answered: AnsweredRequest) -> None:
         self._known.pop(key, None)
         self._known[key] = answered
         while len(self._known) > self._most:

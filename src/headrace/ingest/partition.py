@@ -29,7 +29,7 @@ from headrace.ingest.frames import (
     FRAME_BYTES,
     HEAD_BYTES,
     INDEX_ENTRY,
-    Damaged,
+    DamagedFrame,
     LogFrame,
     Mark,
     decode_head,
@@ -58,7 +58,7 @@ class WriteFailed(Exception):
         """The file cannot be written to any more: what the disk holds is known only after a new start."""
 
 
-class Recovered(NamedTuple):
+class RecoveredPartition(NamedTuple):
     """What was found when a partition was opened."""
 
     cut_bytes: int
@@ -208,7 +208,7 @@ class PartitionWriter:
             os.pwrite(self._mark_file, encode_mark(self._durable), 0)
 
 
-def open_partition(folder: Path, log: bytes, segment_bytes: int) -> tuple[PartitionWriter, Recovered]:
+def open_partition(folder: Path, log: bytes, segment_bytes: int) -> tuple[PartitionWriter, RecoveredPartition]:
     """Opens a partition for writing, and mends what a crash left behind. The caller holds the lock of the log."""
     make_folder(folder)
     marked = _last_mark(folder)
@@ -223,7 +223,7 @@ def open_partition(folder: Path, log: bytes, segment_bytes: int) -> tuple[Partit
     writer = PartitionWriter(folder, log, segment_bytes, mark, frames[-1].time_us if frames else 0)
     writer._write_mark()
     sync_file(writer._mark_file)
-    return writer, Recovered(cut_bytes, [frame for frame in frames if frame.key])
+    return writer, RecoveredPartition(cut_bytes, [frame for frame in frames if frame.key])
 
 
 def _open_files(segment: Path) -> tuple[int, int]:
@@ -274,20 +274,20 @@ def _mend(segment: Path, log: bytes, marked: Mark | None) -> tuple[Mark, int, li
             # It was just being made.
             _write_at(file, encode_head(log, first), 0)
         elif decode_head(os.pread(file, HEAD_BYTES, 0)) != (log, first):
-            raise Damaged("the head of another segment or another log")
-        with contextlib.suppress(Damaged):
+            raise DamagedFrame("the head of another segment or another log")
+        with contextlib.suppress(DamagedFrame):
             for found in iterate_frames(file, HEAD_BYTES):
                 if found.frame.number != number:
                     break
                 number, end = found.frame.next_number, found.position + found.frame.end
                 frames.append(found.frame)
         if number < least:
-            raise Damaged(f"whole frames up to event {number} only, though all up to {least} were durable")
+            raise DamagedFrame(f"whole frames up to event {number} only, though all up to {least} were durable")
         if size > end:
             os.ftruncate(file, end)
         # What a killed process wrote is in memory, perhaps, and on no disk.
         sync_file(file)
-    except Damaged as error:
+    except DamagedFrame as error:
         raise _refusal(segment, str(error)) from error
     finally:
         os.close(file)

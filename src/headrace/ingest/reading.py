@@ -21,7 +21,7 @@ from headrace.ingest import layout
 from headrace.ingest.frames import (
     HEAD_BYTES,
     INDEX_ENTRY,
-    Damaged,
+    DamagedFrame,
     LogFrame,
     Mark,
     check_frame,
@@ -101,7 +101,7 @@ def first_kept(folder: Path) -> int:
 
 
 def iterate_frames(file: int, position: int) -> Iterator[LocatedFrame]:
-    """The frames from a position on. Ends where the file does; raises `Damaged` for anything else that is no frame."""
+    """The frames from a position on. Ends where the file does; `DamagedFrame` is raised for what is no frame."""
     wanted = _CHUNK_BYTES
     while True:
         data = memoryview(os.pread(file, wanted, position))
@@ -111,7 +111,7 @@ def iterate_frames(file: int, position: int) -> Iterator[LocatedFrame]:
             at += needed
         if len(data) < wanted:
             if at < len(data):
-                raise Damaged(f"the file ends {len(data) - at} bytes into a frame")
+                raise DamagedFrame(f"the file ends {len(data) - at} bytes into a frame")
             return
         position += at
         wanted = max(_CHUNK_BYTES, needed or 0)
@@ -162,7 +162,7 @@ def _frames_from(segment: Path, number: int) -> Iterator[LocatedFrame]:
     try:
         _check_head(segment, file)
         yield from iterate_frames(file, _position_of(segment, file, number))
-    except Damaged as error:
+    except DamagedFrame as error:
         raise _corrupt(segment, str(error)) from error
     finally:
         os.close(file)
@@ -171,7 +171,7 @@ def _frames_from(segment: Path, number: int) -> Iterator[LocatedFrame]:
 def _check_head(segment: Path, file: int) -> None:
     _, first = decode_head(os.pread(file, HEAD_BYTES, 0))
     if first != layout.first_number(segment):
-        raise Damaged(f"the events from {first} on under another name")
+        raise DamagedFrame(f"the events from {first} on under another name")
 
 
 def _position_of(segment: Path, file: int, number: int) -> int:
@@ -186,7 +186,7 @@ def _position_of(segment: Path, file: int, number: int) -> int:
     begins, position = entries[place - 1]
     try:
         found = next(iterate_frames(file, position), None) if position >= HEAD_BYTES else None
-    except Damaged:
+    except DamagedFrame:
         found = None
     return position if found is not None and found.frame.number == begins else HEAD_BYTES
 

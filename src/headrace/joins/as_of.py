@@ -22,7 +22,7 @@ from headrace.model.batch import Int64s, UInt64s
 from headrace.model.ids import MIN_TIME
 from headrace.model.pairs import NONE
 from headrace.operators.matching import Mask, RowLine, shifted
-from headrace.state.rows.find import BatchRows, Gathered, KeyTimes, whole_array
+from headrace.state.rows.find import BatchRows, GatheredRows, KeyTimes, whole_array
 from headrace.state.rows.table import RowTable
 from headrace.state.shard import CHUNK_KEYS, EVENT_DUE, distinct_keys
 
@@ -76,7 +76,7 @@ class AsOfJoinOperator(JoinOperator):
             self.tables[0].put_back(left.batch.take(pa.array(held)))
         due = np.flatnonzero(~waits)
         if len(due):
-            rows = Gathered([BatchRows(left.batch, due, left.codes[due])], self.codecs[0])
+            rows = GatheredRows([BatchRows(left.batch, due, left.codes[due])], self.codecs[0])
             self._answer(rows, fresh.hashes, fresh.keys)
         yield
 
@@ -101,7 +101,7 @@ class AsOfJoinOperator(JoinOperator):
 
     # --- the answer
 
-    def _answer(self, rows: Gathered, hashes: UInt64s, keys: pa.BinaryArray) -> None:
+    def _answer(self, rows: GatheredRows, hashes: UInt64s, keys: pa.BinaryArray) -> None:
         """Gives out left rows with what held at their time; everything that came is in the tables by now."""
         order = RowLine(rows.codes, rows.at, len(hashes)).rows(np.arange(len(rows)))
         codes, at = rows.codes[order], rows.at[order]

@@ -23,12 +23,12 @@ from headrace.model.ids import MIN_TIME
 from headrace.model.pairs import NONE, PairCodec, PairRows, SideRows
 from headrace.operators.contract import StatefulOperator, TaskInfo
 from headrace.operators.matching import Mask, PartnerRanges, RowLine
-from headrace.state.rows.find import Gathered
+from headrace.state.rows.find import GatheredRows
 from headrace.state.rows.table import joined
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
-    from headrace.state.rows.find import Gathered
+    from headrace.state.rows.find import GatheredRows
     from headrace.state.rows.table import RowTable
     from headrace.state.shard import ShardState
 
@@ -154,7 +154,7 @@ class JoinOperator(StatefulOperator):
         """Whether the epoch's rows were written before they were joined: then they are kept already."""
         return self.state.spills > 0
 
-    def side(self, port: int, found: Gathered) -> SideRows:
+    def side(self, port: int, found: GatheredRows) -> SideRows:
         """Rows as pairs refer to them."""
         return SideRows(self.codecs[port], len(found), found.column)
 
@@ -202,10 +202,10 @@ def none_if_untimed(times: Int64s) -> Int64s | None:
     return times if len(times) and int(times.max()) > MIN_TIME else None
 
 
-class Met(NamedTuple):
+class PartnerRows(NamedTuple):
     """Which rows of one side have a partner now: of earlier epochs, as far as they were looked at, and new ones."""
 
-    old: Gathered
+    old: GatheredRows
     old_met: Mask
     new_met: Mask
 
@@ -218,10 +218,10 @@ class PairingOperator(JoinOperator):
         """From when to when partners of rows of one side may be, both included."""
 
     @abstractmethod
-    def settle(self, port: int, fresh: Fresh, met: Met) -> None:
+    def settle(self, port: int, fresh: Fresh, met: PartnerRows) -> None:
         """Keeps what is worth keeping of one side, and gives out what has no partner."""
 
-    def old_rows(self, port: int, fresh: Fresh) -> Gathered:
+    def old_rows(self, port: int, fresh: Fresh) -> GatheredRows:
         """Rows of one side from earlier epochs that new rows of the other may belong to."""
         wanted = fresh.partner_times(1 - port, *self.reach(1 - port, fresh.sides[1 - port].at))
         return self.tables[port].find(wanted).recoded(fresh.present(1 - port))
@@ -247,8 +247,8 @@ class PairingOperator(JoinOperator):
         old_left_met[order] = by_old.counts > 0
         right_met = all_right.mask(by_new.covered(len(right)))
         new_right_met = right_met[len(old_right) :] | only_new.mask(by_old.covered(len(new_right)))
-        self.settle(0, fresh, Met(old_left, old_left_met, by_new.counts > 0))
-        self.settle(1, fresh, Met(old_right, right_met[: len(old_right)], new_right_met))
+        self.settle(0, fresh, PartnerRows(old_left, old_left_met, by_new.counts > 0))
+        self.settle(1, fresh, PartnerRows(old_right, right_met[: len(old_right)], new_right_met))
         yield
 
     def _partners(self, line: RowLine, codes: Int64s, at: Int64s) -> PartnerRanges:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from headrace.model.batch import Int64s, UInt64s
 from headrace.model.key_bytes import LENGTH, NULL_KEY
 from headrace.operators.matching import RowLine
-from headrace.state.rows.find import BatchRows, Gathered, KeyTimes
+from headrace.state.rows.find import BatchRows, GatheredRows, KeyTimes
 from headrace.state.shard import distinct_keys
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class JoinSide(NamedTuple):
     def __len__(self) -> int:
         return len(self.codes)
 
-    def gathered(self, codec: RowCodec) -> Gathered:
-        return Gathered([BatchRows(self.batch, None, self.codes)], codec)
+    def gathered(self, codec: RowCodec) -> GatheredRows:
+        return GatheredRows([BatchRows(self.batch, None, self.codes)], codec)
 
 
 class Fresh(NamedTuple):

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.joins.buffered import TABLES, How, Met, PairingOperator
+from headrace.joins.buffered import TABLES, How, PairingOperator, PartnerRows
 from headrace.joins.fresh import Fresh
 from headrace.model.batch import Int64s, UInt64s
 from headrace.model.ids import MIN_TIME
 from headrace.operators.matching import Mask, shifted, shifted_us, without
-from headrace.state.rows.find import Gathered, KeyTimes, whole_array
+from headrace.state.rows.find import GatheredRows, KeyTimes, whole_array
 from headrace.state.rows.table import RowTable
 from headrace.state.shard import CHUNK_KEYS, EVENT_DUE, distinct_keys
 
@@ -115,7 +115,7 @@ class IntervalJoinOperator(PairingOperator):
         least, most = self._kept_us[port]
         return least < most
 
-    def old_rows(self, port: int, fresh: Fresh) -> Gathered:
+    def old_rows(self, port: int, fresh: Fresh) -> GatheredRows:
         low, high = self.reach(1 - port, fresh.sides[1 - port].at)
         wanted = fresh.partner_times(1 - port, np.maximum(low, self.since(port)), high)
         found = self.tables[port].find(wanted)
@@ -125,7 +125,7 @@ class IntervalJoinOperator(PairingOperator):
 
     # --- what becomes of new rows
 
-    def settle(self, port: int, fresh: Fresh, met: Met) -> None:
+    def settle(self, port: int, fresh: Fresh, met: PartnerRows) -> None:
         """Keeps new rows as long as partners may come, and knows which rows wait for their first."""
         new = fresh.sides[port]
         stays = self.expires(port, new.at) > self.reached
@@ -154,7 +154,7 @@ class IntervalJoinOperator(PairingOperator):
             expires = self.expires(port, new.at[found])
             self._mark_paired(port, fresh, new.codes[found], new.at[found], seq[found], expires)
 
-    def _expires_of(self, port: int, rows: Gathered) -> Int64s:
+    def _expires_of(self, port: int, rows: GatheredRows) -> Int64s:
         """Until when rows of earlier epochs are kept."""
         return rows.expires() if self._bounds_changed(port) else self.expires(port, rows.at)
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.joins.buffered import TABLES, How, JoinOperator, Met, PairingOperator, none_if_untimed
+from headrace.joins.buffered import TABLES, How, JoinOperator, PairingOperator, PartnerRows, none_if_untimed
 from headrace.joins.fresh import Fresh
 from headrace.model.batch import Int64s
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.pairs import NONE
 from headrace.operators.matching import Mask, RowLine, shifted
-from headrace.state.rows.find import Gathered, KeyTimes
+from headrace.state.rows.find import GatheredRows, KeyTimes
 from headrace.state.rows.table import RowTable, joined
 from headrace.state.shard import EVENT_DUE, WALL_DUE
 
@@ -54,7 +54,7 @@ class _Lasting(JoinOperator):
             return np.full(len(at), self.task.clock_us + self.ttl.span_us)
         return shifted(np.maximum(at, self.watermark), self.ttl.span_us)
 
-    def living(self, found: Gathered) -> Gathered:
+    def living(self, found: GatheredRows) -> GatheredRows:
         """Without rows that have expired."""
         if self.ttl is None or not len(found):
             return found
@@ -68,10 +68,10 @@ class UnboundedJoinOperator(_Lasting, PairingOperator):
     def reach(self, port: int, at: Int64s) -> tuple[Int64s, Int64s]:
         return np.full(len(at), MIN_TIME), np.full(len(at), MAX_TIME)
 
-    def old_rows(self, port: int, fresh: Fresh) -> Gathered:
+    def old_rows(self, port: int, fresh: Fresh) -> GatheredRows:
         return self.living(super().old_rows(port, fresh))
 
-    def settle(self, port: int, fresh: Fresh, met: Met) -> None:
+    def settle(self, port: int, fresh: Fresh, met: PartnerRows) -> None:
         new = fresh.sides[port]
         alone = np.flatnonzero(~met.new_met)
         self.give_alone(port, self.side(port, new.gathered(self.codecs[port])), alone, new.at[alone])
@@ -100,7 +100,7 @@ class LatestJoinOperator(_Lasting):
         self._give(sides, newest, changed)
         yield
 
-    def _newest_rows(self, port: int, fresh: Fresh) -> Gathered:
+    def _newest_rows(self, port: int, fresh: Fresh) -> GatheredRows:
         ends = np.full(len(fresh.hashes), MAX_TIME)
         # Nothing lies at the end of time, so the row right before it is the newest.
         found = self.tables[port].find(KeyTimes(fresh.hashes, fresh.keys, ends, ends), back=True)
@@ -110,7 +110,7 @@ class LatestJoinOperator(_Lasting):
         if not self.spilled:
             self.tables[port].put_back(fresh.sides[port].batch.take(pa.array(positions)))
 
-    def _give(self, sides: list[Gathered], newest: list[Int64s], changed: Mask) -> None:
+    def _give(self, sides: list[GatheredRows], newest: list[Int64s], changed: Mask) -> None:
         left, right = newest
         both = changed & (left >= 0) & (right >= 0)
         wanted = both.copy()
@@ -122,6 +122,6 @@ class LatestJoinOperator(_Lasting):
         self.give_pairs(self.side(0, sides[0]), lefts, self.side(1, sides[1]), rights, none_if_untimed(times))
 
 
-def _times(rows: Gathered, positions: Int64s) -> Int64s:
+def _times(rows: GatheredRows, positions: Int64s) -> Int64s:
     """Times of rows; where there is none, the beginning of time."""
     return np.append(rows.at, MIN_TIME)[positions]

@@ -21,7 +21,7 @@ _WORDS: Final = ("latency", "spend", "min_pause")
 _CALL: Final = re.compile(r"adaptive\s*\((?P<words>.*)\)")
 
 
-class Fixed(NamedTuple):
+class FixedPace(NamedTuple):
     """An epoch begins every so often, where input flows."""
 
     every_us: int
@@ -42,7 +42,7 @@ class Adaptive(NamedTuple):
         return f"adaptive(latency={format_span(self.latency_us)}, spend={percent_text(self.spend)}{pause})"
 
 
-Pace: TypeAlias = Fixed | Adaptive
+Pace: TypeAlias = FixedPace | Adaptive
 
 
 class EpochCost(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,7 +78,7 @@ def parse_pace(text: str) -> Pace:
     """The setting ``epoch``. Raises SettingsError.
 
     >>> parse_pace("500ms")
-    Fixed(every_us=500000)
+    FixedPace(every_us=500000)
     >>> parse_pace("adaptive(latency=1s, spend=20%)")
     Adaptive(latency_us=1000000, spend=0.2, min_pause_us=0)
     """
@@ -98,7 +98,7 @@ def parse_pace(text: str) -> Pace:
             found=repr(text),
             next_move='write epoch="500ms"',
         )
-    return Fixed(every_us)
+    return FixedPace(every_us)
 
 
 def percent_text(share: float) -> str:

@@ -29,7 +29,7 @@ from headrace.model.type_adapt import (
     read_default,
     same_value,
 )
-from headrace.model.type_pairs import Pairing, Placed, member_of, members_of, pair_fields, pair_member, widens
+from headrace.model.type_pairs import NestedShape, Pairing, member_of, members_of, pair_fields, pair_member, widens
 from headrace.model.type_shape import TypeField, TypeShape, nameless, type_text
 
 ChangeKind = Literal["same", "reads", "migrates", "refused"]
@@ -71,7 +71,7 @@ def compare_types(
     if old is None or new is None or old == new:
         return SAME
     comparison = _Comparison(migrations, fill=fill)
-    adapt = comparison.compare(Placed(old), Placed(new), "")
+    adapt = comparison.compare(NestedShape(old), NestedShape(new), "")
     direct, drops = comparison.direct, comparison.drops
     if not direct and _has_record_keys(old):
         comparison.refusals.append("records as keys of a dict cannot be changed")
@@ -107,9 +107,9 @@ class _Comparison:
         self.functions: list[str] = []
         self._migrations = migrations
         self._fill = fill
-        self._begun: dict[tuple[Placed, Placed], list[Adapt | None]] = {}
+        self._begun: dict[tuple[NestedShape, NestedShape], list[Adapt | None]] = {}
 
-    def compare(self, old: Placed, new: Placed, path: str) -> Adapt | None:
+    def compare(self, old: NestedShape, new: NestedShape, path: str) -> Adapt | None:
         """``path``: the fields that lead there."""
         begun = self._begun.get((old, new))
         if begun is not None:
@@ -128,7 +128,7 @@ class _Comparison:
         mine.append(adapt)
         return adapt
 
-    def _migrate(self, old: Placed, new: Placed, *, exact: bool) -> Migrated | None:
+    def _migrate(self, old: NestedShape, new: NestedShape, *, exact: bool) -> Migrated | None:
         """A function of the program's. ``exact``: one for these very types; others may be led to by the rules."""
         if not self._migrations or nameless(old.shape) == nameless(new.shape):
             return None
@@ -138,14 +138,14 @@ class _Comparison:
         words = f"{type_text(old.shape)} → {type_text(new.shape)} by {' → '.join(chain.functions)}"
         return words, chain.functions, chain.adapt
 
-    def _compare(self, old: Placed, new: Placed, path: str) -> Adapt | None:
+    def _compare(self, old: NestedShape, new: NestedShape, path: str) -> Adapt | None:
         if "union" in (old.shape.kind, new.shape.kind):
             return self._compare_members(old, new, path)
         if old.shape.kind != new.shape.kind:
             return self._compare_kinds(old, new, path)
         return self._compare_alike(old, new, path)
 
-    def _compare_kinds(self, old: Placed, new: Placed, path: str) -> Adapt | None:
+    def _compare_kinds(self, old: NestedShape, new: NestedShape, path: str) -> Adapt | None:
         if not widens(old.shape, new.shape):
             self._refuse(path, old.shape, new.shape)
             return None
@@ -157,7 +157,7 @@ class _Comparison:
         self.direct = False
         return exact_float
 
-    def _compare_members(self, old: Placed, new: Placed, path: str) -> Adapt | None:
+    def _compare_members(self, old: NestedShape, new: NestedShape, path: str) -> Adapt | None:
         before, after = members_of(old.shape), members_of(new.shape)
         mates = [pair_member(member, new.shape) for member in before]
         if len(before) == 1 and mates[0] is None:
@@ -180,7 +180,7 @@ class _Comparison:
             return None
         return adapt_members(before, adapts)
 
-    def _migrate_member(self, member: Placed, new: Placed, path: str) -> Adapt | None:
+    def _migrate_member(self, member: NestedShape, new: NestedShape, path: str) -> Adapt | None:
         """By a function of the program's, from a member that no rule leads on from."""
         for each in members_of(new.shape):
             migrated = self._migrate(member, member_of(new, each), exact=False)
@@ -195,7 +195,7 @@ class _Comparison:
         self.functions += functions
         return adapt
 
-    def _compare_alike(self, old: Placed, new: Placed, path: str) -> Adapt | None:
+    def _compare_alike(self, old: NestedShape, new: NestedShape, path: str) -> Adapt | None:
         before, after = old.shape, new.shape
         if after.limits and after.limits != before.limits:
             self.refusals.append(path_words(path, f"must now be {after.limits}"))
@@ -215,7 +215,7 @@ class _Comparison:
                 self._refuse(path, before, after)
         return None
 
-    def _compare_maps(self, old: Placed, new: Placed, path: str) -> Adapt | None:
+    def _compare_maps(self, old: NestedShape, new: NestedShape, path: str) -> Adapt | None:
         before, after = old.shape, new.shape
         assert before.keys and before.items and after.keys and after.items
         of_key = self.compare(old.part(before.keys), new.part(after.keys), path) or same_value
@@ -224,7 +224,7 @@ class _Comparison:
             return None
         return lambda value: {of_key(name): of_item(each) for name, each in value.items()}
 
-    def _compare_tuples(self, old: Placed, new: Placed, path: str) -> Adapt | None:
+    def _compare_tuples(self, old: NestedShape, new: NestedShape, path: str) -> Adapt | None:
         before, after = old.shape, new.shape
         if len(before.places) != len(after.places):
             self._refuse(path, before, after)
@@ -244,7 +244,7 @@ class _Comparison:
 
     # --- records
 
-    def _compare_records(self, old: Placed, new: Placed, path: str) -> Adapt | None:
+    def _compare_records(self, old: NestedShape, new: NestedShape, path: str) -> Adapt | None:
         before, after = old.shape, new.shape
         if before.positional != after.positional or (after.positional and before.tag != after.tag):
             self._refuse(path, before, after)
@@ -291,7 +291,9 @@ class _Comparison:
                 words = f"field `{each.name}` was {_or(other_names)}, and is there itself"
                 self.refusals.append(path_words(path, words))
 
-    def _compare_field(self, old: Placed, new: Placed, source: TypeField, field_: TypeField, path: str) -> Adapt | None:
+    def _compare_field(
+        self, old: NestedShape, new: NestedShape, source: TypeField, field_: TypeField, path: str
+    ) -> Adapt | None:
         inside = f"{path}.{field_.name}" if path else field_.name
         if new.shape.positional:
             if source.name != field_.name and source.name not in field_.was:

@@ -19,19 +19,19 @@ class Pairing(NamedTuple):
     """None: it is new."""
 
 
-class Placed(NamedTuple):
+class NestedShape(NamedTuple):
     """A shape and the records it stands in, the outermost first."""
 
     shape: TypeShape
     above: tuple[TypeShape, ...] = ()
 
-    def part(self, shape: TypeShape) -> Placed:
+    def part(self, shape: TypeShape) -> NestedShape:
         """A part of it; a record inside of itself is that record."""
         above = (*self.above, self.shape) if self.shape.kind == "record" else self.above
         if shape.kind == "up":
             place = len(above) - shape.up
-            return Placed(above[place], above[:place])
-        return Placed(shape, above)
+            return NestedShape(above[place], above[:place])
+        return NestedShape(shape, above)
 
 
 def pair_fields(old: TypeShape, new: TypeShape) -> list[Pairing]:
@@ -97,5 +97,5 @@ def _is_plain(shape: TypeShape) -> bool:
     )
 
 
-def member_of(of: Placed, member: TypeShape) -> Placed:
+def member_of(of: NestedShape, member: TypeShape) -> NestedShape:
     return of.part(member) if of.shape.kind == "union" else of

@@ -34,7 +34,7 @@ LONG_GRACE_S: Final = 0.5
 """The same where the task had nothing new to ask."""
 
 
-class _Asked(NamedTuple):
+class _RequestRow(NamedTuple):
     row: Any
     at: int | None
 
@@ -109,7 +109,7 @@ class AsyncOperator(RequestOperator):
         super().__init__(step, plan, loop_factory)
         self.taken = taken
         self.codec = codec
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, _RequestRow] = {}
         self._answered: dict[int, RequestAnswer] = {}
         self._count = 0
         self._given = 0
@@ -132,7 +132,7 @@ class AsyncOperator(RequestOperator):
         first = self._count
         self._count += len(rows)
         times = [None] * len(rows) if rows.times is None else rows.times.tolist()
-        self._asked.update(zip(range(first, self._count), map(_Asked, rows.objects, times), strict=True))
+        self._asked.update(zip(range(first, self._count), map(_RequestRow, rows.objects, times), strict=True))
         self.pool.submit(self._new(first, rows.objects))
         # The next batch is fetched while the last requests of this one are in flight.
         self._settle(self.plan.capacity)

@@ -33,7 +33,7 @@ from headrace.operators.failures import READ_ERRORS, function_failed
 from headrace.operators.holding import HELD_BYTES, QueuedRows
 from headrace.operators.process import ProcessOperator, rows_of
 from headrace.operators.spec import StepInfo, StepSpec
-from headrace.state.broadcast import Stored, canonical
+from headrace.state.broadcast import StoredMapping, canonical
 from headrace.state.cells import EntriesColumn
 from headrace.state.fitting import declared_codec
 from headrace.state.handles import BroadcastContext, BroadcastState
@@ -110,7 +110,7 @@ class BroadcastOperator(ProcessOperator):
             decl.name: declared_codec(decl.value_type, what=f"the state {decl.name!r}", where=f"step {step}")
             for decl in self._shared_decls
         }
-        self._kept: dict[str, Stored] = {}
+        self._kept: dict[str, StoredMapping] = {}
         """What was read of broadcast states, from task to task."""
         self._rules_context: BroadcastContext[Any] = BroadcastContext(self._visit)
 

@@ -66,7 +66,7 @@ COMBINED_PORT: Final = 1
 
 
 @dataclass(frozen=True)
-class Combined:
+class CombinedRows:
     """What stands before the exchange of a step, and what travels in place of its rows."""
 
     codec: RowCodec
@@ -95,7 +95,7 @@ class StepSpec(ABC):
     def build(self, info: StepInfo) -> Operator:
         """Makes the operator that was chosen, once per worker."""
 
-    def combined(self, info: StepInfo) -> Combined | None:
+    def combined(self, info: StepInfo) -> CombinedRows | None:
         """How rows are combined before the exchange; None: they travel as they are.
 
         Not asked where somebody reads late rows, or where another step shares the exchange: both want the rows.

@@ -168,7 +168,7 @@ class Seam:
     """Event time of the cut: history holds what is before it, the live stream the rest. None: both hold all."""
 
 
-class Prefixed(NamedTuple):
+class PrefixedStep(NamedTuple):
     """A step of expressions that is evaluated where its source is decoded."""
 
     verb: Literal["where", "select", "with_columns"]
@@ -186,7 +186,7 @@ class SourcePlan:
     """Type of the rows as read."""
     time: str | None
     """SQL text of the event time over the columns as read."""
-    prefix: tuple[Prefixed, ...]
+    prefix: tuple[PrefixedStep, ...]
     """Expressions that run where the source is decoded, in order."""
     out: RowCodec
     """Type of the rows after the prefix."""

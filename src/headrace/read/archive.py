@@ -27,7 +27,7 @@ from headrace.errors import MissingFile, StoreError
 from headrace.model.archive import DAY_US, EPOCH, KINDS, Archive, first_us_of, signed
 from headrace.model.keys import NULL_KEY, encode_columns, hash_key
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
-from headrace.read.archive_folder import ArchiveFolder, File, Opened, folder_of
+from headrace.read.archive_folder import ArchiveFolder, File, OpenedFile, folder_of
 from headrace.state.lineage import derive_lineage, is_in
 from headrace.state.record import StoreRecord, no_store, read_record
 from headrace.state.staged_parts import open_part
@@ -132,13 +132,13 @@ class ArchivedWindows:
         rows.sort(key=lambda row: row[:2])
         return {window: row for _, _, window, row in rows}
 
-    def _opened(self, bucket: str) -> Iterator[tuple[int, Opened]]:
+    def _opened(self, bucket: str) -> Iterator[tuple[int, OpenedFile]]:
         for opened in self._staged(bucket):
             yield self._place.timeline, opened
         for file in self._files(bucket):
             yield file.timeline, self._folder.open(file)
 
-    def _staged(self, bucket: str) -> Iterator[Opened]:
+    def _staged(self, bucket: str) -> Iterator[OpenedFile]:
         """The parts of this very epoch: once they are gone from the store they have been released to the folder."""
         for place, part in enumerate(self._parts):
             if part.extra.get(_FOLDER, "") != bucket:
@@ -152,9 +152,9 @@ class ArchivedWindows:
                         self._listed.clear()
                         self._released = True
 
-    def _open(self, part: StagedPart) -> Opened:
+    def _open(self, part: StagedPart) -> OpenedFile:
         data = open_part(self._store, part)
-        return Opened(pa.BufferReader(data), len(part.inline))
+        return OpenedFile(pa.BufferReader(data), len(part.inline))
 
     def _files(self, bucket: str) -> list[File]:
         with self._lock:

@@ -116,7 +116,7 @@ class RemoteReading:
         return pa.BufferReader(data), len(data)
 
 
-class Opened:
+class OpenedFile:
     """A Parquet file whose footer has been read; of a small file the rows have been, too."""
 
     def __init__(self, source: Any, held_bytes: int) -> None:
@@ -168,7 +168,7 @@ class ArchiveFolder:
         self.url = url
         self._reading: LocalReading | RemoteReading | None = None
         self._lock = threading.Lock()
-        self._opened: OrderedDict[str, Opened] = OrderedDict()
+        self._opened: OrderedDict[str, OpenedFile] = OrderedDict()
         self._held_bytes = 0
         self._owner: str | None = None
 
@@ -246,15 +246,15 @@ class ArchiveFolder:
 
     # --- what is in it
 
-    def open(self, file: File) -> Opened:
+    def open(self, file: File) -> OpenedFile:
         """A file, kept for the next question. Raises FileNotFoundError where it has gone into another one."""
         # With its size: a file of an abandoned timeline that was cut is another one.
         return self.opened(
             f"{file.path}:{file.size_bytes}",
-            lambda: Opened(*self._ask(lambda reading: reading.open(file.path, file.size_bytes))),
+            lambda: OpenedFile(*self._ask(lambda reading: reading.open(file.path, file.size_bytes))),
         )
 
-    def opened(self, name: str, make: Any) -> Opened:
+    def opened(self, name: str, make: Any) -> OpenedFile:
         """What was opened before under a name, or is now."""
         with self._lock:
             found = self._opened.get(name)
@@ -262,7 +262,7 @@ class ArchiveFolder:
                 self._opened.move_to_end(name)
                 return found
         try:
-            made: Opened = make()
+            made: OpenedFile = make()
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, FileNotFoundError):
                 raise

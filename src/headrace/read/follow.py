@@ -51,7 +51,7 @@ _NAME: Final = "newest-epoch"
 _CRC_BYTES: Final = 4
 
 
-class Remembered(msgspec.Struct, frozen=True):
+class RememberedEpoch(msgspec.Struct, frozen=True):
     """An epoch of a store, as its manifests told it."""
 
     url: str
@@ -67,19 +67,19 @@ class Memory:
         self.url = url
         self._path = folder / _NAME
 
-    def read(self) -> Remembered | None:
+    def read(self) -> RememberedEpoch | None:
         """What was remembered last; None where there is nothing that can be used."""
         try:
             data = self._path.read_bytes()
             crc, packed = int.from_bytes(data[:_CRC_BYTES]), data[_CRC_BYTES:]
-            found = msgspec.msgpack.decode(packed, type=Remembered) if zlib.crc32(packed) == crc else None
+            found = msgspec.msgpack.decode(packed, type=RememberedEpoch) if zlib.crc32(packed) == crc else None
         except (OSError, msgspec.DecodeError):
             return None
         return found if found is not None and found.url == self.url else None
 
     def write(self, app: str, store_id: str, state: JobState) -> None:
         """Remembers an epoch instead of the one before. Several processes may do so at once: each file is whole."""
-        packed = msgspec.msgpack.encode(Remembered(self.url, app, store_id, state))
+        packed = msgspec.msgpack.encode(RememberedEpoch(self.url, app, store_id, state))
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # Not durable: after a crash of the machine an older epoch, or none, costs a start its store at most.

@@ -170,7 +170,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, rows)
 
 
-class Arrived(NamedTuple):
+class ArrivedRows(NamedTuple):
     """Rows of an edge with their keys."""
 
     edge: int
@@ -187,7 +187,7 @@ class RowGatherer:
         self._rows: dict[int, int] = {}
         self._bytes: dict[int, int] = {}
 
-    def take(self, frame: Frame) -> Iterator[Arrived]:
+    def take(self, frame: Frame) -> Iterator[ArrivedRows]:
         """What can be handed on once this frame is here. Rows of one edge stay in their order."""
         edge = frame.edge
         batch = read_rows(frame, self._edges[edge].schema)
@@ -197,12 +197,12 @@ class RowGatherer:
         if self._rows[edge] >= _CALL_ROWS or self._bytes[edge] >= _CALL_BYTES:
             yield self._arrived(edge)
 
-    def rest(self) -> Iterator[Arrived]:
+    def rest(self) -> Iterator[ArrivedRows]:
         """What still waits, when all frames have been read."""
         for edge in list(self._small):
             yield self._arrived(edge)
 
-    def _arrived(self, edge: int) -> Arrived:
+    def _arrived(self, edge: int) -> ArrivedRows:
         plan = self._edges[edge]
         batch = _concatenate(self._small.pop(edge))
         self._rows[edge] = self._bytes[edge] = 0
@@ -216,4 +216,4 @@ class RowGatherer:
             keys = pa.repeat(pa.scalar(b"", pa.binary()), len(rows))
         else:
             keys = _encode_edge_keys(plan, rows)
-        return Arrived(edge, rows, Keys(hashes, keys))
+        return ArrivedRows(edge, rows, Keys(hashes, keys))

@@ -45,7 +45,7 @@ from headrace.plan.physical import LoopPlan, Program, SourcePlan
 from headrace.runtime.ends import TaskEnds
 from headrace.runtime.failures import SenderGone, error_failure, read_input, rejected_rows
 from headrace.runtime.fragment import LiveFragment
-from headrace.runtime.framing import Arrived, RowGatherer
+from headrace.runtime.framing import ArrivedRows, RowGatherer
 from headrace.runtime.loops import read_loop
 from headrace.runtime.marking import LargestTimes, open_marking, read_times
 from headrace.runtime.shards import OpenShard, open_shard, write_delta
@@ -396,6 +396,6 @@ def _derive(env: TaskEnv, marks: dict[str, dict[str, int]]) -> TimeState:
                        clock_us=env.order.clock_us, final=env.order.final, reached_us=env.order.reached_us)  # fmt: skip
 
 
-def _enter_edge(task: _Task, arrived: Arrived) -> None:
+def _enter_edge(task: _Task, arrived: ArrivedRows) -> None:
     task.report.rows_in += len(arrived.rows)
     task.live.enter(arrived.edge, arrived.rows, arrived.keys)

@@ -93,7 +93,7 @@ class Spark(NamedTuple):
     scala: str
 
 
-class Installed(NamedTuple):
+class InstalledConnector(NamedTuple):
     """Where a connector is."""
 
     where: str
@@ -132,15 +132,15 @@ def jar_folder(connector: Connector, spark: Spark) -> Path:
     return connectors_folder() / f"{connector.name}-spark{spark.version}"
 
 
-def find_connector(name: str, spark: Spark, conf: Mapping[str, str] | None = None) -> Installed | None:
+def find_connector(name: str, spark: Spark, conf: Mapping[str, str] | None = None) -> InstalledConnector | None:
     """Where a connector is; None: it has to be fetched. Looks at files and settings only."""
     connector = CONNECTORS[name]
     if any((spark.home / "jars").glob(f"{connector.mark}*.jar")):
-        return Installed("spark")
+        return InstalledConnector("spark")
     if any(connector.mark in text for text in _jar_settings(spark, conf or {})):
-        return Installed("settings")
+        return InstalledConnector("settings")
     jars = sorted(jar_folder(connector, spark).glob("*.jar"))
-    return Installed("folder", tuple(map(str, jars))) if jars else None
+    return InstalledConnector("folder", tuple(map(str, jars))) if jars else None
 
 
 def _jar_settings(spark: Spark, conf: Mapping[str, str]) -> Iterable[str]:
@@ -197,7 +197,7 @@ def check_connectors(session: SparkSession, names: Collection[str]) -> None:
 # --- fetching
 
 
-def install_connector(name: str, spark: Spark, say: Say, *, replace: bool = False) -> Installed:
+def install_connector(name: str, spark: Spark, say: Say, *, replace: bool = False) -> InstalledConnector:
     """Fetches the jars of a connector into their folder. ``replace``: also where somebody was quicker."""
     connector = CONNECTORS[name]
     folder = jar_folder(connector, spark)
@@ -227,7 +227,7 @@ def install_connector(name: str, spark: Spark, say: Say, *, replace: bool = Fals
     )
 
 
-def _put_in_place(jars: Path, folder: Path, aside: Path | None) -> Installed:
+def _put_in_place(jars: Path, folder: Path, aside: Path | None) -> InstalledConnector:
     """Only a whole folder gets the name. One that is there goes aside, or stays: a JVM may be reading it."""
     if aside is not None and folder.is_dir():
         move(folder, aside)
@@ -236,7 +236,7 @@ def _put_in_place(jars: Path, folder: Path, aside: Path | None) -> Installed:
     except OSError:
         if not any(folder.glob("*.jar")):
             raise
-    return Installed("folder", tuple(map(str, sorted(folder.glob("*.jar")))))
+    return InstalledConnector("folder", tuple(map(str, sorted(folder.glob("*.jar")))))
 
 
 Way = Callable[[Path], str | None]

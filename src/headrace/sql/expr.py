@@ -230,7 +230,7 @@ def as_sql(column: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedExpression:
     """Text that was read: the columns it needs (without the path behind a dot) and its syntax tree."""
 
     sql: str
@@ -238,17 +238,17 @@ class Parsed:
     tree: Any = field(repr=False, compare=False)
 
 
-def parse(text: str, where: str = "") -> Parsed:
+def parse(text: str, where: str = "") -> ParsedExpression:
     """Read the text; raises ExpressionError with `where` when it is not one expression."""
     try:
         tree = parse_tree(text)
     except ExpressionError as error:
         error.where = where
         raise
-    return Parsed(text, root_columns(tree), tree)
+    return ParsedExpression(text, root_columns(tree), tree)
 
 
-def check(text: str, schema: pa.Schema, where: str = "") -> Parsed:
+def check(text: str, schema: pa.Schema, where: str = "") -> ParsedExpression:
     """`resolve`, and functions and types must fit as far as they are known before anything runs."""
     from headrace.sql.mistakes import check_meaning
 
@@ -257,14 +257,14 @@ def check(text: str, schema: pa.Schema, where: str = "") -> Parsed:
     return parsed
 
 
-def resolve(text: str, schema: pa.Schema, where: str = "") -> Parsed:
+def resolve(text: str, schema: pa.Schema, where: str = "") -> ParsedExpression:
     """`parse`, and every column must exist. Names are found without regard to case, as in Spark.
 
     The result's `columns` are spelled as the schema spells them.
     """
     parsed = parse(text, where)
     names = frozenset(resolve_name(name, schema.names, where, text) for name in sorted(parsed.columns))
-    return Parsed(parsed.sql, names, parsed.tree)
+    return ParsedExpression(parsed.sql, names, parsed.tree)
 
 
 def resolve_name(name: str, known: list[str], where: str, text: str) -> str:

@@ -25,7 +25,7 @@ from headrace.sql.parse import blank_quoted, point_at
 from headrace.sql.spark_functions import SPARK_FUNCTIONS
 
 if TYPE_CHECKING:
-    from headrace.sql.expr import Parsed
+    from headrace.sql.expr import ParsedExpression
 
 _COMPARISONS: Final = ("EQ", "NEQ", "GT", "GTE", "LT", "LTE", "NullSafeEQ", "In", "Between")
 _ARITHMETIC: Final = ("Add", "Sub", "Mul", "Div", "Mod", "IntDiv")
@@ -55,7 +55,7 @@ _METHODS: Final = {
 _TAKING_TEXT: Final = ("startswith", "endswith", "contains")
 
 
-def check_meaning(parsed: Parsed, schema: pa.Schema, where: str) -> None:
+def check_meaning(parsed: ParsedExpression, schema: pa.Schema, where: str) -> None:
     """Raise ExpressionError for the first mistake in an expression whose columns are known."""
     _check_brackets(parsed.sql, where)
     for tree in parsed.tree.walk():
@@ -70,7 +70,7 @@ def check_meaning(parsed: Parsed, schema: pa.Schema, where: str) -> None:
         _check_types(tree, binder, parsed.sql, where)
 
 
-def unchecked_functions(parsed: Parsed) -> list[str]:
+def unchecked_functions(parsed: ParsedExpression) -> list[str]:
     """Functions of Spark that the worker does not know, so that their arguments and results could not be checked."""
     calls = (tree for tree in parsed.tree.walk() if type(tree).__name__ == "Anonymous")
     return sorted({str(tree.this).lower() for tree in calls} - set(FUNCTIONS))

@@ -48,7 +48,7 @@ def canonical(value: Any) -> bytes:
     return _CANONICAL.encode(value)
 
 
-class Stored(NamedTuple):
+class StoredMapping(NamedTuple):
     """One mapping as the runs hold it; shared by tasks and never changed."""
 
     identity: Hashable
@@ -162,11 +162,11 @@ class SharedState:
         self._identity = identity
         self._tables: dict[str, BroadcastTable] = {}
 
-    def table(self, name: str, codec: ValueCodec, key_type: Any, kept: dict[str, Stored]) -> BroadcastTable:
+    def table(self, name: str, codec: ValueCodec, key_type: Any, kept: dict[str, StoredMapping]) -> BroadcastTable:
         """A state, once per task. ``kept`` is the caller's, from task to task: what was read is not read again."""
         known = kept.get(name)
         if known is None or known.identity != self._identity:
-            known = kept[name] = Stored(self._identity, self._read(name, key_type))
+            known = kept[name] = StoredMapping(self._identity, self._read(name, key_type))
         table = self._tables[name] = BroadcastTable(name, codec, known.raw)
         return table
 

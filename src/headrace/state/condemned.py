@@ -22,7 +22,7 @@ from headrace.state.store import StoreFiles
 Epochs = frozenset[layout.ManifestName]
 
 
-class _Condemned(msgspec.Struct):
+class _CondemnedFiles(msgspec.Struct):
     epochs: list[tuple[int, int]]
     """Timeline and epoch of each."""
 
@@ -42,7 +42,7 @@ def read_condemned(store: StoreFiles) -> dict[int, Epochs]:
 
 def write_condemned(store: StoreFiles, fence: int, epochs: Epochs) -> None:
     """Says, before anything is deleted, what a driver may delete from now on."""
-    store.write(layout.sweep(fence), msgspec.json.encode(_Condemned(sorted(epochs))))
+    store.write(layout.sweep(fence), msgspec.json.encode(_CondemnedFiles(sorted(epochs))))
 
 
 def drop_condemned(store: StoreFiles, fence: int) -> None:
@@ -52,7 +52,7 @@ def drop_condemned(store: StoreFiles, fence: int) -> None:
 
 def _read(store: StoreFiles, path: str) -> Epochs:
     try:
-        record = msgspec.json.decode(store.read(path), type=_Condemned)
+        record = msgspec.json.decode(store.read(path), type=_CondemnedFiles)
     except msgspec.DecodeError as error:
         raise CorruptFile(
             "a record of what a sweep may delete cannot be read",

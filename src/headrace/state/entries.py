@@ -91,7 +91,7 @@ def find_maps(
     return search.answer()
 
 
-class _Gathered(NamedTuple):
+class _BlockRows(NamedTuple):
     """Rows found in one block: ``counts[i]`` consecutive ones for needle ``needles[i]``."""
 
     needles: list[int]
@@ -114,7 +114,7 @@ class _MapSearch:
         self._rows: Indexes = np.zeros(len(hashes), np.int64)
         self._parts: Indexes = np.zeros(len(hashes), np.int64)
         """In how many blocks rows of a needle were found; more than one, and they must be sorted."""
-        self._found: list[_Gathered] = []
+        self._found: list[_BlockRows] = []
 
     def look_into(self, view: TableView) -> None:
         start, end = view.needles(self._rest_hash)
@@ -179,7 +179,7 @@ class _MapSearch:
         plain = values.null_count == 0
         self._parts[needles] += 1
         self._found.append(
-            _Gathered(needles.tolist(), counts.tolist(), subs.to_pylist(), values.to_pylist(), expires, plain)
+            _BlockRows(needles.tolist(), counts.tolist(), subs.to_pylist(), values.to_pylist(), expires, plain)
         )
 
     def answer(self) -> list[dict[bytes, Entry] | None]:
@@ -194,7 +194,7 @@ class _MapSearch:
         return maps
 
 
-def _add(maps: list[dict[bytes, Entry] | None], gathered: _Gathered) -> None:
+def _add(maps: list[dict[bytes, Entry] | None], gathered: _BlockRows) -> None:
     subs, values = gathered.subs, gathered.values
     expires: Sequence[int | None] = gathered.expires or [None] * len(values)
     end = 0

@@ -181,7 +181,7 @@ class _RunLists(msgspec.Struct):
     added: list[_Ref] = []
 
 
-class _Named(msgspec.Struct):
+class _NamedFiles(msgspec.Struct):
     """Of a manifest only what a sweep must know; a record that seals a timeline has none of it."""
 
     parent_epoch: int = -1
@@ -247,7 +247,7 @@ def _read_manifests(store: StoreFiles) -> tuple[ManifestFact, ...]:
 
 
 def _read_manifest(store: StoreFiles, path: str, name: layout.ManifestName) -> ManifestFact:
-    named = _decode(store, path, _Named)
+    named = _decode(store, path, _NamedFiles)
     refs = [ref for step in named.steps.values() for ref in (*(step.runs or ()), *step.added)]
     refs += [part for parts in named.loops.values() for part in parts]
     complete = named.full or named.parent_epoch < 0

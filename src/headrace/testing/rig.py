@@ -65,14 +65,14 @@ class Port(NamedTuple):
     time: Time | None
 
 
-class Emitted(NamedTuple):
+class EmittedRow(NamedTuple):
     """A row that came out of an outlet, and its time."""
 
     value: Any
     at: int | None
 
 
-class _Written(NamedTuple):
+class _ShardOutcome(NamedTuple):
     """What one shard's task came to."""
 
     runs: list[OpenedRun]
@@ -88,7 +88,7 @@ def row_time(row: Any) -> int:
     return int(row.at)
 
 
-def values(rows: Sequence[Emitted]) -> list[Any]:
+def values(rows: Sequence[EmittedRow]) -> list[Any]:
     """The rows without their times."""
     return [row.value for row in rows]
 
@@ -126,7 +126,7 @@ class OperatorRig:
         self.ttl = dict(ttl or {})
         self.parallelism = parallelism
         self.as_objects = as_objects
-        self.out: dict[str, list[Emitted]] = {}
+        self.out: dict[str, list[EmittedRow]] = {}
         """Outlet → what it gave in the last epoch or attempt."""
         self.report = StepReport(operator.step)
         """Of the last epoch or attempt, all shards together."""
@@ -154,7 +154,7 @@ class OperatorRig:
         watermark: int | None = None,
         clock: int | None = None,
         final: bool = False,
-    ) -> list[Emitted]:
+    ) -> list[EmittedRow]:
         """One epoch that becomes true; returns what came out of the main outlet.
 
         ``watermark``: event time at its end, the one before if not given; ``clock``: its wall clock, likewise.
@@ -228,7 +228,7 @@ class OperatorRig:
             # Columns and back: what comes out has to fit the type it is said to have, and each column be whole.
             lengths = {len(column) for column in rows.columns} | {len(times)}
             assert lengths <= {len(rows)}, f"outlet {tag}: {len(rows)} rows with columns of {sorted(lengths)}"
-            self.out.setdefault(tag, []).extend(map(Emitted, rows.codec.to_objects(rows.columns), times))
+            self.out.setdefault(tag, []).extend(map(EmittedRow, rows.codec.to_objects(rows.columns), times))
 
         return take
 
@@ -245,7 +245,7 @@ class OperatorRig:
             last_clock_us=self.clock if self.epoch_number else MIN_TIME,
         )
 
-    def _play(self, batches: Sequence[Batch], info: TaskInfo, reached: int | None) -> list[_Written]:
+    def _play(self, batches: Sequence[Batch], info: TaskInfo, reached: int | None) -> list[_ShardOutcome]:
         """The tasks of an epoch, one after the other, as one worker may run them."""
         self.out.clear()
         written = []
@@ -277,7 +277,7 @@ class OperatorRig:
 
     def _task(
         self, batches: Iterator[tuple[int, Rows, Keys | None]], info: TaskInfo, reached: int | None, groups: range
-    ) -> _Written:
+    ) -> _ShardOutcome:
         operator = self.operator
         layers = Layers(self.runs, lo=groups.start, hi=groups.stop, groups=GROUPS)
         runs: list[OpenedRun] = []
@@ -302,19 +302,19 @@ class OperatorRig:
         for port, rows, keys in batches:
             operator.process(port, rows, keys)
         if reached is None:
-            return _Written([], operator.report, 0)
+            return _ShardOutcome([], operator.report, 0)
         info.end_watermark[operator.step] = reached
         for _ in operator.finish() or ():
             pass
         report = operator.end()
         if state is None:
-            return _Written(runs, report, 0)
+            return _ShardOutcome(runs, report, 0)
         if tables := state.flush():
             write(tables)
         changed, digests = state.shared.flush()
         report.broadcast.update(digests)
         data = [encode_run(changed, lo=0, hi=GROUPS, groups=GROUPS)] if changed else []
-        return _Written(runs, report, state.spills, [self._opened(each, range(GROUPS)) for each in data])
+        return _ShardOutcome(runs, report, state.spills, [self._opened(each, range(GROUPS)) for each in data])
 
     def _opened(self, data: pa.Buffer, groups: range) -> OpenedRun:
         lo, hi = groups.start, groups.stop

@@ -29,7 +29,7 @@ from headrace.model.ids import MIN_TIME
 from headrace.model.rows import RowCodec
 from headrace.operators.contract import COMBINING, MAIN, Operator, TaskInfo
 from headrace.operators.keyed import sort_slots
-from headrace.operators.spec import Combined
+from headrace.operators.spec import CombinedRows
 from headrace.windows.sliced.plan import PanePlan
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ def partial_codec(plan: PanePlan) -> PartialCodec:
     return PartialCodec([field for agg in plan.aggs for field in agg.fields])
 
 
-def combine_panes(spec: WindowSettings, info: StepInfo) -> Combined | None:
+def combine_panes(spec: WindowSettings, info: StepInfo) -> CombinedRows | None:
     """How the rows of a step of sliced windows are combined; None where they have to travel as they are."""
     plan = PanePlan(spec, info)
     # Between windows a row is late by its own time, which a partial does not tell.
-    return None if plan.slices.has_gaps else Combined(partial_codec(plan), partial(CombineOperator, spec, info))
+    return None if plan.slices.has_gaps else CombinedRows(partial_codec(plan), partial(CombineOperator, spec, info))
 
 
 class CombineOperator(Operator):

@@ -24,7 +24,7 @@ _FAR: Final = 1 << 61
 """Times beyond this (about 73 000 years) have no windows: their bounds could not be computed in 64 bits."""
 
 
-class Assigned(NamedTuple):
+class AssignedWindows(NamedTuple):
     """Pairs of a row and a window it belongs to; of one row, windows in the order of their starts and ends."""
 
     rows: Int64s | None
@@ -52,7 +52,7 @@ class Assigner:
         """How many windows a row may belong to at most."""
         return 1
 
-    def assign(self, times: Int64s) -> Assigned:
+    def assign(self, times: Int64s) -> AssignedWindows:
         """The windows of rows with these times; only for kinds whose windows depend on nothing else."""
         raise NotImplementedError
 
@@ -73,9 +73,9 @@ class Tumbling(Assigner):
     offset_us: int = 0
     clock: Clock = "event"
 
-    def assign(self, times: Int64s) -> Assigned:
+    def assign(self, times: Int64s) -> AssignedWindows:
         starts = aligned(times, self.size_us, self.offset_us)
-        return Assigned(None, starts, starts + self.size_us)
+        return AssignedWindows(None, starts, starts + self.size_us)
 
     def last_ends(self, times: Int64s) -> Int64s:
         return aligned(times, self.size_us, self.offset_us) + self.size_us
@@ -102,13 +102,13 @@ class Sliding(Assigner):
     def per_row(self) -> int:
         return -(-self.size_us // self.every_us)
 
-    def assign(self, times: Int64s) -> Assigned:
+    def assign(self, times: Int64s) -> AssignedWindows:
         last = aligned(times, self.every_us, self.offset_us)
         # Windows that begin at last, last - every, … as long as they reach beyond the time.
         counts = np.maximum((last - (times - self.size_us) + self.every_us - 1) // self.every_us, 0)
         rows, back = _spread(counts)
         starts = last[rows] - back * self.every_us
-        return Assigned(rows, starts, starts + self.size_us)
+        return AssignedWindows(rows, starts, starts + self.size_us)
 
     def last_ends(self, times: Int64s) -> Int64s:
         return aligned(times, self.every_us, self.offset_us) + self.size_us
@@ -134,12 +134,12 @@ class Cumulating(Assigner):
     def per_row(self) -> int:
         return self.size_us // self.every_us
 
-    def assign(self, times: Int64s) -> Assigned:
+    def assign(self, times: Int64s) -> AssignedWindows:
         base = aligned(times, self.size_us, self.offset_us)
         first = (times - base) // self.every_us + 1
         rows, back = _spread(self.size_us // self.every_us - first + 1)
         ends = base[rows] + self.size_us - back * self.every_us
-        return Assigned(rows, base[rows], ends)
+        return AssignedWindows(rows, base[rows], ends)
 
     def last_ends(self, times: Int64s) -> Int64s:
         return aligned(times, self.size_us, self.offset_us) + self.size_us

@@ -19,7 +19,7 @@ from headrace.model.batch import Int64s
 from headrace.model.ids import MIN_TIME
 from headrace.state.panes.lookup import PaneRange
 from headrace.windows.kinds import (
-    Assigned,
+    AssignedWindows,
     Cumulating,
     Sliding,
     Tumbling,
@@ -94,7 +94,7 @@ class Slices:
         """For each slice the end of the last window that holds it."""
         return self.assigner.last_ends(slices)
 
-    def windows(self, slices: Int64s) -> Assigned:
+    def windows(self, slices: Int64s) -> AssignedWindows:
         """Pairs of a slice and a window that holds it."""
         return self.assigner.assign(slices)
 

@@ -12,7 +12,7 @@ from headrace.model.amounts import count_of
 from headrace.model.job import INNER, VALUE_TABLE, DeclaredState
 from headrace.model.time import format_span
 from headrace.model.type_shape import accumulators_shape, describe_type
-from headrace.operators.spec import WALL, Combined, OperatorChoice, StepInfo, StepSpec, StoredType
+from headrace.operators.spec import WALL, CombinedRows, OperatorChoice, StepInfo, StepSpec, StoredType
 from headrace.state.panes.about import cut_of
 from headrace.windows.evictors import Evictor, KeepDelta, KeepRows, KeepSpan
 from headrace.windows.kinds import RowCount
@@ -63,7 +63,7 @@ class WindowSpec(WindowSettings, StepSpec):
         assert info.choice is not None, f"the planner chose no operator for step {info.step}"
         return info.choice.operator
 
-    def combined(self, info: StepInfo) -> Combined | None:
+    def combined(self, info: StepInfo) -> CombinedRows | None:
         from headrace.windows.combine import combine_panes
 
         return combine_panes(self, info) if self._chosen(info) == "sliced" else None

@@ -18,7 +18,7 @@ from headrace.aggregates.sketch import buckets_of, quantile_of
 from headrace.dataflow.graph import KeyedNode
 from headrace.operators.contract import Operator
 from headrace.plan.build import operator_builder
-from headrace.testing.rig import Emitted, OperatorRig
+from headrace.testing.rig import EmittedRow, OperatorRig
 
 ROW = re.compile(r"(\w)(-|-?\d+)@(-?\d+)")
 
@@ -68,7 +68,7 @@ def rig_of(aggs: dict[str, hr.types.Agg[Any]], *, per_row: bool = False, **optio
     return OperatorRig(operator_of(aggs, per_row=per_row), Tx, lambda row: row.card, **options)
 
 
-def told(emitted: Sequence[Emitted]) -> list[tuple[Any, ...]]:
+def told(emitted: Sequence[EmittedRow]) -> list[tuple[Any, ...]]:
     """Results as (key, aggregates, time); those of each key in the order in which they came."""
     return sorted(((*_fields(each.value), each.at) for each in emitted), key=lambda result: str(result[0]))
 

@@ -22,7 +22,7 @@ _BETWEEN, _AROUND = 3, 4
 """Columns of the screen between two of a table, and around all of them."""
 
 
-class Banded:
+class BandedTable:
     """A table that fits whatever width it is drawn in.
 
     ``names``: so many of its first columns say what a row is of. ``most_lines``: where there are several bands, so many

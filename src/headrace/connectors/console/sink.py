@@ -86,9 +86,9 @@ class ConsoleSink(Sink):
 
     def screen(self, epoch: int) -> RenderableType:
         """The newest rows, whole however narrow the screen is; where columns stand in bands, fewer of them."""
-        from headrace.connectors.console.bands import Banded
+        from headrace.connectors.console.bands import BandedTable
 
-        return Banded(self.table(epoch), most_lines=self.limit)
+        return BandedTable(self.table(epoch), most_lines=self.limit)
 
     def table(self, epoch: int) -> Table:
         """The newest rows as a rich table."""

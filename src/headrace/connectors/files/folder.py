@@ -21,7 +21,7 @@ import pyarrow as pa
 from headrace.errors import SinkFailed, SinkUnavailable
 
 
-class Listed(NamedTuple):
+class FolderFile(NamedTuple):
     """A file as a listing shows it."""
 
     name: str
@@ -69,7 +69,7 @@ class Folder(Protocol):
         """Raises FileNotFoundError where there is no such file."""
         ...
 
-    def list(self, folder: str, *, below: bool = False) -> list[Listed]:
+    def list(self, folder: str, *, below: bool = False) -> list[FolderFile]:
         """The files of a folder inside of this one, and with `below` of all folders in it; none where it is not there.
 
         Their names are relative to this folder, as everywhere.

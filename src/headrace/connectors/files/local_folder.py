@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.connectors.files.folder import Listed, failed, name_conflict
+from headrace.connectors.files.folder import FolderFile, failed, name_conflict
 from headrace.durable import make_folder, move, sync_path, take_name, try_link, write_whole
 from headrace.model.part_names import HIDDEN
 
@@ -117,7 +117,7 @@ class LocalFolder:
         with pa.memory_map(str(self.root / name)) as file:
             return file.read_buffer()
 
-    def list(self, folder: str, *, below: bool = False) -> list[Listed]:
+    def list(self, folder: str, *, below: bool = False) -> list[FolderFile]:
         found = []
         with self._failing():
             for root, folders, names in os.walk(self.root / folder, onerror=_unless_missing):
@@ -125,7 +125,7 @@ class LocalFolder:
                     path = Path(root, name)
                     with contextlib.suppress(FileNotFoundError):
                         told = path.stat()
-                        found.append(Listed(str(path.relative_to(self.root)), told.st_size, told.st_mtime))
+                        found.append(FolderFile(str(path.relative_to(self.root)), told.st_size, told.st_mtime))
                 if not below:
                     folders.clear()
         return sorted(found)

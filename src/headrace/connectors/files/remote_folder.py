@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from headrace.connectors.files.folder import Listed, failed, name_conflict
+from headrace.connectors.files.folder import FolderFile, failed, name_conflict
 from headrace.errors import SinkFailed
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ class RemoteFolder:
         fs, root = self._fs
         return pa.py_buffer(self._ask(lambda: fs.cat_file(f"{root}/{name}")))
 
-    def list(self, folder: str, *, below: bool = False) -> list[Listed]:
+    def list(self, folder: str, *, below: bool = False) -> list[FolderFile]:
         fs, root = self._fs
         top = f"{root}/{folder}".rstrip("/")
 
@@ -134,7 +134,7 @@ class RemoteFolder:
             return []
         start = len(root.strip("/")) + 1
         return sorted(
-            Listed(path.strip("/")[start:], int(told.get("size") or 0), _modified_s(told))
+            FolderFile(path.strip("/")[start:], int(told.get("size") or 0), _modified_s(told))
             for path, told in found.items()
             if told.get("type") != "directory"
         )

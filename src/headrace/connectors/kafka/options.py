@@ -4,7 +4,7 @@ Options are named as in `hr.sink.kafka`, so one set serves both: the names of li
 ``ssl_ca_location``), with underscores for dots. The JVM's client knows some of them under other names or in another
 form; they are put into its words here. Every other option goes through under its own name.
 
-Nothing here connects to a broker. What must not be seen is `Hidden` from the moment it is put together.
+Nothing here connects to a broker. What must not be seen is `HiddenText` from the moment it is put together.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _LOGIN_MODULES: Final = {
 _HIDE: Final = re.compile(r"password|jaas|secret|token|\.key$")
 
 
-class Hidden(str):
+class HiddenText(str):
     """Text for Spark that must not be seen; its repr does not show it."""
 
     def __repr__(self) -> str:
@@ -117,7 +117,7 @@ def client_options(given: Mapping[str, Any], where: str) -> dict[str, str]:
 def _text(name: str, value: Any) -> str:
     text = option_text(value)
     # A secret is text that hides itself, and is to stay that.
-    return Hidden(str.__str__(text)) if type(text) is not str or _HIDE.search(name) else text
+    return HiddenText(str.__str__(text)) if type(text) is not str or _HIDE.search(name) else text
 
 
 def _login(left: dict[str, str], where: str) -> dict[str, str]:
@@ -140,7 +140,7 @@ def _login(left: dict[str, str], where: str) -> dict[str, str]:
             next_move="give all three, or sasl_jaas_config for another way to log in",
         )
     login = f"{module} required username={_quoted(name)} password={_quoted(password)};"
-    return {"sasl.mechanism": mechanism or "PLAIN", "sasl.jaas.config": Hidden(login)}
+    return {"sasl.mechanism": mechanism or "PLAIN", "sasl.jaas.config": HiddenText(login)}
 
 
 def _quoted(value: str) -> str:
@@ -164,7 +164,7 @@ def _identity(left: dict[str, str], where: str) -> dict[str, str]:
     return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": _read(chain, "ssl_certificate_location", where),
-        "ssl.keystore.key": Hidden(_read(key, "ssl_key_location", where)),
+        "ssl.keystore.key": HiddenText(_read(key, "ssl_key_location", where)),
     }
 
 

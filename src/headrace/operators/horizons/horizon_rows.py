@@ -23,7 +23,7 @@ from headrace.model.record import row_type
 from headrace.model.rows import RowCodec, codec_of
 from headrace.operators.matching import Mask, shifted
 from headrace.sql.evaluate.expressions import compile_predicate
-from headrace.state.rows.find import Gathered, KeyTimes
+from headrace.state.rows.find import GatheredRows, KeyTimes
 from headrace.state.rows.table import RowTable
 
 _LONGER: Final = 8
@@ -112,7 +112,7 @@ class KeptRows:
         """Whether of a horizon of this length only what came and went is found, where something is known of the key."""
         return over_us > self._whole_us
 
-    def find(self, lately: Lately) -> Gathered:
+    def find(self, lately: Lately) -> GatheredRows:
         """The rows that the results wanted depend on, beside the new ones and the accumulators that are known."""
         whole = np.where(
             lately.known, shifted(lately.asked_from, -self._whole_us), shifted(lately.asked_from, -self._longest_us)
@@ -126,9 +126,9 @@ class KeptRows:
             upto = np.minimum(shifted(lately.asked_upto, -span_us), np.minimum(reached, lately.newest))
             found.append(self._between(lately, after, np.where(lately.known, upto, MIN_TIME)))
             reached = np.minimum(reached, after)
-        return Gathered([part for each in found for part in each.parts], self._codec)
+        return GatheredRows([part for each in found for part in each.parts], self._codec)
 
-    def _between(self, lately: Lately, after: Int64s, upto: Int64s) -> Gathered:
+    def _between(self, lately: Lately, after: Int64s, upto: Int64s) -> GatheredRows:
         """Rows with after < time ≤ upto; of keys where there are no such times, none."""
         after = np.maximum(after, self._forgotten_us)
         some = np.flatnonzero(after < upto)

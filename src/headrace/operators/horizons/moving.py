@@ -242,7 +242,7 @@ class _End(Moving):
         return accs
 
 
-class _Sliced(Moving):
+class _EveryValue(Moving):
     """Kinds that look at every value of a stretch: sets, lists, sketches, and what only Python can compare."""
 
     def __init__(self, agg: Declared[Any], fold: KeyFold, columns: KeptColumns) -> None:
@@ -264,7 +264,7 @@ def make_moving(agg: Declared[Any], name: str, taken: RowCodec, columns: KeptCol
     aggregate = fold.aggregate
     rules = [rule_of(field) for field in aggregate.fields]
     kind = None if aggregate.column is None else aggregate.values.type
-    made: type[Moving] = _Sliced
+    made: type[Moving] = _EveryValue
     if kind is None:
         made = _MovingCount
     elif rules == [SUM]:

@@ -39,7 +39,7 @@ from headrace.state.ttl import TTL, Expiry
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
-    from headrace.state.rows.find import Gathered
+    from headrace.state.rows.find import GatheredRows
     from headrace.state.shard import ShardState
 
 OVER_NOTE: Final = "!over"
@@ -179,7 +179,9 @@ class HorizonOperator(HoldsRows, AggregateOperator):
 
     # --- lines and stretches
 
-    def _accs(self, line: RowLine, old: Gathered, new: _New, lately: Lately, slots: list[int]) -> dict[int, list[Any]]:
+    def _accs(
+        self, line: RowLine, old: GatheredRows, new: _New, lately: Lately, slots: list[int]
+    ) -> dict[int, list[Any]]:
         """By place of the aggregate: with ``per_row`` the accumulator as of each row, then that of each key."""
         held = [self.column.values[slot] for slot in slots]
         keys = np.arange(len(held))
@@ -203,7 +205,7 @@ class HorizonOperator(HoldsRows, AggregateOperator):
                 raise self.place(error, None if error.stretch is None else slots[int(codes[error.stretch])]) from None
         return accs
 
-    def _line_rows(self, line: RowLine, old: Gathered, new: _New) -> LineRows:
+    def _line_rows(self, line: RowLine, old: GatheredRows, new: _New) -> LineRows:
         is_old: Mask = np.arange(len(line)) < len(old)
         at = _times_of(old, new)
         columns = {
@@ -217,7 +219,7 @@ class HorizonOperator(HoldsRows, AggregateOperator):
         return LineRows(columns, at, is_old)
 
 
-def _times_of(old: Gathered, new: _New) -> Int64s:
+def _times_of(old: GatheredRows, new: _New) -> Int64s:
     return np.concatenate([old.at, new.at[new.counted]])
 
 

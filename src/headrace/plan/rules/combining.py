@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.dataflow.graph import Node
-    from headrace.operators.spec import Combined
+    from headrace.operators.spec import CombinedRows
     from headrace.plan.physical import EdgePlan, Fragment, Program
 
 
@@ -38,7 +38,7 @@ def combine_before_exchange(program: Program, nodes: Mapping[int, Node]) -> Prog
     return program
 
 
-def _combine(program: Program, edge: EdgePlan, node: KeyedNode, combined: Combined) -> Program:
+def _combine(program: Program, edge: EdgePlan, node: KeyedNode, combined: CombinedRows) -> Program:
     """The program with an operator before every entrance of the edge, and partial results on it."""
     into_edge = Target("edge", edge.index)
     op = OpPlan(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.dataflow.graph import ExprNode
-from headrace.plan.physical import Prefixed, Target
+from headrace.plan.physical import PrefixedStep, Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ def _with_prefix(source: SourcePlan, nodes: Mapping[int, Node]) -> SourcePlan:
     while (node := _first_expression(source.fragment, nodes)) is not None and _may_run_before_marks(source, node):
         source = replace(
             source,
-            prefix=(*source.prefix, Prefixed(node.op, node.exprs, node.codec.schema, node.id)),
+            prefix=(*source.prefix, PrefixedStep(node.op, node.exprs, node.codec.schema, node.id)),
             out=node.codec,
             fragment=_without_first(source.fragment),
         )

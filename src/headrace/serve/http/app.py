@@ -25,7 +25,7 @@ from headrace.net.admission import Admission
 from headrace.net.http_server import ABORT
 from headrace.net.problems import JSON_TYPE, Problem, decode_path, problem_of, shorten
 from headrace.serve.http import events, listing, openapi, reading
-from headrace.serve.http.asking import Asked
+from headrace.serve.http.asking import AskedRequest
 from headrace.serve.http.job import OWN_HEADERS
 from headrace.serve.http.jobs import Jobs
 from headrace.serve.service import Service
@@ -35,11 +35,11 @@ Handler = Callable[..., Awaitable[Any]]
 _log: Final = logging.getLogger("headrace.http")
 
 
-async def _openapi(jobs: Jobs, asked: Asked) -> Response:
+async def _openapi(jobs: Jobs, asked: AskedRequest) -> Response:
     return Response(openapi.openapi_json(), 200, {"Cache-Control": "max-age=300"}, JSON_TYPE)
 
 
-async def _docs(jobs: Jobs, asked: Asked) -> Response:
+async def _docs(jobs: Jobs, asked: AskedRequest) -> Response:
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return Response(openapi.docs_page(), 200, {"Content-Security-Policy": policy}, "text/html; charset=utf-8")
 
@@ -131,7 +131,7 @@ class HttpApp:
                 await _fault().response()(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
-        asked: Asked | None = None
+        asked: AskedRequest | None = None
         try:
             raw_path = request.scope.get("raw_path") or request.scope["path"].encode()
             if len(raw_path) + len(request.scope["query_string"]) > ADDRESS_BYTES:
@@ -142,7 +142,7 @@ class HttpApp:
             if route.handler not in OPEN:
                 user = self._admission.find_user(request)
                 self._admission.check_rate(request, user)
-            asked = Asked(request, names, user)
+            asked = AskedRequest(request, names, user)
             response: Response = await route.handler(self.jobs, asked)
             return response
         except Problem as problem:
@@ -159,7 +159,7 @@ class HttpApp:
             _log.exception("a request failed: %s %s", request.method, shorten(request.url.path))
             return _fault().response()
 
-    def _refusal(self, request: Request, problem: Problem, asked: Asked | None) -> Response:
+    def _refusal(self, request: Request, problem: Problem, asked: AskedRequest | None) -> Response:
         if asked is not None:
             problem.headers = {**asked.told, **problem.headers}
         if problem.status in AUDITED or problem.crowded:

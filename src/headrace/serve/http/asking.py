@@ -48,7 +48,7 @@ class KeysAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All windows of each key instead of the newest."""
 
 
-class Asked:
+class AskedRequest:
     """The parameters and headers of a request."""
 
     def __init__(self, request: Request, names: Mapping[str, str], user: User) -> None:

@@ -33,7 +33,7 @@ from headrace.net.problems import Problem, bad_parameter, problem_of, shorten
 from headrace.read.forms import JSON, PACKED
 from headrace.read.reader import Reader
 from headrace.read.snapshot import Snapshot
-from headrace.serve.http.asking import TIMES, Asked, parse_written_key
+from headrace.serve.http.asking import TIMES, AskedRequest, parse_written_key
 from headrace.serve.http.job import ServedJob, headers_of, key_json, name_of, time_json, watermark_of
 from headrace.serve.http.jobs import BodyStream, Jobs
 
@@ -46,7 +46,7 @@ FORMS: Final = {"true": JSON, "msgpack": PACKED, "false": ""}
 EVENTS_TYPE: Final = "text/event-stream; charset=utf-8"
 
 
-async def stream_changes(jobs: Jobs, asked: Asked) -> Response:
+async def stream_changes(jobs: Jobs, asked: AskedRequest) -> Response:
     """``GET /v1/jobs/{app}/changes?state=…&key=…``."""
     asked.only("state", "key", "values", TIMES)
     job = jobs.job(asked)
@@ -61,7 +61,7 @@ async def stream_changes(jobs: Jobs, asked: Asked) -> Response:
     )
 
 
-def _watch_of(jobs: Jobs, asked: Asked, job: ServedJob, snapshot: Snapshot) -> Watch:
+def _watch_of(jobs: Jobs, asked: AskedRequest, job: ServedJob, snapshot: Snapshot) -> Watch:
     addresses = asked.texts("state") or [each for each in snapshot.addresses if asked.user.may_read(each)]
     keys = asked.texts("key")
     if len(addresses) > MAX_STATES or len(addresses) * len(keys) > jobs.limits.keys:

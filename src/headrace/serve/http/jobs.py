@@ -21,7 +21,7 @@ from headrace.net.access import Limits
 from headrace.net.problems import Problem, shorten
 from headrace.read.reader import Reader
 from headrace.read.snapshot import Snapshot
-from headrace.serve.http.asking import Asked
+from headrace.serve.http.asking import AskedRequest
 from headrace.serve.http.exporting import FORMATS
 from headrace.serve.http.job import ServedJob, headers_of, is_known, tag_of, waiting
 from headrace.serve.service import Service, nearest_addresses
@@ -62,7 +62,7 @@ class Jobs:
 
     # --- what a request is about
 
-    def job(self, asked: Asked) -> ServedJob:
+    def job(self, asked: AskedRequest) -> ServedJob:
         app = asked.names["app"]
         named = {job.newest.app: job for job in self.all if job.newest is not None}
         if app in named:
@@ -78,7 +78,7 @@ class Jobs:
             next_move="`/v1/jobs` lists them",
         )
 
-    async def await_job(self, asked: Asked) -> ServedJob:
+    async def await_job(self, asked: AskedRequest) -> ServedJob:
         """As `job`; a request that waits for an epoch or an offset waits for the first epoch, too."""
         if asked.has("wait_epoch", "wait_offset"):
             for job in self.all:
@@ -86,11 +86,11 @@ class Jobs:
                     raise _stopping() if job.service.stopping else _too_early(job, asked)
         return self.job(asked)
 
-    def _time_left_s(self, asked: Asked) -> float:
+    def _time_left_s(self, asked: AskedRequest) -> float:
         """How long a request may still wait."""
         return max(0.0, asked.seconds("timeout", WAIT_S, MAX_WAIT_S) - asked.age_s)
 
-    async def snapshot(self, asked: Asked, job: ServedJob) -> Snapshot:
+    async def snapshot(self, asked: AskedRequest, job: ServedJob) -> Snapshot:
         """The snapshot that all of a request is answered from."""
         if asked.has("at"):
             if asked.has("wait_epoch", "wait_offset"):
@@ -108,7 +108,7 @@ class Jobs:
             raise _stopping() if job.service.stopping else _too_early(job, asked)
         return reached
 
-    async def find(self, asked: Asked) -> RequestedState:
+    async def find(self, asked: AskedRequest) -> RequestedState:
         """The state of the path, at the epoch of the parameters, if the asking side may read it."""
         address = asked.names["address"]
         self.permit(asked, address)
@@ -123,7 +123,7 @@ class Jobs:
             job, snapshot, table, {**headers, "ETag": tag_of(snapshot)}, unchanged(asked, snapshot, headers)
         )
 
-    def missing_state(self, asked: Asked, snapshot: Snapshot, address: str) -> Problem:
+    def missing_state(self, asked: AskedRequest, snapshot: Snapshot, address: str) -> Problem:
         readable = [each for each in snapshot.addresses if asked.user.may_read(each)]
         near = nearest_addresses(address, readable)
         meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
@@ -136,7 +136,7 @@ class Jobs:
             next_move=f"{meant}`/v1/jobs/{snapshot.app}/state` lists the states",
         )
 
-    def permit(self, asked: Asked, address: str) -> None:
+    def permit(self, asked: AskedRequest, address: str) -> None:
         """403 where the reader may not see a state, whether it exists or not."""
         if not asked.user.may_read(address):
             raise Problem(
@@ -185,7 +185,7 @@ class Jobs:
         self.downloads -= 1
 
 
-def unchanged(asked: Asked, snapshot: Snapshot, headers: dict[str, str]) -> Response | None:
+def unchanged(asked: AskedRequest, snapshot: Snapshot, headers: dict[str, str]) -> Response | None:
     """304, where the asking side has the answer of this epoch already."""
     if asked.method not in ("GET", "HEAD") or not is_known(asked.request.headers.get("if-none-match"), snapshot):
         return None
@@ -201,7 +201,7 @@ def _stopping() -> Problem:
     )
 
 
-def _too_early(job: ServedJob, asked: Asked) -> Problem:
+def _too_early(job: ServedJob, asked: AskedRequest) -> Problem:
     newest = job.newest
     timeout_s = asked.seconds("timeout", WAIT_S, MAX_WAIT_S)
     wanted = f"epoch {asked.text('wait_epoch')}" if asked.has("wait_epoch") else "what was asked for"
@@ -251,7 +251,7 @@ class BodyStream(StreamingResponse):
                 await close()
 
 
-async def download(jobs: Jobs, asked: Asked, found: RequestedState, format: str) -> Response:
+async def download(jobs: Jobs, asked: AskedRequest, found: RequestedState, format: str) -> Response:
     """A whole state. What can go wrong with the request or the first rows goes wrong before the first byte."""
     form = FORMATS[format]
     name = f"{found.snapshot.app}-{found.table.address}-{found.snapshot.epoch}.{form.suffix}"

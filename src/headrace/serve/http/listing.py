@@ -21,7 +21,7 @@ from headrace.read.forms import JSON
 from headrace.read.reader import Reader
 from headrace.read.snapshot import Snapshot
 from headrace.read.steps import count_old_rows
-from headrace.serve.http.asking import TIMES, Asked
+from headrace.serve.http.asking import TIMES, AskedRequest
 from headrace.serve.http.job import NEWEST_EPOCHS, ServedJob, answer, headers_of, tag_of, time_json, watermark_of
 from headrace.serve.http.jobs import EPOCH_PARAMETERS, Jobs, download, unchanged
 from headrace.serve.http.reading import read_page
@@ -30,14 +30,14 @@ from headrace.state.manifest import Manifest
 PAGE_PARAMETERS: Final = ("prefix", "limit", "after")
 
 
-async def list_jobs(jobs: Jobs, asked: Asked) -> Response:
+async def list_jobs(jobs: Jobs, asked: AskedRequest) -> Response:
     """``GET /v1/jobs``."""
     asked.only()
     told = {"jobs": [_about_job(job, job.newest) for job in jobs.all if job.newest is not None]}
     return answer(told, asked.form, {"Cache-Control": "private, no-cache"})
 
 
-async def describe_job(jobs: Jobs, asked: Asked) -> Response:
+async def describe_job(jobs: Jobs, asked: AskedRequest) -> Response:
     """``GET /v1/jobs/{app}``."""
     asked.only()
     job = jobs.job(asked)
@@ -50,7 +50,7 @@ async def describe_job(jobs: Jobs, asked: Asked) -> Response:
     return answer(told, asked.form, headers_of(job, newest))
 
 
-async def list_states(jobs: Jobs, asked: Asked) -> Response:
+async def list_states(jobs: Jobs, asked: AskedRequest) -> Response:
     """``GET /v1/jobs/{app}/state``."""
     asked.only(*EPOCH_PARAMETERS)
     job = await jobs.await_job(asked)
@@ -63,7 +63,7 @@ async def list_states(jobs: Jobs, asked: Asked) -> Response:
     return answer(told, asked.form, {**headers, "ETag": tag_of(snapshot)})
 
 
-async def read_state(jobs: Jobs, asked: Asked) -> Response:
+async def read_state(jobs: Jobs, asked: AskedRequest) -> Response:
     """``GET /v1/jobs/{app}/state/{address}``: what it is, a page of it, or all of it."""
     asked.only("format", "count", TIMES, *PAGE_PARAMETERS, *EPOCH_PARAMETERS)
     export = asked.export()
@@ -84,7 +84,7 @@ async def read_state(jobs: Jobs, asked: Asked) -> Response:
     return answer(told, asked.form, found.headers)
 
 
-async def list_epochs(jobs: Jobs, asked: Asked) -> Response:
+async def list_epochs(jobs: Jobs, asked: AskedRequest) -> Response:
     """``GET /v1/jobs/{app}/epochs``: the newest manifests in short, the newest first."""
     asked.only("limit")
     job = jobs.job(asked)
@@ -95,7 +95,7 @@ async def list_epochs(jobs: Jobs, asked: Asked) -> Response:
     return answer(told, asked.form, headers_of(job, snapshot))
 
 
-async def health(jobs: Jobs, asked: Asked) -> Response:
+async def health(jobs: Jobs, asked: AskedRequest) -> Response:
     """``GET /health``: 200 when every job can be answered for; says nothing that needs a token."""
     ready = all(job.newest is not None for job in jobs.all)
     lag = max((job.lag_epochs for job in jobs.all), default=0)
@@ -119,11 +119,11 @@ def _about_job(job: ServedJob, newest: Snapshot) -> dict[str, Any]:
     }
 
 
-def _readable(asked: Asked, snapshot: Snapshot) -> list[str]:
+def _readable(asked: AskedRequest, snapshot: Snapshot) -> list[str]:
     return [address for address in snapshot.addresses if asked.user.may_read(address)]
 
 
-def _tables(asked: Asked, snapshot: Snapshot) -> list[Reader]:
+def _tables(asked: AskedRequest, snapshot: Snapshot) -> list[Reader]:
     found = (snapshot.table(address) for address in _readable(asked, snapshot))
     return [table for table in found if table is not None]
 
@@ -182,7 +182,7 @@ class Figure(NamedTuple):
     labels: dict[str, str]
 
 
-async def read_metrics(jobs: Jobs, asked: Asked) -> Response:
+async def read_metrics(jobs: Jobs, asked: AskedRequest) -> Response:
     """``GET /metrics``."""
     asked.only()
     figures = [figure for job in jobs.all for figure in _figures(job, asked.user)]

@@ -22,7 +22,7 @@ from headrace.read.patterns import Pattern
 from headrace.read.ranges import MOST_WINDOWS, Range, RangePage, between, parse_place, place_text
 from headrace.read.reader import Reader
 from headrace.read.windows import WindowReader
-from headrace.serve.http.asking import TIMES, Asked, parse_key, parse_written_key
+from headrace.serve.http.asking import TIMES, AskedRequest, parse_key, parse_written_key
 from headrace.serve.http.job import TYPES, answer, key_json, many, time_json
 from headrace.serve.http.jobs import EPOCH_PARAMETERS, Jobs, RequestedState
 
@@ -39,7 +39,7 @@ PAGE_BYTES: Final = 64 * 2**20
 """A page ends before its values are larger than this; whole states are streamed instead."""
 
 
-async def read_key(jobs: Jobs, asked: Asked) -> Response:
+async def read_key(jobs: Jobs, asked: AskedRequest) -> Response:
     """``GET …/state/{address}/{key}``: the value itself."""
     asked.only("window", TIMES, *EPOCH_PARAMETERS)
     found = await jobs.find(asked)
@@ -58,7 +58,7 @@ async def read_key(jobs: Jobs, asked: Asked) -> Response:
     return Response(raw, 200, found.headers, TYPES[asked.form])
 
 
-async def read_windows(jobs: Jobs, asked: Asked) -> Response:
+async def read_windows(jobs: Jobs, asked: AskedRequest) -> Response:
     """``GET …/state/{address}/{key}/windows``: every window of a key that is kept, those that end earlier first.
 
     With ``from`` and ``to`` a page of those that lie between, whether they are still kept or archived.
@@ -75,7 +75,7 @@ async def read_windows(jobs: Jobs, asked: Asked) -> Response:
     return answer(_shown_windows(found.table, windows, asked.form), asked.form, found.headers)
 
 
-async def _read_range(jobs: Jobs, asked: Asked, found: RequestedState) -> Response:
+async def _read_range(jobs: Jobs, asked: AskedRequest, found: RequestedState) -> Response:
     table, key = _windowed(found.table), parse_written_key(found.table, asked.names["key"])
     order, after = asked.text("order", "asc"), asked.text("after")
     if order not in ("asc", "desc"):
@@ -105,7 +105,7 @@ def _range(table: WindowReader, key: bytes, wanted: Range, limit: int, form: str
     return table.range(key, wanted, limit).encoded(lambda value: encode(table.shown(value, form), form))
 
 
-async def read_keys(jobs: Jobs, asked: Asked) -> Response:
+async def read_keys(jobs: Jobs, asked: AskedRequest) -> Response:
     """``POST …/state/{address}/get``: many keys, in the order asked."""
     asked.only(TIMES, *EPOCH_PARAMETERS)
     wanted = await asked.keys(jobs.limits.request_bytes, jobs.limits.keys)
@@ -121,7 +121,7 @@ async def read_keys(jobs: Jobs, asked: Asked) -> Response:
     return many({**_place(found, asked.form), "values": values}, asked.form, found.headers)
 
 
-async def read_page(jobs: Jobs, asked: Asked, found: RequestedState) -> Response:
+async def read_page(jobs: Jobs, asked: AskedRequest, found: RequestedState) -> Response:
     """``GET …/state/{address}?prefix=…&limit=…&after=…``: keys and values in the order of their hashes."""
     prefix, after = asked.text("prefix"), _cursor(asked)
     limit = asked.number("limit", PAGE_KEYS, least=1, most=MAX_PAGE)
@@ -197,7 +197,7 @@ def _bounded(values: Iterable[msgspec.Raw | None], limit: int) -> list[Any]:
 # --- pages
 
 
-def _cursor(asked: Asked) -> int:
+def _cursor(asked: AskedRequest) -> int:
     found = asked.text("after", "0")
     try:
         at = int(found, 16) if found.isalnum() and len(found) <= 16 else -1

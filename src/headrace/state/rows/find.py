@@ -1,7 +1,7 @@
 """Rows of many keys found at once in tables of whole rows: for each key those of a stretch of time.
 
 Needles are handled as arrays: by hash in each batch of each run, then by key, then by time. What is found are
-positions; columns are taken only when somebody asks for them (`Gathered`).
+positions; columns are taken only when somebody asks for them (`GatheredRows`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BatchRows(NamedTuple):
     """For each row the position of its key among those asked for."""
 
 
-class Gathered:
+class GatheredRows:
     """Rows found in several places, in the order of the places; columns are made when they are asked for."""
 
     def __init__(self, parts: Sequence[BatchRows], codec: RowCodec | None = None) -> None:
@@ -58,7 +58,7 @@ class Gathered:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def only(self, kept: Any) -> Gathered:
+    def only(self, kept: Any) -> GatheredRows:
         """The rows for which a mask holds."""
         if kept.all():
             return self
@@ -68,11 +68,11 @@ class Gathered:
             mine = np.flatnonzero(kept[start : start + len(part.codes)])
             start += len(part.codes)
             parts.append(BatchRows(part.batch, mine if part.rows is None else part.rows[mine], part.codes[mine]))
-        return Gathered(parts, self._codec)
+        return GatheredRows(parts, self._codec)
 
-    def recoded(self, codes: Int64s) -> Gathered:
+    def recoded(self, codes: Int64s) -> GatheredRows:
         """The same rows by other codes: ``codes[i]`` instead of ``i``."""
-        return Gathered([part._replace(codes=codes[part.codes]) for part in self.parts], self._codec)
+        return GatheredRows([part._replace(codes=codes[part.codes]) for part in self.parts], self._codec)
 
     def _numbers(self, name: str) -> Int64s:
         found = []

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.model.batch import Int64s, UInt64s
 from headrace.model.ids import MIN_TIME
 from headrace.state.format import DUE, ROWS, TableData
-from headrace.state.rows.find import BatchRows, Gathered, KeyTimes, find_in_batch, find_in_views, rows_between
+from headrace.state.rows.find import BatchRows, GatheredRows, KeyTimes, find_in_batch, find_in_views, rows_between
 from headrace.state.rows.format import EPOCH_BITS, Keeps, rows_schema
 
 if TYPE_CHECKING:
@@ -94,7 +94,9 @@ class RowTable:
 
     # --- rows of earlier epochs
 
-    def find(self, wanted: KeyTimes, *, back: bool = False, buffered: bool = False, fresh: bool = False) -> Gathered:
+    def find(
+        self, wanted: KeyTimes, *, back: bool = False, buffered: bool = False, fresh: bool = False
+    ) -> GatheredRows:
         """Rows of these keys and times from earlier epochs, each key's in the order of (time, arrival) run by run.
 
         ``back``: of each key and run at least the last row at or before the first time too. ``buffered``: what is in
@@ -105,7 +107,7 @@ class RowTable:
         if buffered:
             near = wanted._replace(low=np.full_like(wanted.low, MIN_TIME)) if back else wanted
             parts += [find_in_batch(batch, near) for batch in self._buffer if _may_hold(batch, near)]
-        return Gathered(parts, self.codec)
+        return GatheredRows(parts, self.codec)
 
     def _views(self) -> tuple[TableView, ...]:
         return self._layers().views(self.table)
@@ -163,6 +165,6 @@ class HintTable:
         self._buffer = []
 
 
-def joined(found: Iterable[Gathered], codec: RowCodec) -> Gathered:
+def joined(found: Iterable[GatheredRows], codec: RowCodec) -> GatheredRows:
     """Several findings as one, in this order."""
-    return Gathered([part for each in found for part in each.parts], codec)
+    return GatheredRows([part for each in found for part in each.parts], codec)

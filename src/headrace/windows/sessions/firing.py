@@ -56,7 +56,7 @@ class Closing:
     """Whether somebody wants to know what sessions come to that go."""
 
 
-class Closed(NamedTuple):
+class ClosedSessions(NamedTuple):
     """Sessions that give a result: a row for each, its end in the place of the slice, in the order of ends."""
 
     rows: pa.RecordBatch
@@ -75,7 +75,7 @@ class SessionCloser:
         self._column = column
         self._closing = closing
 
-    def close(self, held: Sequence[PaneRows], added: Sequence[PaneRows]) -> Iterator[Closed]:
+    def close(self, held: Sequence[PaneRows], added: Sequence[PaneRows]) -> Iterator[ClosedSessions]:
         """Everything that gives a result. Adds to the column what has to be written for sessions that stay.
 
         ``held``: live fragments of earlier epochs. ``added``: all of this one.
@@ -108,7 +108,7 @@ class SessionCloser:
                 found.append(piece.hashes[is_waiting(piece.rows, closing.mark)])
         return np.unique(np.concatenate(found))
 
-    def _close_chunk(self, chunk: _Chunk) -> Closed | None:
+    def _close_chunk(self, chunk: _Chunk) -> ClosedSessions | None:
         closing = self._closing
         sessions = find_sessions(chunk.hashes, chunk.keys, chunk.starts, chunk.ends)
         ends = sessions.ends
@@ -129,7 +129,7 @@ class SessionCloser:
         past, goes = ends <= closing.past_upto, ends <= closing.gone_upto
         self._note_late(merged, fires & past & ~goes)
         labels = pc.if_else(pa.array(ends <= closing.over_upto), ON_TIME, EARLY)
-        return Closed(merged, fires, pc.if_else(pa.array(past), LATE_PANE, labels), goes)
+        return ClosedSessions(merged, fires, pc.if_else(pa.array(past), LATE_PANE, labels), goes)
 
     def _merge(self, chunk: _Chunk, rows: Int64s, sessions: Sessions, fires: Mask) -> pa.RecordBatch:
         """Whole sessions from these fragments, all of theirs."""

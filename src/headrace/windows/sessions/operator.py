@@ -36,7 +36,7 @@ from headrace.state.panes.lookup import PaneRange
 from headrace.state.panes.table import concat_rows, first_live_pane
 from headrace.windows.columnar import EMIT_ROWS, LATE_PANE, ON_TIME, ColumnarWindows, Mask
 from headrace.windows.kinds import Session, has_window
-from headrace.windows.sessions.firing import Closed, Closing, SessionCloser, is_waiting
+from headrace.windows.sessions.firing import ClosedSessions, Closing, SessionCloser, is_waiting
 from headrace.windows.sessions.gaps import Gaps
 from headrace.windows.sessions.plan import SessionPlan
 from headrace.windows.settings import FINALS
@@ -159,7 +159,7 @@ class SessionPaneOperator(ColumnarWindows):
             finals=FINALS in self.outlets,
         )
 
-    def _give(self, closed: Closed) -> None:
+    def _give(self, closed: ClosedSessions) -> None:
         rows = self.plan.rows(closed.rows, closed.labels)
         fires = closed.fires
         self.report.fired += int(np.count_nonzero(fires))
@@ -168,7 +168,7 @@ class SessionPaneOperator(ColumnarWindows):
             final = self.plan.rows(closed.rows, self._final_labels(closed))
             self._give_final(final if closed.goes.all() else final.take(np.flatnonzero(closed.goes)))
 
-    def _final_labels(self, closed: Closed) -> pa.Array:
+    def _final_labels(self, closed: ClosedSessions) -> pa.Array:
         """What is told of sessions as they go: whether they ever gave a result after their end."""
         told_late = pc.equal(closed.labels, LATE_PANE).to_numpy(zero_copy_only=False) & closed.fires
         late = pa.array(self.plan.was_late(closed.rows) | told_late)
@@ -193,10 +193,10 @@ class SessionPaneOperator(ColumnarWindows):
         return any(bool(is_waiting(piece.rows, self.mark).any()) for piece in self.column.all(live))
 
 
-def _cut(closed: Closed, start: int) -> Closed:
+def _cut(closed: ClosedSessions, start: int) -> ClosedSessions:
     part = slice(start, start + EMIT_ROWS)
     rows, labels = closed.rows.slice(start, EMIT_ROWS), closed.labels.slice(start, EMIT_ROWS)
-    return Closed(rows, closed.fires[part], labels, closed.goes[part])
+    return ClosedSessions(rows, closed.fires[part], labels, closed.goes[part])
 
 
 # --- rows on their way into sessions: put together among themselves before they are added to the state
@@ -216,7 +216,7 @@ _LIMIT_BYTES: Final = 1 << 26
 GiveLate = Callable[[Rows], None]
 
 
-class _Undecided(NamedTuple):
+class _LateRows(NamedTuple):
     """Rows that are late by themselves."""
 
     places: Int64s
@@ -236,13 +236,13 @@ class WaitingRows:
         self._parts: list[pa.RecordBatch] = []
         self._count = self._bytes = 0
         self._limit = _FIRST_LIMIT
-        self._undecided: list[_Undecided] = []
+        self._undecided: list[_LateRows] = []
 
     def add(self, fragments: pa.RecordBatch, rows: Rows, late: Mask) -> None:
         """Rows as fragments of their own, in the order in which they came, and which of them are late by themselves."""
         if late.any():
             places = np.flatnonzero(late)
-            self._undecided.append(_Undecided(places + self._count, rows.take(places)))
+            self._undecided.append(_LateRows(places + self._count, rows.take(places)))
         self._parts.append(fragments)
         self._count += fragments.num_rows
         self._bytes += fragments.nbytes
