@@ -1,7 +1,7 @@
 """Small programs in processes of their own, without each of them importing Headrace again.
 
 One process has imported Headrace and forks a child for each program: the child knows no more than ``import headrace``
-leaves behind, and nothing of the tests. What it prints is read when it has ended.
+leaves behind, some packages of others, and nothing of the tests. What it prints is read when it has ended.
 
 A program that needs more than that of a new process (Spark, a signal, options of Python) starts one itself.
 """
@@ -55,6 +55,10 @@ def _parent() -> subprocess.Popen[str]:
 
 def fork_for_each_line() -> None:
     """What the parent does: a line in is a program, a line out is how it ended."""
+    # Most programs need these, sooner or later: PyArrow asks pandas at the first array that it makes.
+    import pandas  # noqa: F401
+    import sqlglot  # noqa: F401
+
     import headrace.testing  # noqa: F401
 
     del sys.path[0]  # the folder of this file
