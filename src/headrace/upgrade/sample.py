@@ -11,7 +11,7 @@ from headrace.errors import StoreError
 from headrace.model.row_adapter import RowAdapter
 from headrace.state.adapters import Adapters, ValueAdapter
 from headrace.upgrade.lines import Objection
-from headrace.upgrade.stored import StoredRows, StoredTables, StoredValue
+from headrace.upgrade.stored import SampledRows, StoredTables, StoredValue
 
 SAMPLE: Final = 300
 """Stored values, or rows, of a state on which a migration is tried."""
@@ -63,5 +63,5 @@ def _adapt_value(adapter: ValueAdapter, value: StoredValue) -> int:
     return 1
 
 
-def _adapt_rows(adapter: RowAdapter, some: StoredRows) -> int:
+def _adapt_rows(adapter: RowAdapter, some: SampledRows) -> int:
     return int(adapter.rows(some.rows).num_rows)

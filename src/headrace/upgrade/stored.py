@@ -32,7 +32,7 @@ class StoredValue(NamedTuple):
     """Of the step, when it was written."""
 
 
-class StoredRows(NamedTuple):
+class SampledRows(NamedTuple):
     """Whole rows of one run."""
 
     rows: pa.RecordBatch
@@ -63,7 +63,7 @@ class StoredTables(Protocol):
     def sample(self, step: str, table: str, count: int) -> Iterator[StoredValue]:
         """Some values of a table, from all over it."""
 
-    def sample_rows(self, step: str, table: str, count: int) -> Iterator[StoredRows]:
+    def sample_rows(self, step: str, table: str, count: int) -> Iterator[SampledRows]:
         """Some rows of a table of whole rows, from all over it."""
 
 
@@ -108,9 +108,9 @@ class RunTables:
         for batch, version in self._some_of(step, table, (VALUE, ENTRIES), count):
             yield from _values_in(batch, version)
 
-    def sample_rows(self, step: str, table: str, count: int) -> Iterator[StoredRows]:
+    def sample_rows(self, step: str, table: str, count: int) -> Iterator[SampledRows]:
         for batch, version in self._some_of(step, table, (ROWS,), count):
-            yield StoredRows(batch, version)
+            yield SampledRows(batch, version)
 
     def _some_of(
         self, step: str, table: str, kinds: tuple[str, ...], count: int
