@@ -61,7 +61,7 @@ def kept_column(kind: str, text: str) -> str:
     """The column of an expression among kept rows, the same in every program that says the same in the same words.
 
     >>> kept_column("value", "n"), kept_column("where", "n > 0")
-    ('value_n', 'where_f93f87f4dcbab0b9')
+    ('value_n', 'where_52b654bae095bfe8')
     """
     plain = text.removeprefix("`").removesuffix("`")
     return f"{kind}_{plain if plain.isidentifier() else blake2s(text.encode(), digest_size=8).hexdigest()}"
