@@ -89,6 +89,8 @@ def test_tables_are_merged_name_by_name(folder: Path) -> None:
         ('[profiles.prod]\nstoer = "x"', "did you mean store"),
         ('epoch = "soon"', "'epoch'"),
         ('epoch = "0s"', "must be greater than zero"),
+        ("epoch = 5", "the setting 'epoch' has no unit"),
+        ("sink_patience = 300", "the setting 'sink_patience' has no unit"),
         ("parallelism = 0", "out of range"),
         ("parallelism = 500", "1 to 128"),
         ("key_groups = 100", "power of two"),

@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +33,7 @@ from headrace.model.ids import KEY_GROUPS
 from headrace.model.nearest import did_you_mean, nearest
 from headrace.model.pace import Adaptive, parse_pace
 from headrace.model.retention import parse_retention
-from headrace.model.time import span_us
+from headrace.model.time import format_span, span_us
 from headrace.model.user_line import user_line
 
 FILE: Final = "headrace.toml"
@@ -213,6 +214,8 @@ def _cleaned(name: str, value: Any, origin: str) -> Any:
         return serve_words(value, origin)
     if isinstance(value, Adaptive):
         return str(value)
+    if name in ("epoch", "sink_patience") and isinstance(value, int | float | timedelta):
+        return format_span(_span_us(name, value, origin))
     if name == "drop" and isinstance(value, str):
         return [each.strip() for each in value.split(",") if each.strip()]
     if name not in ("spark", "vars"):
@@ -230,6 +233,15 @@ def _cleaned(name: str, value: Any, origin: str) -> Any:
         return {str(key): _text(each) for key, each in value.items()}
     flat = _flatten(value, "")
     return {key if key.startswith("spark.") else f"spark.{key}": each for key, each in flat.items()}
+
+
+def _span_us(name: str, value: Any, origin: str = "") -> int:
+    try:
+        return span_us(value, what=f"the setting {name!r}")
+    except ProgramError as error:
+        raise SettingsError(
+            error.what, where=origin, expected=error.expected, found=error.found, next_move=error.next_move
+        ) from error
 
 
 def _flatten(table: Mapping[str, Any], prefix: str) -> dict[str, str]:
@@ -272,12 +284,7 @@ def _convert(values: dict[str, Any], layers: list[Layer]) -> Settings:
 
 def _checked(settings: Settings, app: str) -> Settings:
     """Settings whose values make sense, with the app's name in the store's."""
-    try:
-        span_us(settings.sink_patience, what="the setting 'sink_patience'")
-    except ProgramError as error:
-        raise SettingsError(
-            error.what, expected=error.expected, found=error.found, next_move=error.next_move
-        ) from error
+    _span_us("sink_patience", settings.sink_patience)
     parse_pace(settings.epoch)
     groups = settings.key_groups
     if groups < 1 or groups & (groups - 1):
