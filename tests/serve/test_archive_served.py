@@ -168,6 +168,13 @@ def test_results_that_could_not_be_found_again_are_refused_while_building(make: 
         make(views.key_by(View.tweet).window(hr.tumbling("1d"))).named("daily").queryable(archive="archive")
 
 
+def test_a_key_of_which_nobody_says_the_type_is_refused_for_an_archive() -> None:
+    views = hr.App("tweets").read("views", hr.source.items([]), View, time=View.at)
+    daily = views.key_by(lambda view: view.tweet).window(hr.tumbling("1d")).aggregate(n=hr.sum("n")).named("daily")
+    with pytest.raises(ProgramError, match="this key cannot be found in an archive"):
+        daily.queryable(archive="archive")
+
+
 def test_two_steps_cannot_share_an_archive() -> None:
     views = hr.App("tweets").read("views", hr.source.items([]), View, time=View.at)
     keyed = views.key_by(View.tweet)

@@ -387,13 +387,18 @@ def check_archived(node: KeyedNode, spec: WindowSpec, keys: tuple[str, ...], at:
         )
     taken = node.input.codec.schema
     for name in keys:
-        kind = codec.schema.field(name).type
+        field = codec.schema.field(name)
+        kind = field.type
         told = taken.field(name).type if node.key.columns is not None else kind
-        if pa.types.is_nested(kind) or kind != told:
+        if pa.types.is_nested(kind) or field.metadata or kind != told:
+            # What no column holds is packed into bytes, which say nothing of the key's own.
             raise ProgramError(
                 "this key cannot be found in an archive",
                 where=str(at),
-                expected=f"a plain key, with the type in results that it has in rows: {told}",
-                found=f"{name} as {kind}",
-                next_move="key by columns: key_by(Tx.shop, Tx.card)",
+                expected="a plain key of one type"
+                if field.metadata
+                else f"a plain key, with the type in results that it has in rows: {told}",
+                found=f"{name} of any type" if field.metadata else f"{name} as {kind}",
+                next_move="key by columns: key_by(Tx.shop, Tx.card)"
+                + (", or by a function that says what it gives" if node.key.columns is None else ""),
             )
