@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,19 @@ class Hit(hr.Record):
     n: int = 1
 
 
+class Keep(hr.Process[Hit, str, str]):
+    trail: hr.ListState[int]
+
+    def on_event(self, event: Hit, ctx: hr.Context[str]) -> Iterator[str]:
+        yield from ()
+
+
 def program(folder: Path) -> tuple[hr.App, Any]:
     app = hr.App("hits")
     hits = app.read("hits", hr.source.files(str(folder), format="json"), Hit)
     out = hr.sink.collect()
     hits.key_by(Hit.page).aggregate(n=hr.sum("n"), rows=hr.count()).named("totals").write(out)
+    hits.key_by(Hit.page).process(Keep()).named("keep").show()
     return app, out
 
 
@@ -41,6 +50,9 @@ def test_a_job_goes_on_behind_state_that_executors_wrote(spark: Any, tmp_path: P
     assert view["p4321"] == {"page": "p4321", "n": 4321, "rows": 2}
     app.run(until="drained", spark=spark, store=str(tmp_path / "store"), parallelism=2)
     assert sorted((row.page, row.n, row.rows) for row in out.rows) == [("new", 5, 1), ("p7", 8, 3)]
+    trail = spark.createDataFrame([("a", 1)], "key string, value bigint")
+    with pytest.raises(hr.HeadraceError, match="no order that lists could take"):
+        hr.bootstrap(app, tmp_path / "lists", {"keep.trail": trail})
     twice = frame.union(frame.limit(1))
     with pytest.raises(hr.HeadraceError, match="comes 2 times"):
         hr.bootstrap(app, tmp_path / "other", {"totals": twice}, parallelism=2)

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, ProgramError
 from headrace.model.keys import group_range, hash_encoded, key_groups, shards_of
 from headrace.model.report import Failure, RunRef
 from headrace.plan.ship import dump_program, load_program
@@ -22,7 +22,7 @@ from headrace.runtime.failures import error_failure, reported_error
 from headrace.spark.failures import spark_error
 from headrace.state.store import open_store
 from headrace.transfer.runs import RunPlace, RunSorter
-from headrace.transfer.state_rows import FirstTimes
+from headrace.transfer.state_rows import INDEX, FirstTimes
 from headrace.transfer.targets import listed_as, open_target
 
 if TYPE_CHECKING:
@@ -57,6 +57,14 @@ def fill_on_cluster(frame: DataFrame, program: Program, address: str, store: str
     target = open_target(program, address, times)
     # Names are checked here, before a job runs for it.
     target.target.keys.names_in(pa.schema([(name, pa.null()) for name in frame.columns]))
+    if target.target.declared.kind == "list" and INDEX not in frame.columns:
+        raise ProgramError(
+            "the rows of a DataFrame of Spark have no order that lists could take",
+            where=f"state {address}",
+            expected=f"a column {INDEX!r} with the place of each element",
+            found=", ".join(frame.columns),
+            next_move=f"number the rows of each key: row_number() over a window, as {INDEX!r}",
+        )
     shards = 1 if target.target.declared.kind == "broadcast" else program.parallelism
     addressed = frame.mapInArrow(
         _address(payload, address, times, shards), f"{_SHARD} INT, {_ddl(frame)}"
