@@ -82,7 +82,7 @@ ROLLING = ["aggregate", "latest", "reduce", "reduce per epoch"]
 
 @pytest.mark.parametrize("verb", ROLLING)
 def test_rolling_steps_give_updates(tx: hr.Stream[Tx], verb: str) -> None:
-    assert rolling(tx, verb).node.updates
+    assert rolling(tx, verb).node.kind.corrects
 
 
 HANDING_ON: dict[str, Callable[[hr.Stream[Any]], hr.Stream[Any]]] = {
@@ -113,19 +113,19 @@ HANDING_ON: dict[str, Callable[[hr.Stream[Any]], hr.Stream[Any]]] = {
 
 @pytest.mark.parametrize("verb", HANDING_ON)
 def test_what_hands_rows_on_hands_on_that_they_are_updates(tx: hr.Stream[Tx], verb: str) -> None:
-    assert HANDING_ON[verb](rolling(tx, "latest")).node.updates
+    assert HANDING_ON[verb](rolling(tx, "latest")).node.kind.corrects
 
 
 @pytest.mark.parametrize("verb", [verb for verb in HANDING_ON if verb != "latest"])
 def test_what_hands_rows_on_makes_no_updates_of_its_own(tx: hr.Stream[Tx], verb: str) -> None:
-    assert not HANDING_ON[verb](tx).node.updates
+    assert not HANDING_ON[verb](tx).node.kind.corrects
 
 
 @pytest.mark.parametrize("verb", ["errors", "changes"])
 def test_errors_and_changes_stand_for_themselves(tx: hr.Stream[Tx], verb: str) -> None:
     newest = rolling(tx, "latest")
     rows: hr.Stream[Any] = newest.errors if verb == "errors" else newest.changes()
-    assert not rows.node.updates
+    assert not rows.node.kind.corrects
     rows.write(hr.sink.files("out/"))
 
 
@@ -184,7 +184,7 @@ def as_of(rows: hr.Stream[Any]) -> hr.types.Joined[Any, Any]:
 
 
 def latest_join(rows: hr.Stream[Any]) -> hr.types.Joined[Any, Any]:
-    right = other(rows).key_by("card").latest() if rows.node.updates else other(rows)
+    right = other(rows).key_by("card").latest() if rows.node.kind.corrects else other(rows)
     return rows.key_by("card").join(right.key_by("card"), within=None, keep="latest")
 
 
@@ -299,9 +299,9 @@ def test_verbs_do_with_updates_what_the_table_says(verb: str) -> None:
         assert ".changes()" in f"{refused.value.next_move}{refused.value.expected}"
         apply(newest().changes())
         return
-    assert apply(newest()).node.updates is (does != DROPS)
+    assert apply(newest()).node.kind.corrects is (does != DROPS)
     if does == HANDS_ON:
-        assert not apply(newest().changes()).node.updates
+        assert not apply(newest().changes()).node.kind.corrects
 
 
 def test_what_windows_that_fire_early_are_made_into_is_refused_by_windows_and_files(tx: hr.Stream[Tx]) -> None:
@@ -312,8 +312,8 @@ def test_what_windows_that_fire_early_are_made_into_is_refused_by_windows_and_fi
     with pytest.raises(ProgramError, match="and these are updates"):
         looked.write(hr.sink.files("out/"))
     looked.finals().write(hr.sink.files("out/"))
-    assert not early(tx, panes="discard").process(Looked()).named("new").node.updates
-    assert not tx.key_by("card").window(hr.tumbling("1h")).process(Looked()).named("once").node.updates
+    assert not early(tx, panes="discard").process(Looked()).named("new").node.kind.corrects
+    assert not tx.key_by("card").window(hr.tumbling("1h")).process(Looked()).named("once").node.kind.corrects
 
 
 def test_pairs_of_updates_as_of_a_time_are_refused_by_what_counts(tx: hr.Stream[Tx]) -> None:

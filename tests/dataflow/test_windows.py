@@ -143,17 +143,17 @@ def test_aggregates_have_the_key_the_window_and_the_results(tx: hr.KeyedStream[T
         "card": str, "window_start": hr.Timestamp, "window_end": hr.Timestamp, "total": int, "n": int,
     }  # fmt: skip
     assert hourly.node.placed_by == ("card",)
-    assert not hourly.node.updates
+    assert not hourly.node.kind.corrects
 
 
 def test_results_that_may_come_again_say_when_they_came(tx: hr.KeyedStream[Tx, str]) -> None:
     for options in ({"fire": hr.early("1s")}, {"allow_late": "1h"}):
         again = tx.window(hr.tumbling("1h"), **options).aggregate(n=hr.count())
         assert again.node.codec.names == ["card", "window_start", "window_end", "n", "pane"]
-        assert again.node.updates, "later results replace earlier ones"
-        assert not again.finals().node.updates
+        assert again.node.kind.corrects, "later results replace earlier ones"
+        assert not again.finals().node.kind.corrects
     added = tx.window(hr.tumbling("1h"), fire=hr.early("1s"), panes="discard").aggregate(n=hr.count())
-    assert not added.node.updates, "results that add up replace nothing"
+    assert not added.node.kind.corrects, "results that add up replace nothing"
 
 
 def test_windows_without_bounds_have_no_columns_for_them(tx: hr.KeyedStream[Tx, str]) -> None:

@@ -70,13 +70,16 @@ tx: read files tx/ (json) → Tx
       │  │  │     └─ fraud_console: write console (20 rows) [at least once]
       │  │  └─ → union of 2 → Tx, shown above
       │  └─ totals: aggregate total, n → Row [queryable]
+      │     │    upsert by card
       │     │    keeps accumulators of total, n
       │     └─ newest: latest → Row [queryable]
+      │             upsert by card
       │             was old
       │             no exchange: the rows already lie by card
       │             keeps a Row per key
       └─ ⇄ exchange 2 by <lambda>
          └─ by_cents: reduce <lambda> → Tx [queryable]
+                 upsert, no unique key is known
                  keeps a Tx per key
 """
     )
@@ -120,3 +123,29 @@ def test_the_outline_can_be_written_as_json(app: hr.App) -> None:
     told = msgspec.json.decode(msgspec.json.encode(outline(app)))
     assert told["app"] == "fraud"
     assert told["exchanges"][0] == {"number": 1, "key": "card", "after": 4, "steps": [5, 11]}
+    assert [step.get("kind") for step in told["steps"] if step.get("name") in ("fraud", "totals")] == [
+        None,
+        "upsert by card",
+    ], "the kind of append streams goes without saying"
+
+
+def test_expressions_keep_and_rename_the_unique_key_as_they_do_its_columns(app: hr.App) -> None:
+    tx = app.read("more", hr.source.items([]), Tx)
+    totals = tx.key_by("card").aggregate(n=hr.count(), total=hr.sum("cents")).named("more_totals")
+    assert str(totals.where("n > 1").node.kind) == "upsert by card"
+    assert str(totals.select(owner="card", n="n").node.kind) == "upsert by owner"
+    assert str(totals.with_columns(double="n * 2").node.kind) == "upsert by card"
+    assert str(totals.with_columns(card="upper(card)").node.kind) == "upsert, no unique key is known"
+    assert str(totals.select("n").node.kind) == "upsert, no unique key is known"
+    assert str(totals.map(lambda row: row.n, output=int).node.kind) == "upsert, no unique key is known"
+    assert str(totals.changes().node.kind) == "append"
+
+
+def test_results_of_windows_have_the_window_in_their_key(app: hr.App) -> None:
+    tx = app.read("more", hr.source.items([]), Tx, time=Tx.at)
+    by_card = tx.key_by("card")
+    hourly = by_card.window(hr.tumbling("1h"), fire=hr.early("1s")).aggregate(n=hr.count())
+    assert str(hourly.node.kind) == "upsert by card, window_start, window_end"
+    grown = by_card.window(hr.session("1h"), fire=hr.early("1s")).aggregate(n=hr.count())
+    assert str(grown.node.kind) == "upsert, no unique key is known", "a session that grew is another window"
+    assert str(by_card.window(hr.tumbling("1h")).aggregate(n=hr.count()).node.kind) == "append"

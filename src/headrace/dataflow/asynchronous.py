@@ -128,7 +128,7 @@ def add_carrying(app: AppGraph, before: Node, plan: RequestPlan, codec: RowCodec
     """A step that leaves open requests to the next epoch: a loop of its own brings back their rows."""
     loop = app._add(LoopNode, at, before.codec, inputs=())
     assert isinstance(loop, LoopNode)
-    node = app._add(AsyncNode, at, codec, inputs=(before, loop), plan=plan, loop=loop, updates=before.updates)
+    node = app._add(AsyncNode, at, codec, inputs=(before, loop), plan=plan, loop=loop)
     assert isinstance(node, AsyncNode)
     carried = app._add(TapNode, at, before.codec, inputs=(node,), tag=CARRIED)
     loop.fed_by = app._add(FeedNode, at, before.codec, inputs=(carried,), loop=loop)  # type: ignore[assignment]

@@ -74,9 +74,7 @@ class AwaitVerbs(Generic[T]):
         if plan.wait == "carry":
             return Stream(self._app, add_carrying(self._app, self._node, plan, codec, at))
         before = self._node
-        return Stream(
-            self._app, self._app._add(AsyncNode, at, codec, inputs=(before,), plan=plan, updates=before.updates)
-        )
+        return Stream(self._app, self._app._add(AsyncNode, at, codec, inputs=(before,), plan=plan))
 
     def lookup(
         self, fn: AsyncFunction[Any, R] | Callable[[Any], Awaitable[R | None]], /, *, by: object,
@@ -114,6 +112,5 @@ class AwaitVerbs(Generic[T]):
         node = self._app._add(
             LookupNode, at, PairCodec(self._node.codec, codec_of(found, where=str(at))), inputs=(self._node,),
             plan=plan, by=key_spec(self._node.codec, (by,), at), cache=cache_plan(cache, cache_size, cache_none, at),
-            updates=self._node.updates,
         )  # fmt: skip
         return Joined(self._app, node)

@@ -70,7 +70,7 @@ class ConnectedStream(Stream[Out], Generic[Out, L, R]):
                 found=f"windows by the wall clock in {self._node.label}",
             )
         before = self._node.inputs[port]
-        return self._tap(f"late_{side}", before.codec, at, updates=before.updates)
+        return self._tap(f"late_{side}", before.codec, at)
 
 
 class Connected(Generic[L, R, K]):
@@ -96,7 +96,6 @@ class Connected(Generic[L, R, K]):
         node = self._left.app._add(
             KeyedNode, at, codec_of(out, where=str(at)), inputs=(left, right), op="connect", key=key,
             other_keys=(self._right.key,), fn=fn, decls=decls, spec=ConnectSpec(fn),
-            updates=left.updates or right.updates,
         )  # fmt: skip
         return ConnectedStream(self._left.app, node)
 
@@ -183,7 +182,6 @@ class BroadcastConnected(Generic[T, U, K]):
             KeyedNode, at, codec_of(out, where=str(at)), inputs=(self._stream.node, self._rules.node), op="broadcast",
             key=self._key or ANYWHERE, other_keys=(None,), fn=fn, decls=decls,
             spec=BroadcastSpec(fn, keyed=self._key is not None),
-            updates=self._stream.node.updates or self._rules.node.updates,
         )  # fmt: skip
         return StepStream(self._stream.app, node)
 

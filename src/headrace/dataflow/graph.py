@@ -17,6 +17,7 @@ from headrace.dataflow.site import Site
 from headrace.dataflow.watermarking import Alignment, Marking
 from headrace.model.keyspec import KeySpec
 from headrace.model.requests import AsyncFunction
+from headrace.model.row_kind import APPEND, StreamKind
 
 if TYPE_CHECKING:
     from headrace.aggregates.declare import Agg
@@ -53,8 +54,8 @@ class Node:
     placed_by: tuple[str, ...] | None = None
     """Columns by whose values the rows already lie on their shard, in key order; None: unknown or before any key."""
     queryable: bool = False
-    updates: bool = False
-    """Whether a later row replaces an earlier one of its key in meaning, so that both must not simply be appended."""
+    kind: StreamKind = APPEND
+    """What its rows are to each other: decided by `headrace.dataflow.update_kinds` when the node is added."""
 
     @property
     def site(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 from headrace.dataflow.clocks import has_event_time
 from headrace.dataflow.graph import Node
 from headrace.dataflow.site import Site
+from headrace.dataflow.update_kinds import refuse_updates_joined
 from headrace.errors import ProgramError
 from headrace.joins.spec import AsOfJoin, How, IntervalJoin, Keep, UnboundedJoin, WindowJoin
 from headrace.model.keyspec import KeySpec
@@ -35,7 +36,7 @@ def join_spec(
         return WindowJoin(within, how)
     _check_unused("within=(…)", at, keep=keep, ttl=ttl)
     _check_timed("a join within a stretch of time", nodes, at)
-    _check_appends("a join within a stretch of time", nodes, at)
+    refuse_updates_joined("a join within a stretch of time", nodes, at)
     return IntervalJoin(*_bounds(within, bounds, at), how)
 
 
@@ -100,11 +101,11 @@ def _keep_of(keep: Any, nodes: tuple[Node, Node], at: Site) -> Keep:
     if keep is not None:
         _check_choice(keep, Keep, "keep", at)
         if keep == "all":
-            _check_appends('a join with keep="all"', nodes, at)
+            refuse_updates_joined('a join with keep="all"', nodes, at)
         kept: Keep = keep
         return kept
-    if nodes[0].updates != nodes[1].updates:
-        replaces, plain = nodes if nodes[0].updates else nodes[::-1]
+    if nodes[0].kind.corrects != nodes[1].kind.corrects:
+        replaces, plain = nodes if nodes[0].kind.corrects else nodes[::-1]
         raise ProgramError(
             f"cannot join updates ({replaces.label}) with plain rows ({plain.label})",
             where=str(at),
@@ -112,7 +113,7 @@ def _keep_of(keep: Any, nodes: tuple[Node, Node], at: Site) -> Keep:
             found=f"{replaces.label} gives the row of a key anew whenever it changes",
             next_move="to join each row with what held at its time: join_asof",
         )
-    return "latest" if nodes[0].updates else "all"
+    return "latest" if nodes[0].kind.corrects else "all"
 
 
 def _ttl_of(ttl: Any, nodes: tuple[Node, Node], at: Site) -> TTL | None:
@@ -184,19 +185,7 @@ def check_windows(what: str, window: Any, nodes: tuple[Node, Node], at: Site) ->
         )
     if window.clock == "event":
         _check_timed(what, nodes, at)
-    _check_appends(what, nodes, at)
-
-
-def _check_appends(what: str, nodes: tuple[Node, Node], at: Site) -> None:
-    for side, node in zip(("left", "right"), nodes, strict=True):
-        if node.updates:
-            raise ProgramError(
-                f"{what} cannot take updates",
-                where=str(at),
-                expected="streams whose rows do not replace earlier ones",
-                found=f"the {side} side, {node.label}, gives the row of a key anew whenever it changes",
-                next_move="join every version: stream.changes(); or what held at a time: join_asof",
-            )
+    refuse_updates_joined(what, nodes, at)
 
 
 def check_keys(left: RowCodec, left_key: KeySpec, right: RowCodec, right_key: KeySpec, at: Site) -> None:

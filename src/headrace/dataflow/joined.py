@@ -162,7 +162,7 @@ class Joined(Generic[L, R]):
         return JoinedStream(self._app, node, self._node)
 
     def _add(self, kind: Any, at: Site, codec: Any, **fields: Any) -> Node:
-        return self._app._add(kind, at, codec, inputs=(self._node,), updates=self._node.updates, **fields)
+        return self._app._add(kind, at, codec, inputs=(self._node,), **fields)
 
     @property
     def errors(self) -> Stream[Failed]:
@@ -205,7 +205,7 @@ class Joined(Generic[L, R]):
                 next_move="" if offered else 'a join within a stretch of time can tell: within=("0s", "1h")',
             )
         before = node.inputs[port]
-        return Stream(self._app, node)._tap(tag, before.codec, at, updates=before.updates)
+        return Stream(self._app, node)._tap(tag, before.codec, at)
 
     # -- SQL over both sides ---------------------------------------------------------------------------------
 

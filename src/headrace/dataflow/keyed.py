@@ -23,10 +23,10 @@ from headrace.dataflow.joined import Joined
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Stream
+from headrace.dataflow.update_kinds import refuse_updates
 from headrace.dataflow.verbs import unknown_keyed_verb
-from headrace.dataflow.writing import refuse_updates
 from headrace.errors import ProgramError
-from headrace.joins.spec import How, Keep, UnboundedJoin
+from headrace.joins.spec import How, Keep
 from headrace.model.keyspec import KeySpec
 from headrace.model.pairs import PairCodec
 from headrace.model.record import Row
@@ -58,7 +58,7 @@ class StepStream(Stream[R], Generic[R, T]):
         at = call_site()
         checks.check_late(self._node, at)
         before = self._node.inputs[0]
-        return self._tap("late", before.codec, at, updates=before.updates)
+        return self._tap("late", before.codec, at)
 
 
 class KeyedStream(Generic[T, K]):
@@ -103,8 +103,7 @@ class KeyedStream(Generic[T, K]):
         check_order(order, self._stream.node, at)
         decls = declarations(type(fn), at)
         check_expiry(decls, self._stream.node, at)
-        updates = self._stream.node.updates
-        return self._step("process", codec_of(out, where=str(at)), at, fn=fn, decls=decls, order=order, updates=updates)
+        return self._step("process", codec_of(out, where=str(at)), at, fn=fn, decls=decls, order=order)
 
     def reduce(self, fn: Callable[[T, T], T], *, fire: Trigger | None = None) -> StepStream[T, T]:
         """One row per key, made of all so far: ``reduce(lambda a, b: a.replace(n=a.n + b.n))``.
@@ -117,11 +116,11 @@ class KeyedStream(Generic[T, K]):
         refuse_updates(self._stream.node, "reduce", at)
         codec = self._stream.node.codec
         fires = _fire(fire, "per_row", at)
-        return self._step("reduce", codec, at, fn=fn, placed_by=self._key.columns, fire=fires, updates=True)
+        return self._step("reduce", codec, at, fn=fn, placed_by=self._key.columns, fire=fires)
 
     def latest(self) -> StepStream[T, T]:
         """The newest row of each key, by event time where there is one; each key that changed once per epoch."""
-        return self._step("latest", self._stream.node.codec, call_site(), placed_by=self._key.columns, updates=True)
+        return self._step("latest", self._stream.node.codec, call_site(), placed_by=self._key.columns)
 
     @overload
     def aggregate(self, into: type[R], /, *, fire: Trigger | None = None, **aggs: Agg[Any]) -> StepStream[R, T]: ...
@@ -142,9 +141,7 @@ class KeyedStream(Generic[T, K]):
         fires = _fire(fire, "per_epoch", at)
         looks_back = check_horizons(aggs, self._stream.node, at)
         spec = HorizonSpec(dict(aggs), fires == "per_row") if looks_back else None
-        return self._step(
-            "aggregate", codec, at, aggs=dict(aggs), placed_by=placed_by, fire=fires, spec=spec, updates=True
-        )
+        return self._step("aggregate", codec, at, aggs=dict(aggs), placed_by=placed_by, fire=fires, spec=spec)
 
     @overload
     def connect(self, other: BroadcastStream[U]) -> BroadcastConnected[T, U, K]: ...
@@ -197,7 +194,7 @@ class KeyedStream(Generic[T, K]):
         at = call_site()
         nodes = self._check(other, "join", at)
         spec = join_spec(nodes, within, how, bounds, keep, ttl, at)
-        return self._joined(other, spec, at, updates=isinstance(spec, UnboundedJoin) and spec.updates)
+        return self._joined(other, spec, at)
 
     def join_asof(self, other: KeyedStream[U, K], *, tolerance: Span | None = None) -> Joined[T, U | None]:
         """Each row beside the row of the other stream that held at its time: the newest that is not after it.
@@ -208,7 +205,7 @@ class KeyedStream(Generic[T, K]):
         at = call_site()
         nodes = self._check(other, "join_asof", at)
         # Each left row gives one pair, so pairs replace earlier ones where left rows do.
-        return self._joined(other, as_of_spec(nodes, tolerance, at), at, updates=nodes[0].updates)
+        return self._joined(other, as_of_spec(nodes, tolerance, at), at)
 
     def co_group(self, other: KeyedStream[U, K], window: Assigner, /) -> CoGrouped[T, U, K]:
         """The rows that both streams have for a key in each window, together; ``map`` or ``process`` takes them.
@@ -255,13 +252,11 @@ class KeyedStream(Generic[T, K]):
         check_keys(left.codec, self._key, right.codec, other._key, at)
         return left, right
 
-    def _joined(
-        self, other: KeyedStream[Any, Any], spec: StepSpec, at: Site, updates: bool = False
-    ) -> Joined[Any, Any]:
+    def _joined(self, other: KeyedStream[Any, Any], spec: StepSpec, at: Site) -> Joined[Any, Any]:
         left, right = self._stream.node, other._stream.node
         node = self._stream.app._add(
             KeyedNode, at, PairCodec(left.codec, right.codec), inputs=(left, right), op="join", key=self._key,
-            other_keys=(other._key,), spec=spec, updates=updates,
+            other_keys=(other._key,), spec=spec,
         )  # fmt: skip
         return Joined(self._stream.app, node)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.dataflow import checks, site
 from headrace.dataflow.graph import FeedNode, LoopNode
 from headrace.dataflow.site import Site
-from headrace.dataflow.writing import refuse_updates
+from headrace.dataflow.update_kinds import refuse_updates
 from headrace.errors import ProgramError
 from headrace.model.values import type_name
 

@@ -259,8 +259,8 @@ class Stream(AwaitVerbs[T], Generic[T]):
         at = call_site()
         check_callable(fn, "map_batches", at)
         codec = codec_of(output, where=str(at))
-        form, updates = form or checks.batch_form(fn), self._node.updates
-        return Stream(self._app, self._add(BatchNode, at, codec, fn=fn, form=form, updates=updates))
+        form = form or checks.batch_form(fn)
+        return Stream(self._app, self._add(BatchNode, at, codec, fn=fn, form=form))
 
     # -- keys, unions, other ways out ------------------------------------------------------------------------
 
@@ -310,8 +310,7 @@ class Stream(AwaitVerbs[T], Generic[T]):
                 raise ProgramError("union takes streams", where=str(at), expected="a stream", found=repr(other))
         checks.check_union(self, others, at)
         inputs = (self._node, *(other._node for other in others))
-        updates = any(node.updates for node in inputs)
-        return Stream(self._app, self._add(UnionNode, at, self._codec, inputs=inputs, updates=updates))
+        return Stream(self._app, self._add(UnionNode, at, self._codec, inputs=inputs))
 
     def changes(self) -> Stream[T]:
         """Every version as a row of its own: the same rows, for sinks that append, and for aggregates and windows.
@@ -327,7 +326,7 @@ class Stream(AwaitVerbs[T], Generic[T]):
         >>> totals = tx.key_by(Tx.card).aggregate(n=hr.count()).named("totals")
         >>> totals.changes().write(hr.sink.files("totals/"))
         """
-        if not self._node.updates:
+        if not self._node.kind.corrects:
             return Stream(self._app, self._node)
         node = self._add(ChangesNode, call_site(), self._codec, placed_by=self._node.placed_by)
         return Stream(self._app, node)
@@ -355,7 +354,7 @@ class Stream(AwaitVerbs[T], Generic[T]):
         """What a process function emitted to one of its side outputs: ``alerts.side(Fraud.odd)``."""
         at = call_site()
         decl = checks.check_side(self._node, tag, at)
-        return self._tap(f"side:{decl.name}", codec_of(decl.args[0], where=str(at)), at, updates=self._node.updates)
+        return self._tap(f"side:{decl.name}", codec_of(decl.args[0], where=str(at)), at)
 
     @property
     def errors(self) -> Stream[Failed]:
@@ -379,17 +378,16 @@ class Stream(AwaitVerbs[T], Generic[T]):
         return self._app._add(kind, at, codec, **fields)
 
     def _expr(self, op: Any, at: Site, made: Projection, placed_by: tuple[str, ...] | None) -> Node:
-        updates = self._node.updates
-        return self._add(ExprNode, at, made.codec, op=op, exprs=made.exprs, placed_by=placed_by, updates=updates)
+        return self._add(ExprNode, at, made.codec, op=op, exprs=made.exprs, placed_by=placed_by)
 
     def _call(self, op: Any, fn: Any, codec: RowCodec, at: Site, **kept: Any) -> Stream[Any]:
-        return Stream(self._app, self._add(CallNode, at, codec, op=op, fn=fn, updates=self._node.updates, **kept))
+        return Stream(self._app, self._add(CallNode, at, codec, op=op, fn=fn, **kept))
 
-    def _tap(self, tag: str, codec: RowCodec, at: Site, *, updates: bool = False) -> Stream[Any]:
+    def _tap(self, tag: str, codec: RowCodec, at: Site) -> Stream[Any]:
         for node in self._app.nodes:
             if isinstance(node, TapNode) and node.tag == tag and node.inputs == (self._node,):
                 return Stream(self._app, node)
-        return Stream(self._app, self._add(TapNode, at, codec, tag=tag, updates=updates))
+        return Stream(self._app, self._add(TapNode, at, codec, tag=tag))
 
     if not TYPE_CHECKING:
 

@@ -14,7 +14,7 @@ from headrace.dataflow.clocks import has_event_time
 from headrace.dataflow.graph import Node
 from headrace.dataflow.projection import known_column
 from headrace.dataflow.site import Site
-from headrace.dataflow.writing import refuse_updates
+from headrace.dataflow.update_kinds import refuse_updates
 from headrace.errors import ProgramError
 from headrace.model.time import Duration, Timestamp
 from headrace.model.values import type_name

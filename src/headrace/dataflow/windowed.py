@@ -116,7 +116,7 @@ class WindowStream(StepStream[R, T]):
                 found=f"{type(spec.assigner).__name__.lower()} windows of {self._node.label}",
             )
         before = self._node.inputs[0]
-        return self._tap("late", before.codec, at, updates=before.updates)
+        return self._tap("late", before.codec, at)
 
     def finals(self) -> Stream[R]:
         """The last result of each window, when it is gone for good: its end has passed, and the allowed lateness too.
@@ -310,11 +310,7 @@ class Windowed(Generic[T, K]):
     def _step(self, codec: RowCodec, at: Site, said: dict[str, Any], **fields: Any) -> WindowStream[Any, Any]:
         spec = replace(self._spec, **said)
         app, inputs = self._stream.app, (self._stream.node,)
-        # A window that fires again without being emptied gives its result anew.
-        updates = spec.repeats and not spec.discard
-        node = app._add(
-            KeyedNode, at, codec, inputs=inputs, op="window", key=self._key, spec=spec, updates=updates, **fields
-        )
+        node = app._add(KeyedNode, at, codec, inputs=inputs, op="window", key=self._key, spec=spec, **fields)
         return WindowStream(app, node)
 
     if not TYPE_CHECKING:

@@ -13,14 +13,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from headrace.connectors.sink_contract import Sink
-from headrace.dataflow.graph import KeyedNode, Node, TapNode, WriteNode
+from headrace.dataflow.graph import Node, TapNode, WriteNode
 from headrace.dataflow.naming import slug
 from headrace.dataflow.site import Site
+from headrace.dataflow.update_kinds import updating_step
 from headrace.errors import ProgramError
-from headrace.joins.spec import AsOfJoin
 
-_HANDING_ON: Final = ("process", "connect", "broadcast")
-"""Keyed steps whose functions hand on what their rows are."""
 _MAX_LENGTH: Final = 80
 """Of a name that is made here; what is longer is cut, and told apart by a checksum."""
 
@@ -56,48 +54,15 @@ def output_name(node: Node, sink: Sink, given: str | None, outputs: Iterable[Wri
 
 def check_updates(node: Node, sink: Sink, at: Site) -> None:
     """A sink that only appends cannot take rows that replace earlier ones."""
-    if node.updates and not sink.accepts_updates:
+    if node.kind.corrects and not sink.accepts_updates:
         raise ProgramError(
             f"{sink.kind} can only append rows, and these are updates",
             where=str(at),
             expected="rows that each stand for themselves, or a sink that takes updates: console, collect, call, "
             "redis, or kafka and postgres with key=",
-            found=f"{_updating(node).label}, which gives the row of a key anew whenever it changes",
+            found=f"{updating_step(node).label}, which gives the row of a key anew whenever it changes",
             next_move=f"write every version as a row of its own: .changes().write(hr.sink.{sink.kind}(…))",
         )
-
-
-def refuse_updates(node: Node, verb: str, at: Site, *, does: str = "count") -> None:
-    """Aggregates and windows count rows, and would count every version of a row that is replaced; loops keep no mark.
-
-    How many versions there are depends on where epochs are cut, so the results would, too.
-    """
-    if not node.updates:
-        return
-    source = _updating(node)
-    spec = getattr(source, "spec", None)
-    ends = getattr(getattr(spec, "assigner", None), "timed", False)
-    once = "use each window's last result: .finals()" if ends else ""
-    raise ProgramError(
-        f"{verb} would {does} every version of a row: these are updates",
-        where=str(at),
-        expected="rows that each stand for themselves",
-        found=f"rows of {source.label}, which gives the row of a key anew whenever it changes",
-        next_move=f"{once}; " * bool(once) + f"if every version is meant, say so: .changes() before {verb}",
-    )
-
-
-def _updating(node: Node) -> Node:
-    """The step that makes updates of these rows."""
-    # Functions of the user hand on what their rows are.
-    while not isinstance(node, KeyedNode) or node.op in _HANDING_ON or isinstance(node.spec, AsOfJoin):
-        # Late rows are those that came into their step; all others come out of what is before.
-        left = node.inputs[0] if isinstance(node, TapNode) else node
-        before = [each for each in left.inputs if each.updates]
-        if not before:
-            break
-        node = before[0]
-    return node
 
 
 def _nearest_name(node: Node) -> str:

@@ -57,6 +57,8 @@ class Step(msgspec.Struct, omit_defaults=True):
     inputs: list[int]
     rows: str
     """Type of the rows that come out."""
+    kind: str = "append"
+    """What those rows are to each other, and their unique key."""
     name: str = ""
     runs: list[str] = []
     """Where it runs: "jvm" or "worker", or both where sources are decoded in different places; empty: nothing runs."""
@@ -155,6 +157,7 @@ def _step(node: Node) -> Step:
         site=node.site,
         inputs=[each.id for each in node.inputs],
         rows=type_name(node.codec.type),
+        kind=str(node.kind),
         name=node.name or "",
         queryable=node.queryable,
     )
@@ -343,6 +346,8 @@ def _headline(step: Step) -> str:
 
 
 def _details(step: Step) -> Iterator[str]:
+    if step.kind != "append":
+        yield f"  {step.kind}"
     yield from (f"  {note}" for note in step.notes)
     yield from (f"  keeps {each}" if step.verb != "process" else f"  {each}" for each in step.state)
 

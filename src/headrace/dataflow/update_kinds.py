@@ -1,0 +1,175 @@
+"""The kind of every stream, and what may be done with streams that correct themselves: decided here and nowhere else.
+
+`derive_kind` says what a step gives, by what it takes. `refuse_updates` and its neighbours say what cannot be right on
+its input, at the line where a user wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from headrace.dataflow.aggregation import key_columns
+from headrace.dataflow.graph import (
+    AsyncNode,
+    BatchNode,
+    CallNode,
+    ExprNode,
+    KeyedNode,
+    LookupNode,
+    Node,
+    TapNode,
+    UnionNode,
+)
+from headrace.dataflow.projection import bare_column
+from headrace.errors import ProgramError
+from headrace.joins.spec import AsOfJoin, UnboundedJoin
+from headrace.model.row_kind import APPEND, StreamKind
+from headrace.windows.kinds import Session
+from headrace.windows.settings import WINDOW_END, WINDOW_START
+from headrace.windows.spec import WindowSpec
+
+if TYPE_CHECKING:
+    from headrace.dataflow.site import Site
+
+_HANDING_ON: Final = ("process", "connect", "broadcast")
+"""Keyed steps whose functions hand on what their rows are."""
+_ROLLING: Final = ("aggregate", "reduce", "latest")
+
+
+def derive_kind(node: Node) -> StreamKind:
+    """The kind of the rows that a step gives."""
+    match node:
+        case ExprNode():
+            return _after_expressions(node)
+        case CallNode(op="filter" | "only"):
+            return node.inputs[0].kind
+        case CallNode() | AsyncNode() | LookupNode() | BatchNode():
+            return _without_key(node.inputs[0].kind)
+        case UnionNode():
+            return _all_of(node.inputs)
+        case TapNode():
+            return _tapped(node)
+        case KeyedNode():
+            return _keyed(node)
+    # Sources and loops bring rows that stand for themselves; `changes` makes such; writes and feeds give none.
+    return APPEND
+
+
+def _without_key(kind: StreamKind) -> StreamKind:
+    return replace(kind, key=None) if kind.corrects else APPEND
+
+
+def _all_of(inputs: Sequence[Node]) -> StreamKind:
+    """Of several inputs; whose rows may share a key."""
+    rows = {node.kind.rows for node in inputs}
+    for each in ("changelog", "upsert"):
+        if each in rows:
+            return StreamKind(each)
+    return APPEND
+
+
+def _after_expressions(node: ExprNode) -> StreamKind:
+    before = node.inputs[0].kind
+    if node.op == "where" or before.key is None:
+        return before
+    names = list(node.inputs[0].codec.names)
+    kept = {column: name for name, text in node.exprs if (column := bare_column(text, names)) is not None}
+    if not set(before.key) <= set(kept):
+        return _without_key(before)
+    return replace(before, key=tuple(kept[column] for column in before.key))
+
+
+_FROM_SIDE: Final = {"late": 0, "late_left": 0, "late_right": 1, "unmatched_left": 0, "unmatched_right": 1}
+"""What leaves a step as it came in → through which input."""
+
+
+def _tapped(node: TapNode) -> StreamKind:
+    before = node.inputs[0]
+    if node.tag in _FROM_SIDE:
+        return before.inputs[_FROM_SIDE[node.tag]].kind
+    # Failed rows and final results stand for themselves.
+    return _without_key(before.kind) if node.tag.startswith("side:") else APPEND
+
+
+def _keyed(node: KeyedNode) -> StreamKind:
+    spec = node.spec
+    if isinstance(spec, AsOfJoin):
+        # Each left row gives one pair, so pairs replace earlier ones where left rows do.
+        return _without_key(node.inputs[0].kind)
+    if node.op in _HANDING_ON:
+        return _all_of(node.inputs)
+    if node.op in _ROLLING:
+        return StreamKind("upsert", _key_in(node))
+    if isinstance(spec, WindowSpec) and spec.repeats and not spec.discard:
+        # A window that fires again without being emptied gives its result anew.
+        return StreamKind("upsert", _key_of_windows(node, spec))
+    if isinstance(spec, UnboundedJoin) and spec.updates:
+        return StreamKind("upsert")
+    return APPEND
+
+
+def _key_in(node: KeyedNode) -> tuple[str, ...] | None:
+    """The columns of a step's results that hold its key."""
+    if node.op in ("reduce", "latest"):
+        return node.key.columns
+    names = tuple(key_columns(node.input.codec, node.key))
+    return names if set(names) <= set(node.codec.names) else None
+
+
+def _key_of_windows(node: KeyedNode, spec: WindowSpec) -> tuple[str, ...] | None:
+    """None where results do not say of which window they are; sessions are other windows when they have grown."""
+    if not spec.aggs or not spec.assigner.timed or isinstance(spec.assigner, Session):
+        return None
+    names = (*key_columns(node.input.codec, node.key), WINDOW_START, WINDOW_END)
+    return names if set(names) <= set(node.codec.names) else None
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+def refuse_updates(node: Node, verb: str, at: Site, *, does: str = "count") -> None:
+    """Aggregates and windows count rows, and would count every version of a row that is replaced; loops keep no mark.
+
+    How many versions there are depends on where epochs are cut, so the results would, too.
+    """
+    if not node.kind.corrects:
+        return
+    source = updating_step(node)
+    spec = getattr(source, "spec", None)
+    ends = getattr(getattr(spec, "assigner", None), "timed", False)
+    once = "use each window's last result: .finals()" if ends else ""
+    raise ProgramError(
+        f"{verb} would {does} every version of a row: these are updates",
+        where=str(at),
+        expected="rows that each stand for themselves",
+        found=f"rows of {source.label}, which gives the row of a key anew whenever it changes",
+        next_move=f"{once}; " * bool(once) + f"if every version is meant, say so: .changes() before {verb}",
+    )
+
+
+def refuse_updates_joined(what: str, nodes: Sequence[Node], at: Site) -> None:
+    """Joins whose rows are facts, each with a time of its own."""
+    for side, node in zip(("left", "right"), nodes, strict=True):
+        if node.kind.corrects:
+            raise ProgramError(
+                f"{what} cannot take updates",
+                where=str(at),
+                expected="streams whose rows do not replace earlier ones",
+                found=f"the {side} side, {node.label}, gives the row of a key anew whenever it changes",
+                next_move="join every version: stream.changes(); or what held at a time: join_asof",
+            )
+
+
+def updating_step(node: Node) -> Node:
+    """The step that makes updates of these rows."""
+    # Functions of the user hand on what their rows are.
+    while not isinstance(node, KeyedNode) or node.op in _HANDING_ON or isinstance(node.spec, AsOfJoin):
+        # Late rows are those that came into their step; all others come out of what is before.
+        left = node.inputs[0] if isinstance(node, TapNode) else node
+        before = [each for each in left.inputs if each.kind.corrects]
+        if not before:
+            break
+        node = before[0]
+    return node
