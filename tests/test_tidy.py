@@ -52,6 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "windows.spec",
         "windows.triggers",
         "operators.broadcast",
+        "operators.changelogs.spec",
         "operators.horizons.spec",
         "joins.spec",
         "operators.spec",

@@ -136,26 +136,79 @@ COUNTING: dict[str, Callable[[hr.Stream[Any]], Any]] = {
     "window": lambda rows: rows.key_by("card").window(hr.tumbling("1h")),
     "window of all": lambda rows: rows.window(hr.tumbling("1h")),
 }
+TAKING_BACK = ("where", "map", "flat_map", "map_batches", "union")
+"""Verbs that say of a row that goes what they said of it when it came."""
 
 
 @pytest.mark.parametrize("counting", COUNTING)
 @pytest.mark.parametrize(
     "between",
-    [
-        "where", "map", "flat_map", "map_batches", "process", "union", "connect", "connected", "connect to rules",
-        "broadcast",
-    ],
-)  # fmt: skip
-def test_aggregates_and_windows_refuse_rows_that_replace_earlier_ones(
+    [*TAKING_BACK, "process", "connect", "connected", "connect to rules", "broadcast"],
+)
+def test_windows_and_what_cannot_take_rows_out_refuse_rows_that_replace_earlier_ones(
     tx: hr.Stream[Tx], between: str, counting: str
 ) -> None:
     newest = HANDING_ON[between](rolling(tx, "latest"))
+    if counting == "aggregate" and between in TAKING_BACK:
+        assert str(COUNTING[counting](newest).node.kind) == "changelog by card"
+        return
     with pytest.raises(ProgramError, match="would count every version of a row") as caught:
         COUNTING[counting](newest)
     assert "test_updates.py:" in caught.value.where
     assert caught.value.found.startswith("rows of rolling, which")
     assert ".changes()" in caught.value.next_move
     COUNTING[counting](newest.changes())
+
+
+REFUSED_OVER_CHANGELOGS: dict[str, tuple[Callable[[hr.Stream[Any]], Any], str]] = {
+    "quantile": (lambda rows: rows.key_by("card").aggregate(q=hr.quantile("n", 0.5)), "cannot be taken out"),
+    "per row": (lambda rows: rows.key_by("card").aggregate(fire=hr.per_row(), n=hr.count()), "fire=hr.per_row()"),
+    "horizon": (lambda rows: rows.key_by("card").aggregate(n=hr.count(over="1h")), "every version"),
+    "reduce": (lambda rows: rows.key_by("card").reduce(lambda a, b: a), "every version"),
+    "latest": (lambda rows: rows.key_by("card").latest(), "taken back"),
+    "window": (lambda rows: rows.key_by("card").window(hr.tumbling("1h")), "every version"),
+    "map_async": (lambda rows: rows.map_async(answered, output=Tx), "taken back"),
+    "lookup": (lambda rows: rows.lookup(answered, by="card", output=Tx), "taken back"),
+    "join": (lambda rows: rows.key_by("card").join(rows.key_by("card"), within=None), "taken back"),
+    "join_asof": (lambda rows: rows.key_by("card").join_asof(other(rows).key_by("card")), "taken back"),
+    "keyed sink": (lambda rows: rows.write(hr.sink.kafka("x:1", "t", key="card")), "cannot take back rows"),
+    "appending sink": (lambda rows: rows.write(hr.sink.files("out/")), "can only append rows"),
+    "call": (lambda rows: rows.write(hr.sink.call(print)), "cannot take back rows"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_OVER_CHANGELOGS)
+def test_what_cannot_be_right_over_rows_that_are_taken_back_is_refused_with_the_way_out(
+    tx: hr.Stream[Tx], name: str
+) -> None:
+    counts = rolling(tx, "latest").key_by("card").aggregate(n=hr.count()).named("counts")
+    apply, words = REFUSED_OVER_CHANGELOGS[name]
+    with pytest.raises(ProgramError) as caught:
+        apply(counts)
+    error = caught.value
+    assert words in error.what
+    assert "test_updates.py:" in error.where and error.expected and error.found and error.next_move
+
+
+def test_rows_whose_key_is_no_column_cannot_be_taken_back(tx: hr.Stream[Tx]) -> None:
+    newest = tx.key_by(lambda row: row.card).latest().named("newest")
+    for apply in (lambda: newest.key_by("card").aggregate(n=hr.count()), lambda: newest.changes(kind="op")):
+        with pytest.raises(ProgramError, match="has to know which row replaces which") as caught:
+            apply()
+        assert "key_by(Tx.card)" in caught.value.next_move
+
+
+def test_a_step_that_has_the_name_of_one_that_is_put_in_is_refused(tx: hr.Stream[Tx]) -> None:
+    newest = rolling(tx, "latest")
+    tx.key_by("card").latest().named("rolling_normalised").show()
+    newest.changes(kind="op").show()
+    with pytest.raises(ProgramError, match="the name 'rolling_normalised' is taken"):
+        tx.app.explain()
+
+
+def test_the_kind_of_a_change_needs_a_name_of_its_own(tx: hr.Stream[Tx]) -> None:
+    with pytest.raises(ProgramError, match="have a column 'cents' already"):
+        rolling(tx, "latest").changes(kind="cents")
 
 
 def test_a_window_over_early_results_is_refused_and_one_over_final_results_is_not(tx: hr.Stream[Tx]) -> None:
@@ -231,7 +284,7 @@ VERBS: dict[str, Verb] = {
     "KeyedStream.process": (HANDS_ON, HANDING_ON["process"]),
     "KeyedStream.connect": (HANDS_ON, HANDING_ON["connect"]),
     "KeyedStream.latest": (MAKES, lambda rows: rows.key_by("card").latest()),
-    "KeyedStream.aggregate": (REFUSES, COUNTING["aggregate"]),
+    "KeyedStream.aggregate": (MAKES, COUNTING["aggregate"]),
     "KeyedStream.reduce": (REFUSES, COUNTING["reduce"]),
     "KeyedStream.window": (REFUSES, COUNTING["window"]),
     "KeyedStream.co_group": (

@@ -24,7 +24,7 @@ from headrace.aggregates.columns import class_of, key_aggregate
 from headrace.aggregates.declare import Agg, Aggregator, Declared, column_annotation
 from headrace.aggregates.lifting import Mask, PaneAggregate
 from headrace.aggregates.own import find_misfit
-from headrace.aggregates.results import EXACT, as_it_is, finish_of
+from headrace.aggregates.results import EXACT, RESULT, as_it_is, finish_of
 from headrace.aggregates.rules import merge_columns
 from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s, Rows
@@ -209,6 +209,18 @@ def accumulators_codec(aggs: Mapping[str, Agg[Any]], folds: Sequence[KeyFold | N
 def describe_results(aggs: Mapping[str, Agg[Any]], taken: RowCodec) -> dict[str, list[Any]]:
     """Result → its kind, and behind it what else `finish_of` needs, for readers without the program; it is stored."""
     return {name: _describe(agg, taken) for name, agg in aggs.items()}
+
+
+def describe_kept_results(aggs: Mapping[str, Agg[Any]], taken: RowCodec) -> dict[str, list[Any]]:
+    """The same where results are stored as they are, beside what they are made of."""
+    return {name: [RESULT, *([EXACT] if _is_exact(agg, taken) else [])] for name, agg in aggs.items()}
+
+
+def _is_exact(agg: Agg[Any], taken: RowCodec) -> bool:
+    """Whether the result of an aggregate is a decimal, or several."""
+    if not isinstance(agg, Declared) or agg.column is None or agg.kind == "count_distinct":
+        return False
+    return column_annotation(taken, agg.column)[0] is Decimal
 
 
 def _describe(agg: Agg[Any], taken: RowCodec) -> list[Any]:

@@ -166,6 +166,8 @@ class Sink(ABC):
     """What the target shows after any crash. Of the class, or, where the user has the choice, of the instance."""
     accepts_updates: ClassVar[bool] = False
     """False: the sink appends, so a stream that corrects its earlier rows is refused while the program is built."""
+    accepts_changelog: ClassVar[bool] = False
+    """Whether `Rows.kinds` is heeded: rows may be taken back, too. Otherwise such a stream is refused."""
     in_process: ClassVar[bool] = False
     """True: rows stay in this process (memory, a screen, a function). Such sinks are released one after the other."""
     driver_only: ClassVar[tuple[str, ...]] = ()

@@ -19,6 +19,8 @@ from headrace.connectors.sink_contract import Release, StageTask, StageWriter
 from headrace.errors import StoreError
 from headrace.model.fields import former_names
 from headrace.model.report import StagedPart
+from headrace.model.row_kind import SIGNS
+from headrace.model.wire import ROW_KIND
 
 if TYPE_CHECKING:
     from headrace.model.batch import Rows
@@ -29,6 +31,7 @@ HELD_BYTES: Final = 64 * 2**20
 
 ARROW: Final = "arrow"
 _BATCH_ROWS: Final = 50_000
+_KIND: Final = pa.field(ROW_KIND, pa.int8())
 
 Encode = Callable[[pa.Table], "bytes | pa.Buffer"]
 SplitRows = Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]
@@ -58,7 +61,8 @@ class PartWriter(StageWriter):
 
     def write(self, rows: Rows) -> None:
         if len(rows):
-            self.add(rows.record_batch)
+            batch = rows.record_batch
+            self.add(batch if rows.kinds is None else batch.append_column(_KIND, pa.array(rows.kinds, pa.int8())))
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Takes rows as columns; not the type's own alone, where whoever reads them knows of others."""
@@ -126,6 +130,19 @@ def read_rows(parts: Sequence[StagedPart], ctx: Release, codec: RowCodec) -> Ite
     """The staged rows of an epoch as objects, in order, a batch at a time."""
     for batch in read_batches(parts, ctx):
         yield codec.to_objects(columns_of(batch, codec, f"output {ctx.output}"))
+
+
+def read_changes(parts: Sequence[StagedPart], ctx: Release, codec: RowCodec) -> Iterator[list[tuple[str, Any]]]:
+    """The same with the sign of each row; empty where rows have none."""
+    for batch in read_batches(parts, ctx):
+        objects = codec.to_objects(columns_of(batch, codec, f"output {ctx.output}"))
+        signs = signs_of(batch)
+        yield [("", row) for row in objects] if signs is None else list(zip(signs, objects, strict=True))
+
+
+def signs_of(batch: pa.RecordBatch | pa.Table) -> list[str] | None:
+    """What each staged row is, as people write it; None for rows of a stream that is no changelog."""
+    return [SIGNS[kind] for kind in batch.column(ROW_KIND).to_pylist()] if ROW_KIND in batch.schema.names else None
 
 
 def columns_of(batch: pa.RecordBatch, codec: RowCodec, where: str) -> list[pa.Array]:

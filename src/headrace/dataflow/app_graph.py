@@ -13,7 +13,7 @@ from headrace.dataflow import site
 from headrace.dataflow.graph import AsyncNode, Node, WriteNode, downstream
 from headrace.dataflow.naming import check_name
 from headrace.dataflow.site import Site, call_site
-from headrace.dataflow.update_kinds import derive_kind
+from headrace.dataflow.update_kinds import check_kinds, derive_kind
 from headrace.dataflow.writing import output_name, output_stem
 from headrace.errors import ProgramError
 from headrace.model.requests import CARRIED
@@ -38,6 +38,7 @@ class AppGraph:
 
     def _add(self, kind: Any, at: Site, codec: RowCodec, **fields: Any) -> Node:
         node: Node = kind(id=self._next_id, at=at, cell=site.current_cell(), codec=codec, **fields)
+        check_kinds(node, at)
         node.kind = derive_kind(node)
         self._next_id += 1
         self._nodes.append(node)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ExprOp = Literal["where", "select", "with_columns"]
 CallOp = Literal["map", "flat_map", "filter", "only"]
-KeyedOp = Literal["process", "reduce", "latest", "aggregate", "window", "join", "connect", "broadcast"]
+KeyedOp = Literal["process", "reduce", "latest", "aggregate", "window", "join", "connect", "broadcast", "normalise"]
 BatchForm = Literal["arrow", "polars", "pandas"]
 Fire = Literal["per_row", "per_epoch"]
 Order = Literal["arrival", "time"]
@@ -205,11 +205,26 @@ class UnionNode(Node):
 
 @dataclass(eq=False, kw_only=True)
 class ChangesNode(Node):
-    """The rows of its input, each to stand for itself: they are no updates any more. Nothing runs for it."""
+    """The rows of its input, each to stand for itself: they are no updates any more."""
+
+    column: str = ""
+    """The field in which rows have their kind; empty: the rows that came, as they are, for which nothing runs unless
+    the input is a changelog."""
 
     @property
     def verb(self) -> str:
         return "changes"
+
+
+@dataclass(eq=False, kw_only=True)
+class KindNode(Node):
+    """Rows as a stream of another kind, put in by the planner: see `headrace.plan.rules.changelogs`."""
+
+    to: Literal["upsert", "changelog"]
+
+    @property
+    def verb(self) -> str:
+        return f"as {self.to}"
 
 
 @dataclass(eq=False, kw_only=True)

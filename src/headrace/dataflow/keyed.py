@@ -23,7 +23,7 @@ from headrace.dataflow.joined import Joined
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Stream
-from headrace.dataflow.update_kinds import refuse_updates
+from headrace.dataflow.update_kinds import check_retracting, refuse_updates
 from headrace.dataflow.verbs import unknown_keyed_verb
 from headrace.errors import ProgramError
 from headrace.joins.spec import How, Keep
@@ -32,6 +32,7 @@ from headrace.model.pairs import PairCodec
 from headrace.model.record import Row
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Span
+from headrace.operators.changelogs.spec import RetractSpec
 from headrace.operators.horizons.spec import HorizonSpec
 from headrace.operators.spec import StepSpec
 from headrace.state.handles import TTL
@@ -132,15 +133,22 @@ class KeyedStream(Generic[T, K]):
         Rows hold the key's columns and the aggregates. Each key that changed is emitted once per epoch, or with
         ``fire=hr.per_row()`` for every row. With ``over``, as in ``hr.sum("cents", over="1h")``, an aggregate is of the
         rows of such a span of event time up to the time of the result: the row's, or that of the key's newest row.
+
+        Over rows that replace each other each counts as long as it holds: what is replaced or goes is taken out again.
         """
         at = call_site()
-        refuse_updates(self._stream.node, "aggregate", at)
         codec = aggregate_codec(self._stream.node.codec, self._key, into, aggs, at)
         columns = self._key.columns
         placed_by = columns if columns is not None and set(columns) <= set(codec.names) else None
         fires = _fire(fire, "per_epoch", at)
-        looks_back = check_horizons(aggs, self._stream.node, at)
-        spec = HorizonSpec(dict(aggs), fires == "per_row") if looks_back else None
+        spec: StepSpec | None = None
+        if check_horizons(aggs, self._stream.node, at):
+            refuse_updates(self._stream.node, "aggregate with over=", at)
+            spec = HorizonSpec(dict(aggs), fires == "per_row")
+        elif self._stream.node.kind.corrects:
+            spec = RetractSpec(dict(aggs))
+            check_retracting(self._stream.node, fires, at)
+            spec.check(self._stream.node.codec, str(at))
         return self._step("aggregate", codec, at, aggs=dict(aggs), placed_by=placed_by, fire=fires, spec=spec)
 
     @overload

@@ -11,7 +11,7 @@ from headrace.dataflow.projection import known_column
 from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
 from headrace.model.hints import function_hints
-from headrace.model.keyspec import KeySpec
+from headrace.model.keyspec import WHOLE_STREAM, KeySpec
 from headrace.model.rows import RowCodec
 from headrace.model.shapes import split_optional, strip, union_members
 from headrace.model.user_line import user_frame
@@ -35,9 +35,16 @@ def key_spec(codec: RowCodec, keys: Sequence[Any], at: Site) -> KeySpec:
     columns = tuple(known_column(codec, key, str(at)) for key in keys)
     if len(set(columns)) != len(columns):
         raise ProgramError("key_by names a column twice", where=str(at), found=", ".join(columns))
+    for name in columns:
+        check_key_type(codec.annotations[name], f"{type_name(codec.type)}.{name}", at)
+    return key_of_columns(codec, columns)
+
+
+def key_of_columns(codec: RowCodec, columns: tuple[str, ...]) -> KeySpec:
+    """The key that these columns of a row make."""
+    if not columns:
+        return WHOLE_STREAM
     types = [codec.annotations[name] for name in columns]
-    for name, each in zip(columns, types):
-        check_key_type(each, f"{type_name(codec.type)}.{name}", at)
     key_type = types[0] if len(types) == 1 else tuple[tuple(types)]  # type: ignore[misc]
     return KeySpec(columns, None, key_type)
 

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from headrace.dataflow.naming import check_name
+from headrace.dataflow.site import Site
 from headrace.errors import ExpressionError, ProgramError
 from headrace.model.nearest import did_you_mean
 from headrace.model.record import row_type
@@ -31,6 +33,20 @@ class Projection(NamedTuple):
         """The same columns if every one of them passes through unchanged, else None."""
         same = {name for name, text in self.exprs if bare_column(text, list(self.codec.names)) == name}
         return columns if columns is not None and set(columns) <= same else None
+
+
+def with_kind(codec: RowCodec, name: str, at: Site) -> RowCodec:
+    """Rows with one more column, last, for their kind."""
+    if name in codec.names:
+        raise ProgramError(
+            f"rows have a column {name!r} already",
+            where=str(at),
+            expected=f"another name than {', '.join(codec.names)}",
+            found=f"changes(kind={name!r})",
+            next_move='name the kind otherwise: changes(kind="change")',
+        )
+    check_name(name, "a column", str(at))
+    return codec_of(row_type("Row", {**codec.annotations, name: str}), where=str(at))
 
 
 def bare_column(text: str, names: list[str]) -> str | None:

@@ -37,7 +37,7 @@ from headrace.dataflow.keying import key_spec
 from headrace.dataflow.loops import feed
 from headrace.dataflow.naming import check_name
 from headrace.dataflow.outputs import check_callable, output_type
-from headrace.dataflow.projection import Projection, columns_sql, into_row, into_type, with_more
+from headrace.dataflow.projection import Projection, columns_sql, into_row, into_type, with_kind, with_more
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.verbs import unknown_verb
 from headrace.dataflow.writing import check_updates
@@ -312,12 +312,19 @@ class Stream(AwaitVerbs[T], Generic[T]):
         inputs = (self._node, *(other._node for other in others))
         return Stream(self._app, self._add(UnionNode, at, self._codec, inputs=inputs))
 
-    def changes(self) -> Stream[T]:
+    @overload
+    def changes(self) -> Stream[T]: ...
+    @overload
+    def changes(self, *, kind: str) -> Stream[Row]: ...
+    def changes(self, *, kind: str | None = None) -> Stream[Any]:
         """Every version as a row of its own: the same rows, for sinks that append, and for aggregates and windows.
 
         Rolling steps give the row of a key anew whenever it changes. Sinks that append, aggregates and windows refuse
         such rows, also behind ``map`` or ``process``: they would take all versions for facts. This says that all
         versions are meant; how many there are depends on where epochs end.
+
+        With ``kind="op"`` rows have one more field, ``op``, and those that are taken back are there, too: ``+I`` came
+        in, ``-U`` was replaced by the ``+U`` behind it, ``-D`` is gone.
 
         >>> import headrace as hr
         >>> class Tx(hr.Record):
@@ -326,9 +333,11 @@ class Stream(AwaitVerbs[T], Generic[T]):
         >>> totals = tx.key_by(Tx.card).aggregate(n=hr.count()).named("totals")
         >>> totals.changes().write(hr.sink.files("totals/"))
         """
-        if not self._node.kind.corrects:
+        if kind is None and not self._node.kind.corrects:
             return Stream(self._app, self._node)
-        node = self._add(ChangesNode, call_site(), self._codec, placed_by=self._node.placed_by)
+        at = call_site()
+        codec = self._codec if kind is None else with_kind(self._codec, kind, at)
+        node = self._add(ChangesNode, at, codec, column=kind or "", placed_by=self._node.placed_by)
         return Stream(self._app, node)
 
     def broadcast(self) -> BroadcastStream[T]:

@@ -15,12 +15,15 @@ from headrace.dataflow.graph import (
     AsyncNode,
     BatchNode,
     CallNode,
+    ChangesNode,
     ExprNode,
     KeyedNode,
+    KindNode,
     LookupNode,
     Node,
     TapNode,
     UnionNode,
+    WriteNode,
 )
 from headrace.dataflow.projection import bare_column
 from headrace.errors import ProgramError
@@ -51,6 +54,8 @@ def derive_kind(node: Node) -> StreamKind:
             return _all_of(node.inputs)
         case TapNode():
             return _tapped(node)
+        case KindNode():
+            return StreamKind(node.to, node.inputs[0].kind.key)
         case KeyedNode():
             return _keyed(node)
     # Sources and loops bring rows that stand for themselves; `changes` makes such; writes and feeds give none.
@@ -100,8 +105,11 @@ def _keyed(node: KeyedNode) -> StreamKind:
         return _without_key(node.inputs[0].kind)
     if node.op in _HANDING_ON:
         return _all_of(node.inputs)
+    if node.op == "normalise":
+        return StreamKind("changelog", node.input.kind.key)
     if node.op in _ROLLING:
-        return StreamKind("upsert", _key_in(node))
+        # Where rows are taken out again, so are whole keys.
+        return StreamKind("changelog" if takes_changelog(node) else "upsert", _key_in(node))
     if isinstance(spec, WindowSpec) and spec.repeats and not spec.discard:
         # A window that fires again without being emptied gives its result anew.
         return StreamKind("upsert", _key_of_windows(node, spec))
@@ -113,9 +121,14 @@ def _keyed(node: KeyedNode) -> StreamKind:
 def _key_in(node: KeyedNode) -> tuple[str, ...] | None:
     """The columns of a step's results that hold its key."""
     if node.op in ("reduce", "latest"):
-        return node.key.columns
-    names = tuple(key_columns(node.input.codec, node.key))
-    return names if set(names) <= set(node.codec.names) else None
+        names = node.key.columns
+    else:
+        names = tuple(key_columns(node.input.codec, node.key))
+    if names is None or not set(names) <= set(node.codec.names):
+        return None
+    # A column that holds values of any type holds bytes that are no key.
+    packed = any((node.codec.schema.field(name).metadata or {}).get(b"headrace") for name in names)
+    return None if packed else names
 
 
 def _key_of_windows(node: KeyedNode, spec: WindowSpec) -> tuple[str, ...] | None:
@@ -124,6 +137,76 @@ def _key_of_windows(node: KeyedNode, spec: WindowSpec) -> tuple[str, ...] | None
         return None
     names = (*key_columns(node.input.codec, node.key), WINDOW_START, WINDOW_END)
     return names if set(names) <= set(node.codec.names) else None
+
+
+# -- who takes what ------------------------------------------------------------------------------------------------
+
+
+def takes_changelog(node: Node) -> bool:
+    """Whether a step has to be told what its rows replace, and what goes."""
+    match node:
+        case KeyedNode(op="aggregate"):
+            return node.input.kind.corrects
+        case ChangesNode():
+            return bool(node.column) and node.inputs[0].kind.corrects
+    return False
+
+
+def hands_on_changelog(node: Node) -> bool:
+    """Whether a step without state gives a changelog where it takes one."""
+    return isinstance(node, ExprNode | CallNode | BatchNode | UnionNode)
+
+
+def check_kinds(node: Node, at: Site) -> None:
+    """What a step that is being added can be right about, of all that it takes."""
+    for before in node.inputs:
+        if takes_changelog(node):
+            _check_way(before, node.verb, at)
+        taken = takes_changelog(node) or hands_on_changelog(node)
+        if before.kind.rows == "changelog" and not taken and not isinstance(node, ChangesNode | TapNode | WriteNode):
+            raise ProgramError(
+                f"{node.verb} cannot take rows that are taken back",
+                where=str(at),
+                expected="rows that each stand for themselves",
+                found=f"rows of {updating_step(before).label}, which withdraws rows, too",
+                next_move=f"say what is meant before {node.verb}: .changes() for every version, or "
+                '.changes(kind="op") for all that comes and goes',
+            )
+
+
+def check_retracting(node: Node, fires: str, at: Site) -> None:
+    """A rolling aggregate over rows that correct each other gives one result per epoch and key."""
+    _check_way(node, "aggregate", at)
+    if fires == "per_row":
+        raise ProgramError(
+            "fire=hr.per_row() cannot be had over rows that are taken back",
+            where=str(at),
+            expected="fire=hr.per_epoch(), which is the default",
+            found=f"rows of {updating_step(node).label}: a result between what goes and what comes would be of neither",
+            next_move="leave fire= out; or .changes() before key_by, if every version is meant",
+        )
+
+
+def _check_way(node: Node, verb: str, at: Site) -> None:
+    """Follows rows back to the steps that give them; refuses what is between them and cannot be undone."""
+    if not node.kind.corrects:
+        return
+    if hands_on_changelog(node):
+        for before in node.inputs:
+            _check_way(before, verb, at)
+        return
+    rolling = isinstance(node, KeyedNode) and node.op in _ROLLING
+    if rolling and node.kind.key is not None:
+        return
+    if rolling:
+        raise ProgramError(
+            f"{verb} has to know which row replaces which",
+            where=str(at),
+            expected="a step whose rows have their key as columns",
+            found=f"{node.label}, keyed by {node.key}",  # type: ignore[attr-defined]
+            next_move="key it by columns: key_by(Tx.card); with_columns or map can make one before",
+        )
+    refuse_updates(node, verb, at)
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

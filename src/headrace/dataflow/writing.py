@@ -53,7 +53,15 @@ def output_name(node: Node, sink: Sink, given: str | None, outputs: Iterable[Wri
 
 
 def check_updates(node: Node, sink: Sink, at: Site) -> None:
-    """A sink that only appends cannot take rows that replace earlier ones."""
+    """A sink that only appends cannot take rows that replace earlier ones; one that knows no deletes none that go."""
+    if node.kind.rows == "changelog" and sink.accepts_updates and not sink.accepts_changelog:
+        raise ProgramError(
+            f"{sink.kind} cannot take back rows, and these may go",
+            where=str(at),
+            expected="rows that stay or are replaced, or a sink that takes rows back: console, collect, call",
+            found=f"rows of {updating_step(node).label}, which withdraws rows, too",
+            next_move=f'write all that comes and goes: .changes(kind="op").write(hr.sink.{sink.kind}(…))',
+        )
     if node.kind.corrects and not sink.accepts_updates:
         raise ProgramError(
             f"{sink.kind} can only append rows, and these are updates",

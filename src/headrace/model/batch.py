@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from headrace.model.row_kind import Kinds
     from headrace.model.rows import RowCodec
 
 Int64s = npt.NDArray[np.int64]
@@ -34,7 +35,7 @@ class Keys(NamedTuple):
 class Rows:
     """A batch of rows of one type, as columns, as objects, or both."""
 
-    __slots__ = ("_columns", "_objects", "codec", "length", "times")
+    __slots__ = ("_columns", "_objects", "codec", "kinds", "length", "times")
 
     def __init__(
         self,
@@ -42,12 +43,15 @@ class Rows:
         columns: Sequence[pa.Array] | None,
         objects: list[Any] | None,
         times: Int64s | None,
+        kinds: Kinds | None = None,
     ) -> None:
         self.codec = codec
         self._columns = columns
         self._objects = objects
         #: Event time of each row in microseconds, or None for a stream without time.
         self.times = times
+        #: What each row is (`headrace.model.row_kind`), or None for a stream that is no changelog.
+        self.kinds = kinds
         if objects is not None:
             self.length = len(objects)
         elif columns:
@@ -56,13 +60,21 @@ class Rows:
             self.length = 0 if times is None else len(times)
 
     @classmethod
-    def of_columns(cls, codec: RowCodec, columns: Sequence[pa.Array], times: Int64s | None = None) -> Rows:
-        return cls(codec, columns, None, times)
+    def of_columns(
+        cls, codec: RowCodec, columns: Sequence[pa.Array], times: Int64s | None = None, kinds: Kinds | None = None
+    ) -> Rows:
+        return cls(codec, columns, None, times, kinds)
 
     @classmethod
-    def of_objects(cls, codec: RowCodec, objects: list[Any], times: Int64s | Sequence[int] | None = None) -> Rows:
+    def of_objects(
+        cls,
+        codec: RowCodec,
+        objects: list[Any],
+        times: Int64s | Sequence[int] | None = None,
+        kinds: Kinds | None = None,
+    ) -> Rows:
         as_array = None if times is None else np.asarray(times, dtype=np.int64)
-        return cls(codec, None, objects, as_array)
+        return cls(codec, None, objects, as_array, kinds)
 
     @property
     def columns(self) -> Sequence[pa.Array]:
@@ -92,15 +104,20 @@ class Rows:
     def take(self, indices: Int64s) -> Rows:
         """The rows at these positions, in this order; keeps whatever form is already there."""
         times = None if self.times is None else self.times[indices]
+        kinds = None if self.kinds is None else self.kinds[indices]
         if self._columns is not None:
             positions = pa.array(indices)
-            return Rows(self.codec, [column.take(positions) for column in self._columns], None, times)
+            return Rows(self.codec, [column.take(positions) for column in self._columns], None, times, kinds)
         objects = self.objects
-        return Rows(self.codec, None, [objects[i] for i in indices.tolist()], times)
+        return Rows(self.codec, None, [objects[i] for i in indices.tolist()], times, kinds)
 
     def with_times(self, times: Int64s | None) -> Rows:
         """The same rows with other times; whatever form is there is shared."""
-        return Rows(self.codec, self._columns, self._objects, times)
+        return Rows(self.codec, self._columns, self._objects, times, self.kinds)
+
+    def with_kinds(self, kinds: Kinds | None) -> Rows:
+        """The same rows with other kinds; whatever form is there is shared."""
+        return Rows(self.codec, self._columns, self._objects, self.times, kinds)
 
     def __len__(self) -> int:
         return self.length

@@ -50,6 +50,8 @@ ROW_MARK: Final = "__mark"
 
 HASH: Final = "__hash"
 KEY: Final = "__key"
+ROW_KIND: Final = "__kind"
+"""What a row of a changelog is (`headrace.model.row_kind`); other rows do not have it."""
 
 BESIDE_TYPES: Final = {
     ROW_TIME: pa.int64(),
@@ -58,6 +60,7 @@ BESIDE_TYPES: Final = {
     ROW_MARK: pa.int64(),
     HASH: pa.uint64(),
     KEY: pa.binary(),
+    ROW_KIND: pa.int8(),
 }
 """What stands beside the fields of rows, in front of an exchange and in frames."""
 

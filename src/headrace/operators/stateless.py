@@ -4,6 +4,10 @@
 takes whole batches as Arrow, polars or pandas tables; ``where``, ``select`` and ``with_columns`` evaluate SQL text.
 Rows keep the time of the row they were made from. Where ``map_batches`` changes the number of rows, nobody can tell
 which row came from which: the result's own time column counts if there is one, else the newest time of the batch.
+
+Rows of a changelog keep their kinds, too: what a function makes of a row that is taken back takes back what it made of
+that row when it came. So functions must say the same of equal rows. A row that failed when it came is not reported
+again when it goes.
 """
 
 from __future__ import annotations
@@ -19,7 +23,9 @@ from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.columns import as_int64
 from headrace.model.ids import MIN_TIME
 from headrace.model.record import Failed
+from headrace.model.row_kind import DELETE, INSERT, Kinds, takes_back
 from headrace.model.rows import codec_of
+from headrace.operators.changelogs.pairs import keep_rows, mend_kinds, spread_pairs
 from headrace.operators.contract import ERRORS, Operator
 from headrace.operators.failures import GUARD_SQL, READ_ERRORS, failed_row, function_failed
 from headrace.sql.evaluate.expressions import compile_exprs, compile_predicate
@@ -73,13 +79,12 @@ class RowOperator(Operator):
                 failed.append(failed_row(error, step=self.step, function=self.function, row=objects[at]))
                 failed_at.append(at)
         if failed:
-            times = None if rows.times is None else rows.times[np.array(failed_at)]
-            self.outlets[ERRORS](Rows.of_objects(codec_of(Failed), failed, times))
+            give_failed_rows(self, failed, rows.take(np.array(failed_at)))
         self.failed_at = failed_at
 
-    def survivors(self, times: Int64s | None) -> Int64s | None:
-        """The times without those of the rows that failed."""
-        return times if times is None or not self.failed_at else np.delete(times, self.failed_at)
+    def survivors(self, rows: Rows) -> Rows:
+        """The rows that did not fail, for what is beside their fields."""
+        return rows if not self.failed_at else keep_rows(rows, np.delete(np.arange(len(rows)), self.failed_at))
 
 
 class MapOperator(RowOperator):
@@ -90,7 +95,8 @@ class MapOperator(RowOperator):
         function = self.function
         # A list that is extended keeps what it got before the function raised, so the next call goes on from there.
         self.call_each(rows, lambda remaining: made.extend(map(function, remaining)), lambda: len(made))
-        self.emit(Rows.of_objects(self.codec, made, self.survivors(rows.times)))
+        from_rows = self.survivors(rows)
+        self.emit(Rows.of_objects(self.codec, made, from_rows.times, from_rows.kinds))
 
 
 class FilterOperator(RowOperator):
@@ -102,8 +108,7 @@ class FilterOperator(RowOperator):
         self.call_each(rows, lambda remaining: holds.extend(map(bool, map(function, remaining))), lambda: len(holds))
         for at in self.failed_at:
             holds.insert(at, False)
-        kept = np.flatnonzero(np.array(holds, dtype=np.bool_))
-        self.emit(rows if len(kept) == len(rows) else rows.take(kept))
+        self.emit(keep_rows(rows, np.flatnonzero(np.array(holds, dtype=np.bool_))))
 
 
 class FlatMapOperator(RowOperator):
@@ -128,12 +133,17 @@ class FlatMapOperator(RowOperator):
                 raise
 
         self.call_each(rows, take, lambda: len(ends))
-        times = self.survivors(rows.times)
-        if times is not None:
+        from_rows = self.survivors(rows)
+        times, kinds = from_rows.times, from_rows.kinds
+        if times is not None or kinds is not None:
             counts = np.array(ends, dtype=np.int64)
             counts[1:] -= counts[:-1].copy()
-            times = np.repeat(times, counts)
-        self.emit(Rows.of_objects(self.codec, made, times))
+            times = None if times is None else np.repeat(times, counts)
+        if kinds is None:
+            self.emit(Rows.of_objects(self.codec, made, times))
+        elif made:
+            order, spread = spread_pairs(kinds, counts)
+            self.emit(Rows.of_objects(self.codec, made, times, spread).take(order))
 
 
 class OnlyOperator(Operator):
@@ -151,8 +161,10 @@ class OnlyOperator(Operator):
         wanted = self.wanted
         objects = rows.objects
         kept = [i for i, row in enumerate(objects) if isinstance(row, wanted)]
-        times = None if rows.times is None else rows.times[np.array(kept, dtype=np.int64)]
-        self.emit(Rows.of_objects(self.codec, [objects[i] for i in kept], times))
+        if not kept:
+            return
+        from_rows = keep_rows(rows, np.array(kept, dtype=np.int64))
+        self.emit(Rows.of_objects(self.codec, [objects[i] for i in kept], from_rows.times, from_rows.kinds))
 
 
 class BatchOperator(Operator):
@@ -172,6 +184,12 @@ class BatchOperator(Operator):
         self.report.rows_in += len(rows)
         if not len(rows):
             return
+        if rows.kinds is not None:
+            self.emit(self._of_changelog(rows, rows.kinds))
+        elif (made := self._call(rows)) is not None:
+            self.emit(made)
+
+    def _call(self, rows: Rows) -> Rows | None:
         batch = rows.record_batch
         try:
             made = self._as_arrow(self.function(self._as_form(batch)))
@@ -184,8 +202,24 @@ class BatchOperator(Operator):
                     error, step=self.step, function=self.function, row=rows.objects[0], way_out=READ_ERRORS
                 ) from error
             self._give_failed(error, rows)
-            return
-        self.emit(Rows.of_columns(self.codec, columns, self._times(made, rows)))
+            return None
+        return Rows.of_columns(self.codec, columns, self._times(made, rows))
+
+    def _of_changelog(self, rows: Rows, kinds: Kinds) -> Rows:
+        """Rows that go and rows that come are never in one call: nobody could tell the results apart."""
+        back = takes_back(kinds)
+        places = [np.flatnonzero(mask) for mask in (back, ~back)]
+        parts = [self._call(rows.take(mine).with_kinds(None)) for mine in places if len(mine)]
+        made = [part for part in parts if part is not None]
+        columns = [pa.concat_arrays(list(each)) for each in zip(*(part.columns for part in made))]
+        stamps = [part.times for part in made if part.times is not None]
+        times = np.concatenate(stamps) if stamps else None
+        both = Rows.of_columns(self.codec, columns, times)
+        if [len(part) for part in made] == [len(mine) for mine in places if len(mine)]:
+            # A row for each row: pairs lie side by side again.
+            return both.take(np.argsort(np.concatenate(places), kind="stable")).with_kinds(mend_kinds(kinds))
+        gone = len(made[0]) if back.any() else 0
+        return both.with_kinds(np.where(np.arange(len(both)) < gone, DELETE, INSERT).astype(np.int8))
 
     def _give_failed(self, error: Exception, rows: Rows) -> None:
         failed = [failed_row(error, step=self.step, function=self.function, row=row) for row in rows.objects]
@@ -264,11 +298,13 @@ class ExprOperator(Operator):
                 ) from error
             else:
                 failed = failed_row(error, step=self.step, function=self.text, row=rows.objects[0])
-                self.outlets[ERRORS](Rows.of_objects(codec_of(Failed), [failed], rows.times))
+                give_failed_rows(self, [failed], rows)
 
     def _apply(self, rows: Rows) -> None:
         made = self._compute(rows.batch)
-        self.emit(Rows.of_columns(self.codec, made.columns, rows.times))
+        # Where a batch was halved, so may a pair have been.
+        kinds = None if rows.kinds is None else mend_kinds(rows.kinds)
+        self.emit(Rows.of_columns(self.codec, made.columns, rows.times, kinds))
 
 
 class WhereOperator(ExprOperator):
@@ -280,8 +316,17 @@ class WhereOperator(ExprOperator):
         self._holds = compile_predicate(text, codec.schema, f"step {step}")
 
     def _apply(self, rows: Rows) -> None:
-        kept = np.flatnonzero(self._holds(rows.batch))
-        self.emit(rows if len(kept) == len(rows) else rows.take(kept))
+        rows = rows if rows.kinds is None else rows.with_kinds(mend_kinds(rows.kinds))
+        self.emit(keep_rows(rows, np.flatnonzero(self._holds(rows.batch))))
+
+
+def give_failed_rows(operator: Operator, failed: list[Failed], rows: Rows) -> None:
+    """Sends failed rows to where they are read; ``rows`` are those they were made of."""
+    if rows.kinds is not None:
+        came = np.flatnonzero(~takes_back(rows.kinds))
+        failed, rows = [failed[i] for i in came.tolist()], rows.take(came)
+    if failed:
+        operator.outlets[ERRORS](Rows.of_objects(codec_of(Failed), failed, rows.times))
 
 
 def call_operator(op: str, step: str, function: Any, codec: RowCodec) -> Operator:

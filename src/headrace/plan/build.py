@@ -14,8 +14,10 @@ from headrace.dataflow.graph import (
     AsyncNode,
     BatchNode,
     CallNode,
+    ChangesNode,
     ExprNode,
     KeyedNode,
+    KindNode,
     LookupNode,
     Node,
     ReadNode,
@@ -25,6 +27,7 @@ from headrace.errors import ProgramError
 from headrace.model.job import ROW, VALUE_TABLE, DeclaredState
 from headrace.model.pairs import PairCodec
 from headrace.operators.asynchronous import AsyncOperator
+from headrace.operators.changelogs.changes import InsertsOperator, SignedOperator, VersionsOperator
 from headrace.operators.lookups import LookupOperator
 from headrace.operators.ordered import OrderedProcessOperator
 from headrace.operators.process import ProcessOperator
@@ -53,9 +56,20 @@ def operator_builder(node: Node, info: StepInfo | None = None) -> Callable[[], O
             return partial(LookupOperator, node.label, node.plan, node.by, node.cache, node.codec)
         case BatchNode():
             return partial(BatchOperator, node.label, node.fn, node.form, node.codec, time_column=_time_column(node))
+        case KindNode(to="changelog"):
+            return partial(InsertsOperator, node.label)
+        case ChangesNode(column="") | KindNode():
+            return partial(VersionsOperator, node.label)
+        case ChangesNode():
+            return partial(SignedOperator, node.label, node.codec)
         case ExprNode():
             return partial(expression_operator, node.op, node.label, node.exprs, node.inputs[0].codec, node.codec)
     raise ProgramError(f"nothing runs a {node.verb}", where=node.site)
+
+
+def changes_rows(node: ChangesNode) -> bool:
+    """Whether ``changes`` has something to do: rows that are versions are as they have to be."""
+    return bool(node.column) or node.inputs[0].kind.rows == "changelog"
 
 
 def _time_column(node: Node) -> str | None:

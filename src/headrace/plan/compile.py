@@ -2,8 +2,10 @@
 
 The graph is cut into fragments: one per source (level 0), one per exchange depth (level 1, 2, …). A keyed step runs one
 level behind the deepest step it reads; a step without state runs wherever its rows come from, in several fragments
-where they come from several. Nodes are older than their readers, so a fragment's operators sorted by node are in
-topological order.
+where they come from several. Nodes come in topological order, and so do a fragment's operators.
+
+Before that, steps are put in that keep what was given out, where rows have to be taken back
+(`headrace.plan.rules.changelogs`).
 
 What comes out of the graph runs everything in the workers and moves rows as they are. The rules of
 `headrace.plan.rules` rewrite it: they decide what the JVM does and what is combined. Expressions are checked last,
@@ -38,7 +40,7 @@ from headrace.model.report import TAP
 from headrace.model.type_shape import type_text
 from headrace.model.watermarks import TimedSource
 from headrace.operators.spec import StepInfo
-from headrace.plan.build import declared_states, operator_builder, step_info, step_rules, uses_watermark
+from headrace.plan.build import changes_rows, declared_states, operator_builder, step_info, step_rules, uses_watermark
 from headrace.plan.physical import (
     EdgePlan,
     Fragment,
@@ -52,6 +54,7 @@ from headrace.plan.physical import (
 )
 from headrace.plan.replaying import find_bound_to_epochs
 from headrace.plan.rules import RULES
+from headrace.plan.rules.changelogs import keep_given_rows
 from headrace.plan.state_times import step_times
 from headrace.plan.state_types import step_types
 from headrace.sql.expr import check_supported
@@ -76,6 +79,7 @@ def compile_nodes(
     app: str, nodes: tuple[Node, ...], *, parallelism: int, key_groups: int, rules: Sequence[Rule] = RULES
 ) -> Program:
     """The program of a checked graph."""
+    nodes = keep_given_rows(nodes)
     program = _Compiler(app, nodes, parallelism, key_groups).compile()
     by_id = {node.id: node for node in nodes}
     for rule in rules:
@@ -114,6 +118,7 @@ class _Compiler:
         self.keyed = [node for node in nodes if isinstance(node, KeyedNode)]
         self.writes = [node for node in nodes if isinstance(node, WriteNode)]
         self.output_index = {node: i for i, node in enumerate(self.writes)}
+        self.position = {node.id: i for i, node in enumerate(nodes)}
         self.loops = [node for node in nodes if isinstance(node, LoopNode)]
         self.loop_index = {node: i for i, node in enumerate(self.loops)}
         self.depth: dict[Node, int] = {}
@@ -135,7 +140,16 @@ class _Compiler:
             sources=tuple(self._source_plan(read) for read in self.reads),
             levels=tuple(self._freeze(drafts[level]) for level in range(1, levels + 1)),
             edges=tuple(self._edge_plan(edge, index) for edge, index in self.edges.items()),
-            outputs=tuple(OutputPlan(node.name or "", node.sink, node.codec, node.site) for node in self.writes),
+            outputs=tuple(
+                OutputPlan(
+                    node.name or "",
+                    node.sink,
+                    node.codec,
+                    node.site,
+                    changelog=node.inputs[0].kind.rows == "changelog",
+                )
+                for node in self.writes
+            ),
             steps=steps,
             timed=tuple(
                 TimedSource(
@@ -196,7 +210,9 @@ class _Compiler:
             match reader:
                 case TapNode():
                     pass
-                case UnionNode() | ChangesNode():
+                case UnionNode():
+                    targets += self._route(draft, reader)
+                case ChangesNode() if not changes_rows(reader):
                     targets += self._route(draft, reader)
                 case WriteNode():
                     targets.append(Target("out", self.output_index[reader]))
@@ -239,7 +255,8 @@ class _Compiler:
 
     def _edge_plan(self, edge: _Edge, index: int) -> EdgePlan:
         sources = self._timed_above(edge.node)
-        return EdgePlan(index, edge.level, edge.node.codec, edge.key, edge.node.id, sources)
+        changelog = edge.node.kind.rows == "changelog"
+        return EdgePlan(index, edge.level, edge.node.codec, edge.key, edge.node.id, sources, changelog=changelog)
 
     def _timed_above(self, node: Node) -> tuple[str, ...]:
         above = upstream([node])
@@ -281,7 +298,7 @@ class _Compiler:
         )
 
     def _freeze(self, draft: _Draft) -> Fragment:
-        order = sorted(draft.ops)
+        order = sorted(draft.ops, key=self.position.__getitem__)
         position = {node_id: i for i, node_id in enumerate(order)}
 
         def placed(targets: list[Target]) -> tuple[Target, ...]:

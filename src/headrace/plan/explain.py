@@ -20,6 +20,7 @@ from headrace.dataflow.graph import (
     ExprNode,
     FeedNode,
     KeyedNode,
+    KindNode,
     LookupNode,
     LoopNode,
     Node,
@@ -34,6 +35,7 @@ from headrace.model.amounts import count_of
 from headrace.model.time import format_span
 from headrace.model.values import type_name
 from headrace.plan.compile import compile_nodes
+from headrace.plan.rules.changelogs import keep_given_rows
 from headrace.plan.rules.decoding import plan_decoding
 from headrace.plan.sides import SIDES, has_seam, one_side
 from headrace.sql.expr import parse
@@ -100,7 +102,7 @@ _OPERATORS = {"sliced": "on slices in columns", "sessions": "on fragments in col
 
 def outline(app: AppGraph) -> Outline:
     """What will run, in words. Raises what `compile_app` raises."""
-    all_nodes = reachable(app)
+    all_nodes = keep_given_rows(reachable(app))
     # How many tasks there are changes nothing that is shown here.
     program = compile_nodes(app.name, all_nodes, parallelism=1, key_groups=1)
     inner = carrying_nodes(all_nodes)
@@ -185,7 +187,9 @@ def _step(node: Node) -> Step:
     elif isinstance(node, UnionNode):
         step.title = f"union of {len(node.inputs)}"
     elif isinstance(node, ChangesNode):
-        step.title = "changes"
+        step.title = f"changes with their kind in {node.column}" if node.column else "changes"
+    elif isinstance(node, KindNode):
+        step.title = "every version" if node.to == "upsert" else "rows that come in"
     elif isinstance(node, KeyedNode):
         _describe_keyed(node, step)
     elif isinstance(node, TapNode):

@@ -22,7 +22,7 @@ from headrace.model.report import TAP
 from headrace.model.time_shape import TimeShape
 from headrace.model.type_shape import describe_type
 from headrace.model.watermarks import TimedSource
-from headrace.model.wire import HASH, KEY, ROW_TIME, edge_schema
+from headrace.model.wire import HASH, KEY, ROW_KIND, ROW_TIME, edge_schema
 
 if TYPE_CHECKING:
     from headrace.connectors.sink_contract import Sink
@@ -123,6 +123,8 @@ class EdgePlan:
     """Timed sources above it."""
     combined: bool = False
     """Whether rows come with their encoded key as a last column: they were combined and have no other."""
+    changelog: bool = False
+    """Whether rows bring their kinds."""
 
     @property
     def by_shard(self) -> bool:
@@ -142,7 +144,7 @@ class EdgePlan:
         derived = self.key is not None and self.key.columns is not None and not self.combined
         hashes = () if self.by_shard else (HASH,)
         keys = () if derived or self.key == ANYWHERE else (KEY,)
-        return (*hashes, *keys, *([ROW_TIME] if self.timed else []))
+        return (*hashes, *keys, *([ROW_TIME] if self.timed else []), *([ROW_KIND] if self.changelog else []))
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -233,6 +235,8 @@ class OutputPlan:
     sink: Sink
     codec: RowCodec
     site: str
+    changelog: bool = False
+    """Whether rows bring their kinds."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.batch import Rows
 from headrace.model.report import StagedPart
+from headrace.operators.changelogs.pairs import drop_equal_pairs
 from headrace.runtime.framing import FrameCutter
 from headrace.runtime.loops import LoopWriter
 from headrace.runtime.shards import InlineBudget
@@ -78,6 +79,8 @@ class TaskEnds:
         self._loops: dict[int, LoopWriter] = {}
 
     def to_edge(self, edge: int, rows: Rows) -> None:
+        if rows.kinds is not None:
+            rows = drop_equal_pairs(rows, timed=True)
         if len(rows):
             self.frames.add(self._program.edges[edge], rows)
 
@@ -86,7 +89,7 @@ class TaskEnds:
         if writer is None:
             plan = self._program.outputs[output]
             writer = self._writers[output] = plan.sink.open_writer(plan.codec, self._staging(plan.name))
-        writer.write(rows)
+        writer.write(rows if rows.kinds is None else drop_equal_pairs(rows, timed=False))
 
     def to_loop(self, loop: int, rows: Rows) -> None:
         writer = self._loops.get(loop)

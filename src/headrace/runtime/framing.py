@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.keys import hash_encoded, key_groups, shards_of
-from headrace.model.wire import HASH, KEY, ROW_TIME, Frame, frames_batch, order_keys, read_rows, rows_batches
+from headrace.model.wire import HASH, KEY, ROW_KIND, ROW_TIME, Frame, frames_batch, order_keys, read_rows, rows_batches
 from headrace.runtime.fragment import encode_keys
 
 if TYPE_CHECKING:
@@ -149,6 +149,9 @@ def _in_edge_schema(plan: EdgePlan, rows: Rows, columns: dict[str, pa.Array]) ->
     if plan.timed:
         times = np.full(len(rows), MIN_TIME, np.int64) if rows.times is None else rows.times
         columns[ROW_TIME] = pa.array(times, pa.int64())
+    if plan.changelog:
+        assert rows.kinds is not None, f"rows of a changelog came to edge {plan.index} without their kinds"
+        columns[ROW_KIND] = pa.array(rows.kinds, pa.int8())
     return pa.RecordBatch.from_arrays([*(columns[name] for name in plan.beside), *rows.columns], schema=plan.schema)
 
 
@@ -208,7 +211,8 @@ class RowGatherer:
         self._rows[edge] = self._bytes[edge] = 0
         beside = dict(zip(plan.beside, batch.columns))
         times = beside[ROW_TIME].to_numpy() if ROW_TIME in beside else None
-        rows = Rows.of_columns(plan.codec, batch.columns[len(beside) :], times)
+        kinds = beside[ROW_KIND].to_numpy() if plan.changelog else None
+        rows = Rows.of_columns(plan.codec, batch.columns[len(beside) :], times, kinds)
         hashes = beside[HASH].to_numpy() if HASH in beside else np.zeros(len(rows), np.uint64)
         if KEY in beside:
             keys = beside[KEY]

@@ -57,7 +57,7 @@ from headrace.testing.clock import read_time
 from headrace.testing.playing import PlayedSpark, offsets_text, read_counts
 from headrace.testing.pushed import PushedRows
 from headrace.testing.states import held_state
-from headrace.testing.taps import check_parallelism, compile_with_taps
+from headrace.testing.taps import check_parallelism, compile_with_taps, sink_of, taken_changes, taken_rows
 
 if TYPE_CHECKING:
     from typing import Self
@@ -200,13 +200,11 @@ class Harness:
 
     def take(self, stream: Stream[T]) -> list[T]:
         """The rows a stream gave since they were last taken, in published epochs."""
-        sink = self._taken.get(stream.node.id)
-        if sink is None:
-            raise ProgramError("the harness was made before this stream", where=f"take from {stream.node.label}",
-                               next_move="build the whole program first, then the harness")  # fmt: skip
-        rows = list(sink.rows)
-        sink.clear()
-        return rows
+        return taken_rows(sink_of(self._taken, stream.node))
+
+    def take_changes(self, stream: Stream[T]) -> list[tuple[str, T]]:
+        """The same of a changelog, each row behind what it is: ``+I``, ``-U``, ``+U`` or ``-D``."""
+        return taken_changes(self._program, sink_of(self._taken, stream.node), stream.node)
 
     def state(self, step: Stream[Any], of: StateDecl | Any = None, key: Any = None) -> Any:
         """What a state holds for a key in the newest published epoch: a value, a dict, a list, or None.

@@ -17,6 +17,7 @@ from headrace.plan.rules.decoding import decode_in_workers
 
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
+    from headrace.dataflow.graph import Node
     from headrace.plan.physical import Program
 
 
@@ -48,6 +49,39 @@ def compile_with_taps(
         output if output.name.startswith(TAP) else replace(output, sink=DiscardSink()) for output in program.outputs
     )
     return replace(program, outputs=quiet), taken
+
+
+def sink_of(taken: dict[int, CollectSink], node: Node) -> CollectSink:
+    """What collects the rows of a stream."""
+    if node.id not in taken:
+        raise ProgramError(
+            "the harness was made before this stream",
+            where=f"take from {node.label}",
+            next_move="build the whole program first, then the harness",
+        )
+    return taken[node.id]
+
+
+def taken_rows(sink: CollectSink) -> list[Any]:
+    """What a stream gave; the sink is empty then."""
+    rows = list(sink.rows)
+    sink.clear()
+    return rows
+
+
+def taken_changes(program: Program, sink: CollectSink, node: Node) -> list[tuple[str, Any]]:
+    """What a changelog gave, each row behind what it is; the sink is empty then. Refuses other streams."""
+    if not next(each for each in program.outputs if each.name == sink.output).changelog:
+        raise ProgramError(
+            "rows of this stream do not say what they are",
+            where=f"take_changes from {node.label}",
+            expected="a changelog",
+            found=str(node.kind),
+            next_move='take its rows: h.take(stream); or those of stream.changes(kind="op")',
+        )
+    changes = list(sink.changes)
+    sink.clear()
+    return changes
 
 
 def check_parallelism(parallelism: object) -> None:

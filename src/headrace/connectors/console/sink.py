@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from headrace.connectors.sink_contract import Forget, Guarantee, Release, Rewind, Sink, StageTask, StageWriter
-from headrace.connectors.staged import ARROW, arrow_writer, read_batches
+from headrace.connectors.staged import ARROW, arrow_writer, read_batches, signs_of
 from headrace.connectors.text import iso_text
 from headrace.model.amounts import count_of
 from headrace.model.report import StagedPart
+from headrace.model.wire import ROW_KIND
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -30,6 +31,7 @@ class ConsoleSink(Sink):
     kind: ClassVar[str] = "console"
     guarantee: Guarantee = "at least once"
     accepts_updates: ClassVar[bool] = True
+    accepts_changelog: ClassVar[bool] = True
     in_process: ClassVar[bool] = True
     driver_only: ClassVar[tuple[str, ...]] = ("console", "show", "_live", "_newest", "_seen")
     rewinds: frozenset[Rewind] = frozenset({"repeat", "hold"})
@@ -42,6 +44,8 @@ class ConsoleSink(Sink):
         self._live: Live | None = None
         self._newest: deque[list[str]] = deque(maxlen=limit)
         self._seen = 0
+        self._signed = False
+        """Whether rows say what they are; seen from what comes."""
 
     def start(self) -> None:
         from rich.console import Console
@@ -65,13 +69,17 @@ class ConsoleSink(Sink):
         rows = self._last_rows(parts, ctx)
         count = sum(part.rows for part in parts)
         self._seen += count
-        self._newest.extend(_texts(rows))
+        signs = signs_of(rows)
+        self._signed = signs is not None
+        fields = rows if signs is None else rows.drop_columns([ROW_KIND])
+        texts = _texts(fields)
+        self._newest.extend(texts if signs is None else [[sign, *text] for sign, text in zip(signs, texts)])
         if self.show is not None:
             self.show(self.screen(ctx.epoch))
         elif self._live is not None:
             self._live.update(self.screen(ctx.epoch), refresh=True)
         else:
-            self._print_lines(rows, count, ctx)
+            self._print_lines(fields, signs, count, ctx)
 
     def _last_rows(self, parts: Sequence[StagedPart], ctx: Release) -> pa.Table:
         """Only the parts that the newest rows lie in are read."""
@@ -96,6 +104,8 @@ class ConsoleSink(Sink):
 
         assert self.codec is not None
         shown = Table(title=f"{self.output}: {count_of(self._seen, 'row')}, epoch {epoch}", title_justify="left")
+        if self._signed:
+            shown.add_column("")
         for field in self.codec.schema:
             numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
             shown.add_column(field.name, justify="right" if numeric else "left", overflow="ellipsis", no_wrap=True)
@@ -103,10 +113,12 @@ class ConsoleSink(Sink):
             shown.add_row(*row)
         return shown
 
-    def _print_lines(self, rows: pa.Table, count: int, ctx: Release) -> None:
+    def _print_lines(self, rows: pa.Table, signs: list[str] | None, count: int, ctx: Release) -> None:
         assert self.codec is not None and self.console is not None
         objects = self.codec.to_objects([column.combine_chunks() for column in rows.columns])
-        lines = [f"{ctx.output} {ctx.epoch}: {line.decode()}" for line in self.codec.to_json(objects)]
+        marks = [""] * len(objects) if signs is None else [f"{sign} " for sign in signs]
+        texts = self.codec.to_json(objects)
+        lines = [f"{ctx.output} {ctx.epoch}: {mark}{line.decode()}" for mark, line in zip(marks, texts)]
         if count > len(lines):
             lines.insert(0, f"{ctx.output} {ctx.epoch}: … {count_of(count - len(lines), 'more row')} before these")
         # Written as they are: rich would wrap long lines and colour what looks like markup.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import pyarrow as pa
 
 from headrace.connectors.sink_contract import Forget, Guarantee, Release, Rewind, Sink, StageTask, StageWriter
-from headrace.connectors.staged import ARROW, arrow_writer, read_rows
+from headrace.connectors.staged import ARROW, arrow_writer, read_changes, read_rows
 from headrace.errors import ProgramError, SinkFailed
 from headrace.model.report import COUNTED, StagedPart
 from headrace.model.values import type_name
@@ -67,12 +67,16 @@ class CollectSink(Sink):
     kind: ClassVar[str] = "collect"
     guarantee: Guarantee = "exactly once"
     accepts_updates: ClassVar[bool] = True
+    accepts_changelog: ClassVar[bool] = True
     in_process: ClassVar[bool] = True
-    driver_only: ClassVar[tuple[str, ...]] = ("rows", "_last", "_codecs")
+    driver_only: ClassVar[tuple[str, ...]] = ("rows", "changes", "_last", "_codecs")
     rewinds: frozenset[Rewind] = frozenset({"repeat", "hold"})
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
+        """What came; of a changelog the rows that came in or replaced others."""
+        self.changes: list[tuple[str, Any]] = []
+        """Of a changelog everything, each row behind what it is: ``+I``, ``-U``, ``+U`` or ``-D``."""
         self._last = _Newest()
         self._codecs: list[RowCodec] = []
         """Those of the streams that are written here; shared by all copies, as the rows are."""
@@ -89,8 +93,12 @@ class CollectSink(Sink):
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
         assert self.codec is not None
-        fresh = [row for batch in read_rows(parts, ctx, self.codec) for row in batch]
-        self._last.let_out(parts, ctx, lambda: self.rows.extend(fresh))
+        fresh = [change for batch in read_changes(parts, ctx, self.codec) for change in batch]
+        self._last.let_out(parts, ctx, lambda: self._take(fresh))
+
+    def _take(self, fresh: list[tuple[str, Any]]) -> None:
+        self.rows.extend(row for sign, row in fresh if not sign.startswith("-"))
+        self.changes.extend(change for change in fresh if change[0])
 
     def takes(self, part: StagedPart) -> bool:
         return part.format == ARROW
@@ -101,6 +109,7 @@ class CollectSink(Sink):
     def clear(self) -> None:
         """Forgets the rows collected so far."""
         self.rows.clear()
+        self.changes.clear()
 
     def to_polars(self) -> pl.DataFrame:
         """The rows as a Polars DataFrame, a column per field."""
@@ -191,6 +200,7 @@ class DiscardSink(Sink):
     kind: ClassVar[str] = "discard"
     guarantee: Guarantee = "exactly once"
     accepts_updates: ClassVar[bool] = True
+    accepts_changelog: ClassVar[bool] = True
     in_process: ClassVar[bool] = True
     driver_only: ClassVar[tuple[str, ...]] = ("_total", "_last")
     rewinds: frozenset[Rewind] = frozenset({"repeat", "hold"})

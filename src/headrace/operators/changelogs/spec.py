@@ -1,0 +1,80 @@
+"""The steps that rows which can be taken back need, as the graph holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.aggregates.accumulate import describe_kept_results
+from headrace.aggregates.declare import Agg
+from headrace.aggregates.meaning import describe_meanings
+from headrace.aggregates.retract import retractable
+from headrace.model.job import ROW, VALUE_TABLE, DeclaredState
+from headrace.model.type_shape import accumulators_shape, describe_type
+from headrace.operators.spec import StepInfo, StepSpec, StoredType
+
+if TYPE_CHECKING:
+    from headrace.model.rows import RowCodec
+    from headrace.operators.contract import Operator
+
+_RETRACTING: Final = "an aggregate whose rows can be taken back"
+
+
+@dataclass(frozen=True)
+class NormaliseSpec(StepSpec):
+    """The step that the planner puts behind one whose rows have to be taken back."""
+
+    of: str
+    """The step whose rows it keeps."""
+
+    def build(self, info: StepInfo) -> Operator:
+        from headrace.operators.changelogs.normalise import NormaliseOperator
+
+        return NormaliseOperator(info.step, info.codec, info.key_type)
+
+    def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
+        return {VALUE_TABLE: DeclaredState(ROW, key=info.key_fields)}
+
+    def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
+        return {VALUE_TABLE: StoredType(ROW, describe_type(info.codec.type), info.codec.type)}
+
+    def rules(self, info: StepInfo) -> Mapping[str, str]:
+        return {"rows": "what a step gave out last"}
+
+    def tell(self) -> tuple[str, ...]:
+        return (f"keeps what {self.of} gave out last, so that it can be taken back",)
+
+
+@dataclass(frozen=True)
+class RetractSpec(StepSpec):
+    """A rolling aggregate over a changelog."""
+
+    aggs: Mapping[str, Agg[Any]]
+
+    def check(self, codec: RowCodec, where: str) -> None:
+        """Refuses aggregates that rows cannot be taken out of."""
+        for name, agg in self.aggs.items():
+            retractable(name, agg, codec, where)
+
+    def build(self, info: StepInfo) -> Operator:
+        from headrace.operators.changelogs.aggregate import RetractingOperator
+
+        return RetractingOperator(
+            info.step, self.aggs, info.taken[0], info.codec, key_fields=info.key_fields, key_type=info.key_type
+        )
+
+    def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
+        results = describe_kept_results(self.aggs, info.taken[0])
+        meanings = describe_meanings(self.aggs, info.taken[0])
+        return {VALUE_TABLE: DeclaredState("aggregate", results=results, key=info.key_fields, meanings=meanings)}
+
+    def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
+        results = {name: agg.result_type(info.taken[0]) for name, agg in self.aggs.items()}
+        return {VALUE_TABLE: StoredType("aggregate", accumulators_shape(results))}
+
+    def rules(self, info: StepInfo) -> Mapping[str, str]:
+        return {"rows": _RETRACTING}
+
+    def tell(self) -> tuple[str, ...]:
+        return ("takes rows out again; what has no rows left goes",)
