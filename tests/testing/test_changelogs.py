@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -396,3 +397,39 @@ def test_not_a_number_and_infinity_go_as_they_came() -> None:
             h.epoch()
         totals = [str(row.total) for sign, row in h.take_changes(sums) if not sign.startswith("-")]
         assert totals == ["1.5", "nan", "inf", "3.5", "2.0"]
+
+
+# -- what is kept, seen from outside ----------------------------------------------------------------------------------
+
+
+def test_what_is_kept_for_taking_back_cannot_be_edited_and_says_why() -> None:
+    program = build([])
+    with Harness(program.app) as h:
+        h.push(program.tx, Tx("a", "x", 1))
+        h.epoch()
+        for address, key, words in (
+            ("totals_normalised", "a", "what its step gave out last"),
+            ("regions", "x", "what rows that can be taken back came to"),
+        ):
+            with pytest.raises(ProgramError, match=words), h.edit() as edit:
+                edit.delete(address, key)
+
+
+def test_steps_that_take_rows_back_go_on_after_a_restart_and_refuse_another_meaning(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    first = build([])
+    with Harness(first.app, store=store) as h:
+        h.push(first.tx, Tx("a", "x", 1), Tx("b", "x", 2))
+        h.epoch()
+    again = build([])
+    with Harness(again.app, store=store) as h:
+        h.push(again.tx, Tx("a", "y", 1))
+        h.epoch()
+        signs = [(sign, row.region, row.total) for sign, row in h.take_changes(again.regions)]
+        assert sorted(signs) == [("+I", "y", 2), ("+U", "x", 2), ("-U", "x", 3)]
+    other = hr.App("shop")
+    tx = other.read("tx", hr.source.items([]), Tx)
+    counts = tx.key_by("region").aggregate(cards=hr.count(), total=hr.sum("cents")).named("regions")
+    counts.write(hr.sink.discard())
+    with pytest.raises(HeadraceError, match="the step 'regions' was something else"):
+        Harness(other, store=store, drop=["totals", "totals_normalised", "regions_normalised"])

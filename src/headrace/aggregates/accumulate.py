@@ -24,11 +24,12 @@ from headrace.aggregates.columns import class_of, key_aggregate
 from headrace.aggregates.declare import Agg, Aggregator, Declared, column_annotation
 from headrace.aggregates.lifting import Mask, PaneAggregate
 from headrace.aggregates.own import find_misfit
-from headrace.aggregates.results import EXACT, RESULT, as_it_is, finish_of
+from headrace.aggregates.results import EXACT, as_it_is, finish_of
 from headrace.aggregates.rules import merge_columns
 from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s, Rows
 from headrace.model.fields import former_names
+from headrace.model.job import RESULT
 from headrace.model.type_shape import TypeShape, accumulators_shape
 from headrace.model.values import ValueCodec, value_codec
 

@@ -33,8 +33,6 @@ COUNT_DISTINCT: Final = "count_distinct"
 QUANTILE: Final = "quantile"
 COLLECT: Final = "collect"
 TOP: Final = "top"
-RESULT: Final = "result"
-"""What stands in a description of results where the result itself is stored."""
 EXACT: Final = "exact"
 """What a description of results says last where values are decimals, because those are stored as text."""
 LISTED: Final = frozenset({COUNT_DISTINCT, QUANTILE, COLLECT, TOP})

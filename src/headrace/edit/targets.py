@@ -15,7 +15,7 @@ from typing import Any, Final, get_args, get_origin
 from headrace.edit.edits import Edit
 from headrace.errors import ProgramError, StoreError
 from headrace.model.ids import MIN_TIME
-from headrace.model.job import ROW, VALUE_TABLE, DeclaredState
+from headrace.model.job import GIVEN, RESULT, ROW, VALUE_TABLE, DeclaredState
 from headrace.model.keys import encode_key, parse_key_text
 from headrace.model.time import Timestamp
 from headrace.model.time_shape import TIME, TimeShape
@@ -199,8 +199,10 @@ def refuse_made_of_rows(address: str, what: str) -> ProgramError:
 
 def _check_editable(address: str, step: str, table: str, declared: DeclaredState, manifest: Manifest) -> None:
     if declared.kind not in _STORED_AS or (declared.kind == ROW and declared.type is None):
-        words = {WINDOWS: "open windows", ROW: "open windows in columns"}
+        words = {WINDOWS: "open windows", ROW: "open windows in columns", GIVEN: "what its step gave out last"}
         raise refuse_made_of_rows(address, words.get(declared.kind, "rows for its step"))
+    if any(kind == RESULT for kind, *_ in declared.results.values()):
+        raise refuse_made_of_rows(address, "what rows that can be taken back came to")
     if declared.type is None and declared.kind not in _DUE:
         raise StoreError(
             f"the type of the state {address!r} is not known",

@@ -45,7 +45,7 @@ def step_times(node: KeyedNode, names: Iterable[str]) -> dict[str, tuple[TimeSha
 
 def _has_rows(node: KeyedNode) -> bool:
     """Whether the step has a state that nobody named: rows by key, or by key and window."""
-    return node.op in ("aggregate", "reduce", "latest") or hasattr(node.spec, "assigner")
+    return node.op in ("aggregate", "reduce", "latest", "normalise") or hasattr(node.spec, "assigner")
 
 
 def _times_of_state(decl: StateDecl) -> TimeShape | None:
@@ -72,7 +72,7 @@ def _times_of_result(node: KeyedNode) -> TimeShape | None:
             name: times_of(agg.accumulator_type() if isinstance(agg, Aggregator) else agg.result_type(taken))
             for name, agg in aggs.items()
         }
-    elif node.op in ("reduce", "latest") or getattr(spec, "reduce", None) is not None:
+    elif node.op in ("reduce", "latest", "normalise") or getattr(spec, "reduce", None) is not None:
         # The row that stands for all others is of the type of those.
         whole = times_of(taken.type)
         if whole is not None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headrace.model.ids import MIN_TIME
-from headrace.model.job import ROW, VALUE_TABLE
+from headrace.model.job import GIVEN, ROW, VALUE_TABLE
 from headrace.read.archive import open_archived
 from headrace.read.asked_types import adapt_to
 from headrace.read.entries import EntryReader, HeldWindowsReader
@@ -36,7 +36,8 @@ WINDOWS: Final = "windows"
 """Kinds of declared states whose accumulators have to be finished."""
 _DECLARED: Final[dict[str, str]] = {
     **dict.fromkeys(("map", "list", "timers", WINDOWS), ENTRIES),
-    **dict.fromkeys(("value", "reducing", "aggregating", "timer", "wall_timer", "broadcast", AGGREGATE, ROW), VALUE),
+    **dict.fromkeys(("value", "reducing", "aggregating", "timer", "wall_timer", "broadcast"), VALUE),
+    **dict.fromkeys((AGGREGATE, ROW, GIVEN), VALUE),
 }
 """Kinds of declared states that can be read → what a run will hold of them; sides and counters are no states."""
 _EMPTY: Final[dict[str, Kind]] = {"list": "list", "timers": "timers"}
@@ -62,7 +63,8 @@ def is_nameless(table: str, tables: Sequence[str], declared: Mapping[str, Declar
     """Whether a table goes by its step's name alone: the one of a rolling or windowed step, which nobody named."""
     if table != VALUE_TABLE:
         return False
-    return list(tables) == [VALUE_TABLE] or (table in declared and declared[table].kind in (AGGREGATE, WINDOWS, ROW))
+    kind = declared[table].kind if table in declared else ""
+    return list(tables) == [VALUE_TABLE] or kind in (AGGREGATE, WINDOWS, ROW, GIVEN)
 
 
 def open_reader(

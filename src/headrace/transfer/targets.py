@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import ProgramError
-from headrace.model.job import COLUMNS, INNER, VALUE_TABLE, DeclaredState
+from headrace.model.job import COLUMNS, GIVEN, INNER, VALUE_TABLE, DeclaredState
 from headrace.model.nearest import did_you_mean
 from headrace.model.type_json import key_annotation
+from headrace.operators.changelogs.aggregate import RetractingOperator
 from headrace.operators.horizons.operator import HorizonOperator
 from headrace.state import layout
 from headrace.transfer.keys_in import KeyColumns
@@ -39,7 +40,7 @@ _KINDS: Final[dict[str, type[StateImport]]] = {
     "aggregate": AggregateRows,
     "windows": WindowRows,
 }
-_NO_STATE: Final = frozenset({"side", "counter", COLUMNS, INNER})
+_NO_STATE: Final = frozenset({"side", "counter", COLUMNS, INNER, GIVEN})
 
 
 def find_state(program: Program, address: str) -> tuple[str, str]:
@@ -89,7 +90,7 @@ def open_target(program: Program, address: str, times: FirstTimes) -> StateImpor
 
 def _check_alone(address: str, task: StepTask) -> None:
     """Refuses results of what looks back over rows: one without the other would be wrong."""
-    if isinstance(task.operator, HorizonOperator):
+    if isinstance(task.operator, HorizonOperator | RetractingOperator):
         raise ProgramError(
             "the step keeps rows beside its results, which the results do not tell",
             where=f"state {address}",

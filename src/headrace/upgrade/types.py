@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from headrace.model.job import COLUMNS, INNER, DeclaredState, JobFacts
+from headrace.model.job import COLUMNS, GIVEN, INNER, DeclaredState, JobFacts
 from headrace.model.type_change import SAME, TypeChange, compare_keys
 from headrace.model.type_history import derive_change, derive_reading
 from headrace.model.type_shape import TypeShape, type_text
@@ -28,6 +28,7 @@ WORDS: Final = {
     "timers": "timers on event time",
     "broadcast": "a mapping that all shards share",
     "row": "one row per key",
+    GIVEN: "the row that each key gave out last",
     "aggregate": "aggregates per key",
     "windows": "windows",
     COLUMNS: "rows",

@@ -97,8 +97,9 @@ class RetractingOperator(KeyedOperator):
         self.column = self.state.values(VALUE_TABLE, self._stored, track=True)
 
     def handle(self, port: int, batch: KeyedBatch) -> None:
-        assert batch.rows.kinds is not None, f"step {self.step} takes a changelog"
-        back = takes_back(batch.rows.kinds)
+        # Where no row says otherwise, all come in: a step may be given its rows from outside.
+        kinds = batch.rows.kinds
+        back = np.zeros(len(batch.rows), np.bool_) if kinds is None else takes_back(kinds)
         for mask, place, counted in ((~back, self._came, self._rows), (back, self._gone, self._less)):
             mine = np.flatnonzero(mask)
             if len(mine):

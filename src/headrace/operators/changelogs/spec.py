@@ -10,7 +10,7 @@ from headrace.aggregates.accumulate import describe_kept_results
 from headrace.aggregates.declare import Agg
 from headrace.aggregates.meaning import describe_meanings
 from headrace.aggregates.retract import retractable
-from headrace.model.job import ROW, VALUE_TABLE, DeclaredState
+from headrace.model.job import GIVEN, VALUE_TABLE, DeclaredState
 from headrace.model.type_shape import accumulators_shape, describe_type
 from headrace.operators.spec import StepInfo, StepSpec, StoredType
 
@@ -34,10 +34,10 @@ class NormaliseSpec(StepSpec):
         return NormaliseOperator(info.step, info.codec, info.key_type)
 
     def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
-        return {VALUE_TABLE: DeclaredState(ROW, key=info.key_fields)}
+        return {VALUE_TABLE: DeclaredState(GIVEN, key=info.key_fields)}
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
-        return {VALUE_TABLE: StoredType(ROW, describe_type(info.codec.type), info.codec.type)}
+        return {VALUE_TABLE: StoredType(GIVEN, describe_type(info.codec.type), info.codec.type)}
 
     def rules(self, info: StepInfo) -> Mapping[str, str]:
         return {"rows": "what a step gave out last"}
