@@ -171,7 +171,7 @@ REFUSED_OVER_CHANGELOGS: dict[str, tuple[Callable[[hr.Stream[Any]], Any], str]] 
     "lookup": (lambda rows: rows.lookup(answered, by="card", output=Tx), "taken back"),
     "join": (lambda rows: rows.key_by("card").join(rows.key_by("card"), within=None), "taken back"),
     "join_asof": (lambda rows: rows.key_by("card").join_asof(other(rows).key_by("card")), "taken back"),
-    "keyed sink": (lambda rows: rows.write(hr.sink.kafka("t", key="card")), "cannot take back rows"),
+    "keyed sink": (lambda rows: rows.write(hr.sink.kafka("t", key="n")), "would find other rows by its key"),
     "appending sink": (lambda rows: rows.write(hr.sink.files("out/")), "can only append rows"),
     "call": (lambda rows: rows.write(hr.sink.call(print)), "cannot take back rows"),
 }

@@ -168,6 +168,9 @@ class Sink(ABC):
     """False: the sink appends, so a stream that corrects its earlier rows is refused while the program is built."""
     accepts_changelog: ClassVar[bool] = False
     """Whether `Rows.kinds` is heeded: rows may be taken back, too. Otherwise such a stream is refused."""
+    changelog_key: tuple[str, ...] | None = None
+    """Of a sink that accepts changelogs: the columns by which it finds the row that is replaced or goes. They have to
+    be the unique key of the stream. None: it hands rows on as they come."""
     in_process: ClassVar[bool] = False
     """True: rows stay in this process (memory, a screen, a function). Such sinks are released one after the other."""
     driver_only: ClassVar[tuple[str, ...]] = ()

@@ -13,13 +13,15 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
+from msgspec import structs
 
 from headrace.connectors.sink_contract import Release, StageTask, StageWriter
 from headrace.errors import StoreError
 from headrace.model.fields import former_names
 from headrace.model.report import StagedPart
-from headrace.model.row_kind import SIGNS
+from headrace.model.row_kind import DELETE, SIGNS, holds_or_goes, takes_back
 from headrace.model.wire import ROW_KIND
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ HELD_BYTES: Final = 64 * 2**20
 """Rows a writer holds in memory before it puts a part, counted as Arrow columns."""
 
 ARROW: Final = "arrow"
+GONE: Final = "gone"
+"""In what is beside a part: its rows are to go."""
 _BATCH_ROWS: Final = 50_000
 _KIND: Final = pa.field(ROW_KIND, pa.int8())
 
@@ -92,6 +96,31 @@ class PartWriter(StageWriter):
         for folder in sorted(self._held):
             self._put(folder)
         return self._parts
+
+
+class ChangeWriter(StageWriter):
+    """Gathers rows of a changelog by key: those that hold, and apart from them those that are gone.
+
+    Of a key an epoch says one thing, so the order of both does not matter.
+    """
+
+    def __init__(self, kept: PartWriter, gone: PartWriter) -> None:
+        self._kept, self._gone = kept, gone
+
+    def write(self, rows: Rows) -> None:
+        if rows.kinds is None:
+            self._kept.write(rows)
+            return
+        for writer, mine in (
+            (self._kept, holds_or_goes(rows.kinds) & ~takes_back(rows.kinds)), (self._gone, rows.kinds == DELETE),
+        ):  # fmt: skip
+            places = np.flatnonzero(mine)
+            if len(places):
+                writer.write(rows.take(places).with_kinds(None))
+
+    def finish(self) -> list[StagedPart]:
+        gone = [structs.replace(part, extra={**part.extra, GONE: "1"}) for part in self._gone.finish()]
+        return [*self._kept.finish(), *gone]
 
 
 def stage(

@@ -34,6 +34,7 @@ from headrace.windows.settings import WINDOW_END, WINDOW_START
 from headrace.windows.spec import WindowSpec
 
 if TYPE_CHECKING:
+    from headrace.connectors.sink_contract import Sink
     from headrace.dataflow.site import Site
 
 _HANDING_ON: Final = ("process", "connect", "broadcast")
@@ -149,7 +150,33 @@ def takes_changelog(node: Node) -> bool:
             return node.input.kind.corrects
         case ChangesNode():
             return bool(node.column) and node.inputs[0].kind.corrects
+        case WriteNode(sink=sink):
+            # By its key a sink finds what is replaced; what a step on the way left out, nobody else would tell it.
+            before = node.inputs[0]
+            finds = sink.changelog_key is not None and can_take_back(sink, before.kind)
+            return finds and before.kind.rows == "upsert" and _leaves_out(before) and _can_be_undone(before)
     return False
+
+
+def can_take_back(sink: Sink, kind: StreamKind) -> bool:
+    """Whether a sink can take back rows of a stream: where it finds them by a key, by that of the stream."""
+    if sink.changelog_key is None:
+        return sink.accepts_changelog
+    return kind.key is not None and set(kind.key) == set(sink.changelog_key)
+
+
+def _leaves_out(node: Node) -> bool:
+    """Whether a step between these rows and those that gave them may leave some out."""
+    drops = isinstance(node, ExprNode) and node.op == "where"
+    drops = drops or (isinstance(node, CallNode) and node.op in ("filter", "only"))
+    return drops or (hands_on_changelog(node) and any(map(_leaves_out, node.inputs)))
+
+
+def _can_be_undone(node: Node) -> bool:
+    """Whether these rows come from steps of which the planner can keep what they gave out."""
+    if hands_on_changelog(node):
+        return all(map(_can_be_undone, node.inputs))
+    return isinstance(node, KeyedNode) and node.op in _ROLLING and node.kind.key is not None
 
 
 def hands_on_changelog(node: Node) -> bool:

@@ -29,6 +29,12 @@ def takes_back(kinds: Kinds) -> npt.NDArray[np.bool_]:
     return (kinds & 1).astype(np.bool_)
 
 
+def holds_or_goes(kinds: Kinds) -> npt.NDArray[np.bool_]:
+    """The rows that say all to whoever finds rows by key: a ``-U`` says no more than the ``+U`` behind it."""
+    says: npt.NDArray[np.bool_] = kinds != BEFORE
+    return says
+
+
 @dataclass(frozen=True)
 class StreamKind:
     """What the rows of a stream are to each other."""

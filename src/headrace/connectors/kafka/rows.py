@@ -25,6 +25,7 @@ from headrace.connectors.staged import PartWriter, encode_arrow
 from headrace.connectors.text import json_documents, value_bytes, value_texts
 from headrace.errors import SinkFailed
 from headrace.model.report import StagedPart
+from headrace.model.row_kind import DELETE, holds_or_goes
 
 if TYPE_CHECKING:
     from headrace.model.batch import Rows
@@ -72,9 +73,19 @@ class MessageWriter(StageWriter):
     def write(self, rows: Rows) -> None:
         if not len(rows):
             return
+        gone = None
+        if rows.kinds is not None:
+            said = np.flatnonzero(holds_or_goes(rows.kinds))
+            gone = rows.kinds[said] == DELETE
+            rows = rows.take(said)
         batch = rows.record_batch
         for start in range(0, batch.num_rows, _SLICE_ROWS):
-            self._parts.add(encode_messages(batch.slice(start, _SLICE_ROWS), self._codec, self._form))
+            messages = encode_messages(batch.slice(start, _SLICE_ROWS), self._codec, self._form)
+            if gone is not None:
+                # A message without a value takes back that of its key.
+                value = pc.if_else(pa.array(gone[start : start + _SLICE_ROWS]), None, messages.column("value"))
+                messages = messages.set_column(messages.schema.get_field_index("value"), "value", value)
+            self._parts.add(messages)
 
     def finish(self) -> list[StagedPart]:
         return self._parts.finish()

@@ -69,6 +69,9 @@ class KafkaSink(Sink):
         self.guarantee = chosen_guarantee(guarantee, self.where)
         # With a key the newest message of a key is the one that counts: that is what log compaction keeps.
         self.accepts_updates = bool(self.key)  # type: ignore[misc]
+        # A tombstone has to lie where the message lies that it takes back.
+        self.accepts_changelog = bool(self.key) and not self.partition and not self.topic_field  # type: ignore[misc]
+        self.changelog_key = self.key if self.accepts_changelog else None
         self.options = check_options(options, self.where)
         self.limit_bytes = int(self.options.get("message.max.bytes", _MESSAGE_MAX_BYTES))
         if self.guarantee == "at least once" and _NAME in self.options:

@@ -91,6 +91,11 @@ class RowCopy:
             f"{on_conflict(self._key, columns)}"
         )
 
+    def delete(self, columns: Sequence[str]) -> None:
+        """The rows of the keys that lie in the temporary table go."""
+        same = " AND ".join(f"t.{quoted(name)} = r.{quoted(name)}" for name in self._key)
+        self._connection.execute(f"DELETE FROM {self._target.sql} t USING ({self.newest_rows(columns)}) r WHERE {same}")
+
     def _copy(
         self,
         into: str,

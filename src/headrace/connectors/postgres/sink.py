@@ -34,7 +34,7 @@ from headrace.connectors.sink_contract import (
     StageWriter,
     chosen_guarantee,
 )
-from headrace.connectors.staged import PartWriter
+from headrace.connectors.staged import GONE, ChangeWriter, PartWriter
 from headrace.errors import ProgramError, SinkFailed
 from headrace.model.crash import reach
 from headrace.model.field_names import field_name
@@ -78,7 +78,8 @@ class PostgresSink(Sink):
         self.mode: Mode = mode or ("upsert" if self.key else "append")
         self.create = create
         self.guarantee = chosen_guarantee(guarantee, where)
-        self.accepts_updates = self.mode == "upsert"  # type: ignore[misc]
+        self.accepts_updates = self.accepts_changelog = self.mode == "upsert"  # type: ignore[misc]
+        self.changelog_key = self.key if self.mode == "upsert" else None
         self.format = CSV
         """What workers stage: text goes into any table, the binary form into most; `start` finds out."""
         self._connection: psycopg.Connection[Any] | None = None
@@ -139,7 +140,8 @@ class PostgresSink(Sink):
 
     def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
         key = self.key if self.mode == "upsert" else ()
-        return PartWriter(task, row_encoder(codec, self.target.where, key, self.format), self.format)
+        encode = row_encoder(codec, self.target.where, key, self.format)
+        return ChangeWriter(PartWriter(task, encode, self.format), PartWriter(task, encode, self.format))
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
         assert self.codec is not None
@@ -162,10 +164,11 @@ class PostgresSink(Sink):
         if self.mode == "append":
             rows.append(parts, ctx, place)
             return
-        for columns in rows.by_rows(parts, ctx, place):
-            if self._journal is not None:
-                self._journal.keep_former(connection, rows, columns, ctx)
-            rows.merge(columns)
+        for apply, mine in ((rows.delete, True), (rows.merge, False)):
+            for columns in rows.by_rows([part for part in parts if (GONE in part.extra) is mine], ctx, place):
+                if self._journal is not None:
+                    self._journal.keep_former(connection, rows, columns, ctx)
+                apply(columns)
 
     def takes(self, part: StagedPart) -> bool:
         return part.format in (CSV, BINARY)

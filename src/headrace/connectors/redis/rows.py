@@ -12,12 +12,15 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from headrace.connectors.staged import encode_arrow
 from headrace.connectors.text import json_lines, value_bytes
 from headrace.errors import BadRow, ProgramError
+from headrace.model.row_kind import DELETE, holds_or_goes
 from headrace.model.values import type_name
+from headrace.model.wire import ROW_KIND
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
@@ -112,6 +115,11 @@ class RowForm(NamedTuple):
     ttl_ms: int
     maxlen: int
 
+    @property
+    def key_fields(self) -> tuple[str, ...]:
+        """The fields of a row by which it is found in Redis."""
+        return tuple(dict.fromkeys([*self.key.fields, *(() if self.field is None else self.field.fields)]))
+
 
 def pack_table(table: pa.Table, codec: RowCodec, form: RowForm) -> pa.Buffer:
     """The staged content of a part: one row per pack."""
@@ -120,7 +128,12 @@ def pack_table(table: pa.Table, codec: RowCodec, form: RowForm) -> pa.Buffer:
     head: list[bytes | int] = [form.shape.encode(), form.ttl_ms, form.maxlen]
     content: list[bytes | int] = []
     rows = size = 0
-    for row in _writes(table, codec, form):
+    gone = None
+    if ROW_KIND in table.schema.names:
+        kinds = table.column(ROW_KIND).to_numpy()
+        said = np.flatnonzero(holds_or_goes(kinds))
+        table, gone = table.drop_columns([ROW_KIND]).take(pa.array(said)), kinds[said] == DELETE
+    for row in _writes(table, codec, form, [False] * table.num_rows if gone is None else gone.tolist()):
         content += row
         rows += 1
         size += sum(len(part) for part in row if isinstance(part, bytes))
@@ -180,7 +193,8 @@ def _items_of(pack: bytes) -> list[Any]:
     return items
 
 
-def _writes(table: pa.Table, codec: RowCodec, form: RowForm) -> Iterator[list[bytes | int]]:
+def _writes(table: pa.Table, codec: RowCodec, form: RowForm, gone_rows: list[bool]) -> Iterator[list[bytes | int]]:
+    """``gone_rows``: which rows are to go; then the fields that they had do."""
     keys = form.key.fill(table, codec)
     if form.shape == "string":
         for key, value in zip(keys, documents(table, codec, form.format), strict=True):
@@ -188,16 +202,16 @@ def _writes(table: pa.Table, codec: RowCodec, form: RowForm) -> Iterator[list[by
         return
     if form.field is not None:
         names = form.field.fill(table, codec)
-        for key, name, value in zip(keys, names, documents(table, codec, form.format), strict=True):
-            yield [key, 2, name, value, 0]
+        for key, name, value, goes in zip(keys, names, documents(table, codec, form.format), gone_rows, strict=True):
+            yield [key, 0, 1, name] if goes else [key, 2, name, value, 0]
         return
     columns = field_texts(table, codec)
     named = [name.encode() for name in columns]
-    for key, *values in zip(keys, *columns.values(), strict=True):
+    for key, goes, *values in zip(keys, gone_rows, *columns.values(), strict=True):
         there: list[bytes | int] = []
         gone: list[bytes | int] = []
         for name, value in zip(named, values, strict=True):
-            if value is None:
+            if value is None or goes:
                 gone.append(name)
             else:
                 there += (name, value)

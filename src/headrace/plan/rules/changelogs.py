@@ -27,7 +27,7 @@ from headrace.dataflow.graph import (
     readers,
 )
 from headrace.dataflow.keying import key_of_columns
-from headrace.dataflow.update_kinds import derive_kind, hands_on_changelog, takes_changelog
+from headrace.dataflow.update_kinds import can_take_back, derive_kind, hands_on_changelog, takes_changelog
 from headrace.errors import ProgramError
 from headrace.operators.changelogs.spec import NormaliseSpec
 
@@ -101,7 +101,7 @@ class _Rewriting:
             given = self._normalised(given)
         if reader in self._wanting:
             return self._as_changelog(given)
-        takes = isinstance(reader, WriteNode) and reader.sink.accepts_changelog
+        takes = isinstance(reader, WriteNode) and can_take_back(reader.sink, given.kind)
         return given if given.kind.rows != "changelog" or takes else self._as(given, "upsert")
 
     def _as_changelog(self, given: Node) -> Node:
