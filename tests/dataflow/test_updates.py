@@ -160,8 +160,15 @@ def test_windows_and_what_cannot_take_rows_out_refuse_rows_that_replace_earlier_
     COUNTING[counting](newest.changes())
 
 
+def untimed(rows: hr.Stream[Any]) -> hr.Stream[Any]:
+    """Updates of a stream without event time."""
+    tx = rows.app.read("untimed", hr.source.items([]), Tx)
+    return tx.key_by("card").latest().named("untimed_latest")
+
+
 REFUSED_OVER_CHANGELOGS: dict[str, tuple[Callable[[hr.Stream[Any]], Any], str]] = {
     "quantile": (lambda rows: rows.key_by("card").aggregate(q=hr.quantile("n", 0.5)), "cannot be taken out"),
+    "newest": (lambda rows: untimed(rows).key_by("card").aggregate(n=hr.last("card")), "came last means nothing"),
     "per row": (lambda rows: rows.key_by("card").aggregate(fire=hr.per_row(), n=hr.count()), "fire=hr.per_row()"),
     "horizon": (lambda rows: rows.key_by("card").aggregate(n=hr.count(over="1h")), "every version"),
     "reduce": (lambda rows: rows.key_by("card").reduce(lambda a, b: a), "every version"),

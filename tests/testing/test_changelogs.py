@@ -340,6 +340,14 @@ def test_changes_with_their_kind_are_rows_of_their_own() -> None:
             h.take_changes(totals)
 
 
+@pytest.mark.parametrize("text", ["rand() > 0.5", "uuid() = 'x'", "current_timestamp() > timestamp'2024-01-01'"])
+def test_expressions_that_say_other_things_each_time_are_refused(text: str) -> None:
+    program = build([])
+    program.totals.where(text).changes(kind="op").write(hr.sink.discard())
+    with pytest.raises(ProgramError, match="gives another value when an epoch is replayed"):
+        program.app.explain()
+
+
 def test_a_function_that_says_different_things_of_equal_rows_is_found_out() -> None:
     app = hr.App("shop")
     tx = app.read("tx", hr.source.items([]), Tx)

@@ -13,7 +13,7 @@ import typing_extensions
 from headrace.aggregates.declare import Agg
 from headrace.dataflow import checks
 from headrace.dataflow.aggregation import aggregate_codec
-from headrace.dataflow.clocks import check_expiry, check_horizons, check_order
+from headrace.dataflow.clocks import check_expiry, check_horizons, check_order, has_event_time
 from headrace.dataflow.connected import BroadcastConnected, BroadcastStream, CoGrouped, Connected
 from headrace.dataflow.function_checks import check_function
 from headrace.dataflow.functions import Process, declarations
@@ -148,7 +148,7 @@ class KeyedStream(Generic[T, K]):
         elif self._stream.node.kind.corrects:
             spec = RetractSpec(dict(aggs))
             check_retracting(self._stream.node, fires, at)
-            spec.check(self._stream.node.codec, str(at))
+            spec.check(self._stream.node.codec, str(at), timed=has_event_time(self._stream.node))
         return self._step("aggregate", codec, at, aggs=dict(aggs), placed_by=placed_by, fire=fires, spec=spec)
 
     @overload

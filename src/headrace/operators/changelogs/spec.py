@@ -10,6 +10,7 @@ from headrace.aggregates.accumulate import describe_kept_results
 from headrace.aggregates.declare import Agg
 from headrace.aggregates.meaning import describe_meanings
 from headrace.aggregates.retract import retractable
+from headrace.errors import ProgramError
 from headrace.model.job import GIVEN, VALUE_TABLE, DeclaredState
 from headrace.model.type_shape import accumulators_shape, describe_type
 from headrace.operators.spec import StepInfo, StepSpec, StoredType
@@ -52,10 +53,19 @@ class RetractSpec(StepSpec):
 
     aggs: Mapping[str, Agg[Any]]
 
-    def check(self, codec: RowCodec, where: str) -> None:
-        """Refuses aggregates that rows cannot be taken out of."""
+    def check(self, codec: RowCodec, where: str, *, timed: bool) -> None:
+        """Refuses aggregates that rows cannot be taken out of. ``timed``: whether rows have event time."""
         for name, agg in self.aggs.items():
             retractable(name, agg, codec, where)
+            if agg.kind in ("first", "last") and not timed:
+                raise ProgramError(
+                    f"which row came {agg.kind} means nothing where rows are taken back",
+                    where=where,
+                    expected="event time, which says which row is the newest",
+                    found=f"{name}=hr.{agg.kind}(…) over rows without it",
+                    next_move="say it where the source is read: app.read(…, time=Tx.at); or use hr.min, hr.max, which "
+                    "take by=",
+                )
 
     def build(self, info: StepInfo) -> Operator:
         from headrace.operators.changelogs.aggregate import RetractingOperator
