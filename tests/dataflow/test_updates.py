@@ -172,7 +172,14 @@ REFUSED_OVER_CHANGELOGS: dict[str, tuple[Callable[[hr.Stream[Any]], Any], str]] 
     "per row": (lambda rows: rows.key_by("card").aggregate(fire=hr.per_row(), n=hr.count()), "fire=hr.per_row()"),
     "horizon": (lambda rows: rows.key_by("card").aggregate(n=hr.count(over="1h")), "every version"),
     "reduce": (lambda rows: rows.key_by("card").reduce(lambda a, b: a), "every version"),
-    "latest": (lambda rows: rows.key_by("card").latest(), "taken back"),
+    "latest": (
+        lambda rows: untimed(rows).where("cents > 1").key_by("card").aggregate(n=hr.count()).key_by("n").latest(),
+        "which row is the newest is not known",
+    ),
+    "any key": (
+        lambda rows: rows.key_by(lambda row: row.card).aggregate(n=hr.count()),
+        "has to know which row replaces",
+    ),
     "window": (lambda rows: rows.key_by("card").window(hr.tumbling("1h")), "every version"),
     "map_async": (lambda rows: rows.map_async(answered, output=Tx), "taken back"),
     "lookup": (lambda rows: rows.lookup(answered, by="card", output=Tx), "taken back"),

@@ -185,7 +185,7 @@ def random_rows(chance: random.Random, count: int) -> list[Tx]:
     return [Tx(chance.choice("abcd"), chance.choice("xyz"), chance.randint(-8, 12)) for _ in range(count)]
 
 
-def random_cuts(chance: random.Random, rows: Sequence[Tx]) -> list[Sequence[Tx]]:
+def random_cuts(chance: random.Random, rows: Sequence[Any]) -> list[Sequence[Any]]:
     cuts = sorted(chance.sample(range(len(rows) + 1), min(len(rows), chance.randint(0, 6))))
     return [rows[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)])]
 
@@ -405,6 +405,55 @@ def test_not_a_number_and_infinity_go_as_they_came() -> None:
             h.epoch()
         totals = [str(row.total) for sign, row in h.take_changes(sums) if not sign.startswith("-")]
         assert totals == ["1.5", "nan", "inf", "3.5", "2.0"]
+
+
+class Seen(hr.Record):
+    card: str
+    region: str
+    at: hr.Timestamp
+    cents: int = 0
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_the_newest_of_rows_that_may_go_is_the_newest_of_those_that_are_left(seed: int) -> None:
+    chance = random.Random(seed)
+    app = hr.App("shop")
+    seen = app.read("seen", hr.source.items([]), Seen, time=Seen.at, out_of_order="1h")
+    cards = seen.key_by("card").aggregate(region=hr.last("region"), cents=hr.sum("cents"), at=hr.max("at"))
+    rich = cards.named("cards").where("cents > 0")
+    counts = rich.key_by("region").aggregate(cards=hr.count(), newest=hr.last("card")).named("counts")
+    newest = counts.key_by("cards").latest().named("newest")
+    newest.write(hr.sink.discard())
+    times = range(1_700_000_000_000_000, 1_700_000_000_000_030)
+    rows = [Seen(chance.choice("abcd"), chance.choice("xyz"), hr.Timestamp(at), chance.randint(-5, 9)) for at in times]
+    given: list[tuple[str, Any]] = []
+    with Harness(app, parallelism=chance.randint(1, 3)) as h:
+        for part in random_cuts(chance, rows):
+            h.push(seen, *part)
+            h.epoch()
+            given += h.take_changes(newest)
+            if chance.random() < 0.3:
+                h.restart()
+    check_pairs(given, lambda row: row.cards)
+    last = {row.cards: (sign, row) for sign, row in given}
+    held = {cards: row for cards, (sign, row) in last.items() if sign != "-D"}
+    regions = regions_plainly(rows)
+    assert {row.cards for row in held.values()} == set(map(len, regions.values())), f"seed {seed}"
+    for count, row in held.items():
+        assert len(regions[row.region]) == count
+        assert row.newest == max(regions[row.region])[1], "the card of the region that was seen last"
+
+
+def regions_plainly(rows: Sequence[Seen]) -> dict[str, list[tuple[int, str]]]:
+    """Region → its cards that have something, with the time when each was seen last."""
+    cards: dict[str, tuple[str, int, int]] = {}
+    for row in rows:
+        cards[row.card] = row.region, cards.get(row.card, ("", 0, 0))[1] + row.cents, int(row.at)
+    regions: dict[str, list[tuple[int, str]]] = {}
+    for card, (region, cents, at) in cards.items():
+        if cents > 0:
+            regions.setdefault(region, []).append((at, card))
+    return regions
 
 
 # -- what is kept, seen from outside ----------------------------------------------------------------------------------

@@ -161,12 +161,12 @@ def read_rows(parts: Sequence[StagedPart], ctx: Release, codec: RowCodec) -> Ite
         yield codec.to_objects(columns_of(batch, codec, f"output {ctx.output}"))
 
 
-def read_changes(parts: Sequence[StagedPart], ctx: Release, codec: RowCodec) -> Iterator[list[tuple[str, Any]]]:
-    """The same with the sign of each row; empty where rows have none."""
+def read_changes(
+    parts: Sequence[StagedPart], ctx: Release, codec: RowCodec
+) -> Iterator[tuple[list[Any], list[str] | None]]:
+    """The same, each batch with the sign of each row; None where rows have none."""
     for batch in read_batches(parts, ctx):
-        objects = codec.to_objects(columns_of(batch, codec, f"output {ctx.output}"))
-        signs = signs_of(batch)
-        yield [("", row) for row in objects] if signs is None else list(zip(signs, objects, strict=True))
+        yield codec.to_objects(columns_of(batch, codec, f"output {ctx.output}")), signs_of(batch)
 
 
 def signs_of(batch: pa.RecordBatch | pa.Table) -> list[str] | None:

@@ -38,8 +38,8 @@ class AppGraph:
 
     def _add(self, kind: Any, at: Site, codec: RowCodec, **fields: Any) -> Node:
         node: Node = kind(id=self._next_id, at=at, cell=site.current_cell(), codec=codec, **fields)
-        check_kinds(node, at)
         node.kind = derive_kind(node)
+        check_kinds(node, at)
         self._next_id += 1
         self._nodes.append(node)
         return node

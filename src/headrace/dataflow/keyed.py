@@ -23,7 +23,7 @@ from headrace.dataflow.joined import Joined
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Stream
-from headrace.dataflow.update_kinds import check_retracting, refuse_updates
+from headrace.dataflow.update_kinds import check_newest, check_retracting, refuse_updates
 from headrace.dataflow.verbs import unknown_keyed_verb
 from headrace.errors import ProgramError
 from headrace.joins.spec import How, Keep
@@ -32,7 +32,7 @@ from headrace.model.pairs import PairCodec
 from headrace.model.record import Row
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Span
-from headrace.operators.changelogs.spec import RetractSpec
+from headrace.operators.changelogs.spec import RetractLatestSpec, RetractSpec
 from headrace.operators.horizons.spec import HorizonSpec
 from headrace.operators.spec import StepSpec
 from headrace.state.handles import TTL
@@ -120,8 +120,16 @@ class KeyedStream(Generic[T, K]):
         return self._step("reduce", codec, at, fn=fn, placed_by=self._key.columns, fire=fires)
 
     def latest(self) -> StepStream[T, T]:
-        """The newest row of each key, by event time where there is one; each key that changed once per epoch."""
-        return self._step("latest", self._stream.node.codec, call_site(), placed_by=self._key.columns)
+        """The newest row of each key, by event time where there is one; each key that changed once per epoch.
+
+        Over a changelog the newest of the rows that hold, by event time.
+        """
+        at = call_site()
+        spec = None
+        if self._stream.node.kind.rows == "changelog":
+            spec = RetractLatestSpec()
+            check_newest(self._stream.node, at)
+        return self._step("latest", self._stream.node.codec, at, placed_by=self._key.columns, spec=spec)
 
     @overload
     def aggregate(self, into: type[R], /, *, fire: Trigger | None = None, **aggs: Agg[Any]) -> StepStream[R, T]: ...

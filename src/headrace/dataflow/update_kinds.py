@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headrace.dataflow.aggregation import key_columns
+from headrace.dataflow.clocks import has_event_time
 from headrace.dataflow.graph import (
     AsyncNode,
     BatchNode,
@@ -148,6 +149,8 @@ def takes_changelog(node: Node) -> bool:
     match node:
         case KeyedNode(op="aggregate"):
             return node.input.kind.corrects
+        case KeyedNode(op="latest"):
+            return node.input.kind.rows == "changelog"
         case ChangesNode():
             return bool(node.column) and node.inputs[0].kind.corrects
         case WriteNode(sink=sink):
@@ -185,7 +188,9 @@ def hands_on_changelog(node: Node) -> bool:
 
 
 def check_kinds(node: Node, at: Site) -> None:
-    """What a step that is being added can be right about, of all that it takes."""
+    """What a step that is being added can be right about, of all that it takes; its own kind is known."""
+    if isinstance(node, KeyedNode) and node.op in _ROLLING and takes_changelog(node) and node.kind.key is None:
+        raise _no_key(node, f"whoever reads {node.verb}", at)
     for before in node.inputs:
         if takes_changelog(node):
             _check_way(before, node.verb, at)
@@ -225,15 +230,32 @@ def _check_way(node: Node, verb: str, at: Site) -> None:
     rolling = isinstance(node, KeyedNode) and node.op in _ROLLING
     if rolling and node.kind.key is not None:
         return
-    if rolling:
-        raise ProgramError(
-            f"{verb} has to know which row replaces which",
-            where=str(at),
-            expected="a step whose rows have their key as columns",
-            found=f"{node.label}, keyed by {node.key}",  # type: ignore[attr-defined]
-            next_move="key it by columns: key_by(Tx.card); with_columns or map can make one before",
-        )
+    if isinstance(node, KeyedNode) and rolling:
+        raise _no_key(node, verb, at)
     refuse_updates(node, verb, at)
+
+
+def _no_key(node: KeyedNode, verb: str, at: Site) -> ProgramError:
+    return ProgramError(
+        f"{verb} has to know which row replaces which",
+        where=str(at),
+        expected="a step whose rows have their key as columns",
+        found=f"{node.label}, keyed by {node.key}",
+        next_move="key it by columns: key_by(Tx.card); with_columns or map can make one before",
+    )
+
+
+def check_newest(node: Node, at: Site) -> None:
+    """Which of the rows that are left is the newest, only their time can say."""
+    if not has_event_time(node):
+        raise ProgramError(
+            "which row is the newest is not known where rows are taken back",
+            where=str(at),
+            expected="event time, which says it",
+            found=f"rows of {updating_step(node).label}, none of whose sources has time=",
+            next_move="say it where the source is read: app.read(…, time=Tx.at); or use aggregate with hr.max, which "
+            "takes by=",
+        )
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

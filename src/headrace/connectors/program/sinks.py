@@ -93,12 +93,16 @@ class CollectSink(Sink):
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
         assert self.codec is not None
-        fresh = [change for batch in read_changes(parts, ctx, self.codec) for change in batch]
+        fresh = list(read_changes(parts, ctx, self.codec))
         self._last.let_out(parts, ctx, lambda: self._take(fresh))
 
-    def _take(self, fresh: list[tuple[str, Any]]) -> None:
-        self.rows.extend(row for sign, row in fresh if not sign.startswith("-"))
-        self.changes.extend(change for change in fresh if change[0])
+    def _take(self, fresh: list[tuple[list[Any], list[str] | None]]) -> None:
+        for rows, signs in fresh:
+            if signs is None:
+                self.rows.extend(rows)
+            else:
+                self.rows.extend(row for sign, row in zip(signs, rows) if not sign.startswith("-"))
+                self.changes.extend(zip(signs, rows))
 
     def takes(self, part: StagedPart) -> bool:
         return part.format == ARROW

@@ -26,14 +26,13 @@ from headrace.aggregates.list_rules import plain_values, values_of
 from headrace.aggregates.numbers import adder
 from headrace.aggregates.retract import Retractable, retractable
 from headrace.aggregates.rules import merge_columns
-from headrace.errors import EpochFailed, FunctionFailed
-from headrace.model.amounts import count_of
+from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s, Rows
 from headrace.model.job import VALUE_TABLE
-from headrace.model.key_text import key_phrase
 from headrace.model.row_kind import DELETE, INSERT, takes_back
 from headrace.model.shapes import annotation_of
 from headrace.model.values import ValueCodec, value_codec
+from headrace.operators.changelogs.errors import below_zero
 from headrace.operators.contract import TaskInfo
 from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys, stamps_of, starts_of
 
@@ -148,7 +147,7 @@ class RetractingOperator(KeyedOperator):
             return None
         rows = (kept[self._rows] or 0) - (kept[self._less] or 0)
         if rows < 0:
-            raise self._below_zero(rows, slot)
+            raise below_zero(self.step, -rows, self.key_of(slot))
         try:
             for i, fold in enumerate(self._folds):
                 cells = fold.settle(kept[self._came + i], kept[self._gone + i])
@@ -177,16 +176,6 @@ class RetractingOperator(KeyedOperator):
                 values = by_key.get(name) or [self.codec.defaults.get(name)] * len(slots)
                 columns.append(column.encode(values))
         return columns
-
-    def _below_zero(self, rows: int, slot: int) -> EpochFailed:
-        return EpochFailed(
-            f"more rows were taken out of the step {self.step!r} than had come",
-            where=f"step {self.step}",
-            expected="every row that goes to have come before",
-            found=f"{count_of(-rows, 'row')} less than none for {key_phrase(self.key_of(slot))}",
-            next_move="where the step began anew while the steps before it went on, let those begin anew, too: --drop; "
-            "otherwise look for a function before it that says different things of equal rows",
-        )
 
 
 def _adder_of(field: pa.Field) -> Callable[[Any, Any], Any]:

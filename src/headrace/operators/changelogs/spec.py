@@ -11,7 +11,7 @@ from headrace.aggregates.declare import Agg
 from headrace.aggregates.meaning import describe_meanings
 from headrace.aggregates.retract import retractable
 from headrace.errors import ProgramError
-from headrace.model.job import GIVEN, VALUE_TABLE, DeclaredState
+from headrace.model.job import GIVEN, INNER, VALUE_TABLE, DeclaredState
 from headrace.model.type_shape import accumulators_shape, describe_type
 from headrace.operators.spec import StepInfo, StepSpec, StoredType
 
@@ -45,6 +45,34 @@ class NormaliseSpec(StepSpec):
 
     def tell(self) -> tuple[str, ...]:
         return (f"keeps what {self.of} gave out last, so that it can be taken back",)
+
+
+@dataclass(frozen=True)
+class RetractLatestSpec(StepSpec):
+    """``latest`` over a changelog."""
+
+    def build(self, info: StepInfo) -> Operator:
+        from headrace.operators.changelogs.latest import RetractingLatestOperator
+
+        return RetractingLatestOperator(info.step, info.codec, info.key_type)
+
+    def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
+        return {VALUE_TABLE: DeclaredState(GIVEN, key=info.key_fields)}
+
+    def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
+        from headrace.operators.changelogs.latest import ROWS_TABLE, kept_type
+
+        row, kept = info.codec.type, kept_type(info.codec.type)
+        return {
+            VALUE_TABLE: StoredType(GIVEN, describe_type(row), row),
+            ROWS_TABLE: StoredType(INNER, describe_type(kept), kept),
+        }
+
+    def rules(self, info: StepInfo) -> Mapping[str, str]:
+        return {"rows": "the newest of rows that can be taken back"}
+
+    def tell(self) -> tuple[str, ...]:
+        return ("keeps all rows of a key, because the newest may go",)
 
 
 @dataclass(frozen=True)
