@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,6 +54,17 @@ def test_an_archived_row_is_told_as_one_in_state(tmp_path: Path) -> None:
         found = archived.windows(encode_key("a"), bucket)
         assert found == {window: row for window, row in held.items() if window in found} and len(found) == 3
         assert [list(row) for row in found.values()] == [list(row) for row in held.values()][:3]
+
+
+def test_an_archive_that_was_removed_and_made_anew_answers_with_its_new_rows(tmp_path: Path) -> None:
+    for n in (1, 2):
+        job = Job(tmp_path)
+        with job.h:
+            for hour in range(4):
+                job.push(("a", hour + 0.1, n), watermark=hour + 0.5)
+            assert asked(newest(job.store), "a") == [(hour, n) for hour in range(4)]
+        shutil.rmtree(job.archive)
+        shutil.rmtree(job.store)
 
 
 class Truth:
@@ -123,7 +135,6 @@ def test_questions_go_on_while_files_are_put_together_and_taken_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.connectors.files.archive.POLICY", RollPolicy(parts=3))
-    monkeypatch.setattr("os.fsync", lambda handle: None)
     job = Job(tmp_path)
     wrong: list[Any] = []
     stop = threading.Event()

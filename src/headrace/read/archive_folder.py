@@ -196,7 +196,11 @@ class ArchiveFolder:
                 found=f"files of store {found.job}",
                 next_move="serve where the folder of this job's archive can be reached",
             )
-        self._owner = found.job or None
+        owner = found.job or None
+        if self._owner != owner:
+            # Made anew in its old place, an archive has other files under the names of the old ones.
+            self._forget()
+        self._owner = owner
 
     def ends(self) -> dict[str, int]:
         """Timelines that the store has abandoned → the newest epoch of each that is still here."""
@@ -274,6 +278,11 @@ class ArchiveFolder:
                 _, gone = self._opened.popitem(last=False)
                 self._held_bytes -= gone.held_bytes
         return made
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._opened.clear()
+            self._held_bytes = 0
 
     def _ask(self, request: Any) -> Any:
         try:
