@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import EnvironmentMissing
-from tests.effort import load_profile
+from tests.effort import load_profile, spare_the_disk
 from tests.jvm import start_quickly
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.services.redis import Redis
 
 load_profile()
+spare_the_disk()
 start_quickly()
 
 

@@ -1,4 +1,4 @@
-"""How hard tests try: Hypothesis' profiles, and how many keys of an operator are looked at alone.
+"""How hard tests try: Hypothesis' profiles, how many keys of an operator are looked at alone, how durable files are.
 
 ``HYPOTHESIS_PROFILE`` names one. ``check`` is what everybody waits for, so it tries few examples, and the same ones
 each time: what it says is about the change at hand, not about luck. ``soak`` tries as many as a machine can in about
@@ -39,3 +39,12 @@ def examples(number: int) -> int:
     """``max_examples`` of a test that is dearer than most, or has more to try: ``number`` of them in ``check``."""
     most: int = settings().max_examples
     return max(1, number * most // CHECK)
+
+
+def spare_the_disk() -> None:
+    """Lets ``os.fsync`` of this process ask nothing of the disk; a handle has to be open all the same.
+
+    A test can let processes die, and no machine: what was written stays written. That it is asked for, and when, tests
+    of `headrace.durable` say, and programs that tests start ask for it in earnest.
+    """
+    os.fsync = os.fstat  # type: ignore[assignment]

@@ -62,8 +62,6 @@ def test_a_driver_may_die_anywhere_and_every_row_is_seen_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     world = Dying(monkeypatch)
-    # A process dies here, not a machine: what was written stays written.
-    monkeypatch.setattr("os.fsync", lambda handle: None)
 
     def run(name: str, dies_at: float) -> int:
         world.live(-1)
