@@ -7,6 +7,8 @@ import logging
 import textwrap
 
 import pytest
+from py4j.java_gateway import GatewayClient
+from py4j.protocol import EMPTY_RESPONSE, ERROR, Py4JNetworkError
 
 from headrace.spark.driver import StopRequested
 from headrace.spark.quiet import quiet_lines, quiet_the_bridge
@@ -71,3 +73,22 @@ def test_py4j_logs_no_trace_of_an_exception_that_only_stops_the_query(caplog: py
         except Exception:
             log.exception("There was an exception while executing the Python Proxy on the Python Side.")
     assert ["ValueError" in record.exc_text for record in caplog.records if record.exc_text] == [True]
+
+
+def test_a_call_that_the_death_of_the_jvm_interrupts_fails_and_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    quiet_the_bridge()
+    client = GatewayClient()
+    client._get_connection = DyingConnection  # type: ignore[method-assign]
+    assert client.send_command("c\n", retry=False) == ERROR
+    logging.error("a line of the program's own")
+    assert [record.message for record in caplog.records] == ["a line of the program's own"]
+
+
+class DyingConnection:
+    """Of a JVM that dies before it answers."""
+
+    def send_command(self, command: str) -> str:
+        raise Py4JNetworkError("Answer from Java side is empty", when=EMPTY_RESPONSE)
+
+    def close(self, reset: bool = False) -> None:
+        pass

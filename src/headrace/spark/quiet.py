@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from py4j import java_gateway
+
 _NOISE = re.compile(
     r"WARNING: Using incubator modules"
     r"|Using Spark's default log4j profile"
@@ -37,14 +39,16 @@ _PYTHONS_OWN = (os.path.dirname(os.__file__), "<frozen ")
 
 
 def quiet_the_bridge() -> None:
-    """Keep two things out of the log of Py4J, wherever a program sends that log.
+    """Keep three things out of the log of Py4J, wherever a program sends that log.
 
     It writes every argument of every call at the level of debugging, passwords too: those lines appear only where a
     program sets the level of Py4J's logger by name. And it writes a trace of every exception that leaves a callback.
-    Exceptions of ours leave one to stop Spark's query; the run reports the reason itself.
+    Exceptions of ours leave one to stop Spark's query; the run reports the reason itself. And it writes a trace of a
+    call that the death of the JVM interrupts, into the log of the whole program; the call fails all the same.
     """
     for name in ("py4j.clientserver", "py4j.java_gateway"):
         logging.getLogger(name).addFilter(_is_news)
+    logging.getLogger().addFilter(_is_of_the_program)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -53,6 +57,10 @@ def _is_news(record: logging.LogRecord) -> bool:
         return False
     debugging_wanted = any(logging.getLogger(name).level == logging.DEBUG for name in ("py4j", record.name))
     return record.levelno > logging.DEBUG or debugging_wanted
+
+
+def _is_of_the_program(record: logging.LogRecord) -> bool:
+    return record.pathname != str(java_gateway.__file__)
 
 
 def quiet_lines(lines: Iterable[str]) -> Iterator[str]:
