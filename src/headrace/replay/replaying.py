@@ -27,13 +27,12 @@ import pyarrow as pa
 
 from headrace.checkpoint.coordinator import adopt_runs
 from headrace.checkpoint.publish import derive_added
-from headrace.checkpoint.rewind.proof import prove_sources
 from headrace.connectors.program.sinks import DiscardSink
 from headrace.dataflow.app import App
-from headrace.errors import InputLost, ProgramError, StoreError
+from headrace.errors import ProgramError, StoreError
 from headrace.model.job import derive_states
 from headrace.model.keys import hash_key, key_group, shard_of
-from headrace.model.order import EpochLimits, EpochOrder, read_final
+from headrace.model.order import EpochLimits
 from headrace.plan.compile import compile_app
 from headrace.plan.physical import Fragment, Program
 from headrace.plan.rules import RULES
@@ -43,6 +42,7 @@ from headrace.plan.ship import copy_program
 from headrace.read.changes import is_same
 from headrace.read.opening import is_nameless, named_tables, open_reader, readable_tables
 from headrace.read.steps import layers_of
+from headrace.replay.epochs import check_app, check_input, check_whole, order_of
 from headrace.replay.inputs import InputReader, ReadBySpark
 from headrace.replay.scratch_files import ScratchFiles
 from headrace.replay.tracing import Call, ReplayEvent, StateChange, TracedOperator, call_plainly
@@ -52,7 +52,7 @@ from headrace.runtime.tasks_here import TasksHere, reports_in
 from headrace.state.layout import ManifestName
 from headrace.state.lineage import places_until
 from headrace.state.lookup import Layers
-from headrace.state.manifest import JobState, Manifest, epoch_ranges, read_manifest, read_state
+from headrace.state.manifest import JobState, Manifest, read_manifest, read_state
 from headrace.state.moments import Moment, find_moment
 from headrace.state.store import StoreFiles
 
@@ -90,16 +90,7 @@ def find_places(store: StoreFiles, first: Moment, last: Moment | None) -> list[M
             found=f"from epoch {begin.epoch} to epoch {end.epoch}",
             next_move="`headrace epochs STORE` lists what is kept",
         )
-    kept = {place.epoch for place in places}
-    missing = [epoch for epoch in range(begin.epoch, end.epoch + 1) if epoch not in kept]
-    if missing:
-        raise StoreError(
-            "epochs between the two are swept, so their input is not known",
-            where=store.url,
-            expected=f"every epoch from {begin.epoch} to {end.epoch}",
-            found=f"no epoch {epoch_ranges(missing)}",
-            next_move=f"begin with epoch {missing[-1] + 1} or later; a larger `retain` keeps more of them",
-        )
+    check_whole(store, places, begin.epoch, end.epoch)
     return places
 
 
@@ -134,11 +125,12 @@ class KeyReplay(AbstractContextManager["KeyReplay"]):
         self._state = read_state(store, *first)
         manifest = self._state.manifest
         program = compile_app(app, parallelism=manifest.parallelism, key_groups=manifest.key_groups, rules=_RULES)
-        _check_step(program, step, app.name, manifest.app)
+        check_app(app.name, manifest.app)
+        _check_step(program, step)
         quiet = tuple(replace(output, sink=DiscardSink()) for output in program.outputs)
         self._program = copy_program(replace(program, outputs=quiet))
         self._inputs = InputReader(self._program, store, read_by_spark)
-        _check_input(store, self._program, manifest, self._manifests[-1])
+        check_input(store, self._program, manifest, self._manifests[-1])
         self._temporary = tempfile.TemporaryDirectory(prefix="headrace-replay-")
         self._files = ScratchFiles(store, Path(self._temporary.name))
         self._tasks = TasksHere(self._program)
@@ -191,7 +183,7 @@ class KeyReplay(AbstractContextManager["KeyReplay"]):
 
     def _epoch(self, manifest: Manifest) -> Iterator[ReplayEvent]:
         parent = self._state
-        env = TaskEnv(self._program, self._files, self._order(parent, manifest), EpochLimits(), parent)
+        env = TaskEnv(self._program, self._files, order_of(manifest, parent), EpochLimits(), parent)
         self._then = manifest
         batches: list[pa.RecordBatch] = []
         for index, source in enumerate(self._program.sources):
@@ -220,13 +212,6 @@ class KeyReplay(AbstractContextManager["KeyReplay"]):
         failures = [failure for report in reports_in(batches) for failure in report.failures]
         if failures:
             raise failure_error(self._program, failures[0])
-
-    def _order(self, parent: JobState, manifest: Manifest) -> EpochOrder:
-        return EpochOrder(
-            epoch=manifest.epoch, timeline=manifest.timeline, fence=manifest.fence, clock_us=manifest.clock_us,
-            parent_epoch=parent.epoch, parent=parent.manifest.nonce,
-            final=read_final(manifest.offsets) or parent.manifest.ending, hints=_marks(manifest),
-        )  # fmt: skip
 
     # --- the step
 
@@ -268,36 +253,7 @@ def _ports_of_all(program: Program, plan: Fragment, place: int) -> frozenset[int
     )
 
 
-def _marks(manifest: Manifest) -> dict[str, dict[str, int]]:
-    """How far the rows of an epoch moved time, also those that no task saw: filters in the JVM hid them."""
-    clock_us = manifest.clock_us
-    return {
-        source: {split: time.max_us for split, time in known.splits.items() if time.seen_us == clock_us}
-        for source, known in manifest.time.sources.items()
-    }
-
-
-def _check_input(store: StoreFiles, program: Program, start: Manifest, end: Manifest) -> None:
-    """Refuses to begin where a source says that it no longer has what was read."""
-    sources = {source.log_name: source.source for source in program.sources}
-    for name, proof in prove_sources(store, sources, start, end).items():
-        if proof.verdict == "lost":
-            raise InputLost(
-                f"the source {name!r} no longer has what these epochs read",
-                where=store.url,
-                found=proof.why,
-                next_move="bring it back, or replay epochs whose input is still there",
-            )
-
-
-def _check_step(program: Program, step: str, app: str, stored: str) -> None:
-    if app != stored:
-        raise StoreError(
-            "the store belongs to another app",
-            expected=f"app {app!r}",
-            found=f"app {stored!r}",
-            next_move="give the program whose job wrote the store",
-        )
+def _check_step(program: Program, step: str) -> None:
     if step not in program.steps:
         raise ProgramError(
             f"the program has no step {step!r} that keeps state",
