@@ -85,6 +85,11 @@ def run_job(
             h.push(payments, *ROWS[first : first + PER_EPOCH])
             h.clock_us += 60_000_000
             h.epoch()
+    return as_read(path, offset)
+
+
+def as_read(path: Path, offset: Callable[[int], Any] = lambda rows: {"i": rows}) -> StoreFiles:
+    """The store of a harness, as if its sources had been read from where they are and not been pushed."""
     store = LocalStore(path, durable=False)
     for name in store.list(layout.MANIFESTS):
         place = layout.parse_manifest(name)

@@ -27,6 +27,16 @@ def refill(
     delete_extra: Annotated[
         bool, typer.Option("--delete-extra", help="Delete rows whose keys the state does not have.")
     ] = False,
+    first: Annotated[
+        int | None, typer.Option("--from", metavar="EPOCH", min=0, help="The first epoch that runs again.")
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--to", metavar="EPOCH", min=0, help="The last one; else the newest.")
+    ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option("--into", metavar="TARGET", help="A new folder, table or topic for what these epochs gave out."),
+    ] = None,
     profile: options.Profile = None,
     var: options.Vars = None,
     as_json: Json = False,
@@ -36,6 +46,9 @@ def refill(
 
     Rows that are missing or differ are written; newer ones are never overwritten.
 
+    Rows that are appended are in no state: with --from and --into past epochs run again, and give their rows to a new
+    target. Repeated, or with a later --to, it goes on behind what the target has.
+
     Ends with 1 where --verify finds a difference, or where rows are left that the state does not have.
 
     Example: headrace refill shop.py totals --verify
@@ -43,15 +56,26 @@ def refill(
     Example: headrace refill shop.py totals --store ./state
 
     Example: headrace refill shop.py totals --delete-extra
+
+    Example: headrace refill shop.py sales --from 41 --to 57 --into ./sales-again
     """
     with report_errors(trace=trace, as_json=as_json):
         from headrace.cli.loading import load_app, parse_vars
 
         if verify and delete_extra:
             raise typer.BadParameter("--verify changes nothing: leave it out, or --delete-extra")
+        if (first is None) != (into is None) or (last is not None and first is None):
+            raise typer.BadParameter("a range of epochs goes to a new target: --from EPOCH --into TARGET")
+        if into is not None and delete_extra:
+            raise typer.BadParameter("--delete-extra is for targets of one row per key: leave out --from and --into")
         variables = parse_vars(var or [])
         app = load_app(file, variables=variables, profile=profile)
         settings = app.settings(profile=profile, store=store, vars=variables or None)
+        if first is not None and into is not None:
+            from headrace.cli.refill_range import fill_range
+
+            fill_range(app, settings, output, into, first=first, last=last, write=not verify, as_json=as_json)
+            return
         report = _refill(app, settings.store, output, write=not verify, delete_extra=delete_extra, quiet=as_json)
         _say(report, output, write=not verify, as_json=as_json)
         left = report.comparison.extra - report.deleted
@@ -99,8 +123,8 @@ def _open_target(sink: Sink, job: str, output: str) -> Any:
             expected="a target of one row per key, exactly once: hr.sink.postgres(…, key=…), hr.sink.redis of strings "
             "or hashes",
             found=sink.describe(),
-            next_move="replay the rows into a new target: run the program from a savepoint into a store of its own "
-            "(headrace run APP.PY --from SAVEPOINT --store NEW), with this output pointing to the new target",
+            next_move="write what past epochs gave out to a new target: --from EPOCH --into TARGET. Or run the program "
+            "from a savepoint into a store of its own (headrace run APP.PY --from SAVEPOINT --store NEW)",
         )
     sink.start()
     return target

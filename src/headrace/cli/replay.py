@@ -67,14 +67,14 @@ def replay(
         wanted, was = _find_step(app, step)
         call = _plainly if break_at is None else _stopping(break_at)
         encoded, shown = _find_key(files, (wanted, was), key, places[-1].epoch)
-        reads = InputsBySpark(app.name, settings.spark, _say_start)
+        reads = InputsBySpark(app.name, settings.spark, say_spark_starts)
         with reads, KeyReplay(app, files, wanted, encoded, places, call=call, read_by_spark=reads.read) as run:
             verdict = _print_data(run, shown) if as_json else _print_run(run, shown)
     if not verdict.same:
         raise typer.Exit(Exit.DIFFERENT)
 
 
-def _say_start(source: str) -> None:
+def say_spark_starts(source: str) -> None:
     from rich.console import Console
 
     Console(stderr=True).print(f"starting Spark, which reads {source} again", style="dim")

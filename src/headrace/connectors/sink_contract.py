@@ -187,12 +187,16 @@ class Sink(ABC):
         Called once per ``stream.write``, while the program is built. Raises ProgramError; touches nothing outside.
         Copies share what the user may look at later (`collect().rows`).
         """
-        # Not copy.copy: that goes through __getstate__ and would leave the driver's part behind.
-        bound = object.__new__(type(self))
-        bound.__dict__.update(self.__dict__)
+        bound = self._copied()
         bound.codec = codec
         bound.output = output
         return bound
+
+    def _copied(self) -> Self:
+        # Not copy.copy: that goes through __getstate__ and would leave the driver's part behind.
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied
 
     def start(self) -> None:  # noqa: B027 - a hook that most sinks need not override
         """Once per run, in the driver, before the first epoch: finds a path that is a file. Raises SinkFailed.
@@ -240,6 +244,20 @@ class Sink(ABC):
 
         On a started sink, in a process that need not be the job's. ``job``: id of the job's store.
         """
+        return None
+
+    def moved_to(self, target: str) -> Self | None:
+        """A bound sink with another target of its kind (a folder, a table, a topic), and with nothing of what this one
+        holds open. None: it has no target with a name, so past epochs cannot be written elsewhere.
+        """
+        return None
+
+    def target_name(self) -> str:
+        """Where rows go, spelled in one way, so that two sinks of a kind with the same name write to the same place."""
+        return ""
+
+    def count_rows(self) -> int | None:
+        """How many rows the target shows, whoever wrote them, on a started sink; None: it cannot be counted."""
         return None
 
     def takes(self, part: StagedPart) -> bool:

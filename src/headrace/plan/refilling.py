@@ -37,7 +37,7 @@ class RefillPlan:
 
 def derive_refill(program: Program, name: str) -> RefillPlan:
     """The way to an output of this name. Raises ProgramError where there is none."""
-    place, output = _find_output(program, name)
+    place, output = find_output(program, name)
     leading = [
         (fragment, index)
         for fragment in program.fragments
@@ -53,7 +53,8 @@ def derive_refill(program: Program, name: str) -> RefillPlan:
     return RefillPlan(output, place, fragment.ops[way[0]].step, _only(fragment, way, place))
 
 
-def _find_output(program: Program, name: str) -> tuple[int, OutputPlan]:
+def find_output(program: Program, name: str) -> tuple[int, OutputPlan]:
+    """An output of the program by its name, and its place. Raises ProgramError where there is none."""
     known = {output.name: place for place, output in enumerate(program.outputs) if not output.name.startswith(TAP)}
     if name not in known:
         near = nearest(name, list(known))
@@ -127,6 +128,6 @@ def _refused(output: OutputPlan, found: str) -> ProgramError:
         where=output.site,
         expected="rows that an aggregate, reduce or latest gives out, changed by map, filter, select and the like",
         found=found,
-        next_move="replay them into a new target: run the program from a savepoint into a store of its own "
-        "(headrace run APP.PY --from SAVEPOINT --store NEW), with this output pointing to the new target",
+        next_move="write what past epochs gave out to a new target: --from EPOCH --into TARGET. Or run the program "
+        "from a savepoint into a store of its own (headrace run APP.PY --from SAVEPOINT --store NEW)",
     )

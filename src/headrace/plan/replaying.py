@@ -17,6 +17,13 @@ def find_bound_to_epochs(nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for node in nodes for text in _of_node(node)))
 
 
+def find_outside_answers(nodes: Iterable[Node]) -> Iterator[str]:
+    """What keeps a program from the same rows even where each epoch is run again by itself."""
+    for node in nodes:
+        if isinstance(node, AsyncNode | LookupNode):
+            yield f"the step {node.label!r} asks other systems, which may answer otherwise now"
+
+
 def _of_node(node: Node) -> Iterator[str]:
     match node:
         case ReadNode() if node.idle_us is not None:
@@ -26,7 +33,7 @@ def _of_node(node: Node) -> Iterator[str]:
         case LoopNode():
             yield f"rows go round in the loop {node.name!r}, once per epoch"
         case AsyncNode() | LookupNode():
-            yield f"the step {node.label!r} asks other systems, which may answer otherwise now"
+            yield from find_outside_answers([node])
         case KeyedNode():
             yield from _of_step(node)
 

@@ -71,6 +71,9 @@ SWEEPS: Final = "sweeps"
 COMMANDS: Final = "commands"
 """What other processes ask of a driver, and its answers, in a folder per fence."""
 
+REFILLS: Final = "refills"
+"""What was written into new targets of outputs by hand, a record per target."""
+
 TEMPORARY: Final = "tmp"
 """Half-written files of a local store; nothing in here is ever named by anything."""
 
@@ -228,6 +231,11 @@ def parse_staged(path: str) -> StagedName | None:
 
 def savepoint(name: str) -> str:
     return f"{SAVEPOINTS}/{segment(name)}.json"
+
+
+def refill(output: str, mark: str) -> str:
+    """How far one target of an output is filled. ``mark``: tells its targets apart."""
+    return f"{REFILLS}/{segment(output)}-{mark}.json"
 
 
 def sweep(fence: int) -> str:

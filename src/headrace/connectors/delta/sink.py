@@ -81,7 +81,7 @@ _NOT_IN_NAMES: Final = " ,;{}()\n\t="
 class DeltaSink(Sink):
     kind: ClassVar[str] = "delta"
     accepts_updates: ClassVar[bool] = False
-    driver_only: ClassVar[tuple[str, ...]] = ("target", "_table", "_held_until", "_known")
+    driver_only: ClassVar[tuple[str, ...]] = ("target", "_storage_options", "_table", "_held_until", "_known")
 
     def __init__(
         self,
@@ -92,6 +92,7 @@ class DeltaSink(Sink):
         storage_options: Mapping[str, str] | None,
     ) -> None:
         self.path = os.fspath(path)
+        self._storage_options = storage_options
         self.target = target_of(self.path, storage_options)
         where = self.target.where
         self.partition_by = field_names(partition_by, "partition_by", where)
@@ -173,6 +174,15 @@ class DeltaSink(Sink):
 
     def takes(self, part: StagedPart) -> bool:
         return part.format == ARROW
+
+    def moved_to(self, target: str) -> Self | None:
+        moved = self._copied()
+        moved.path, moved.target = target, target_of(target, self._storage_options)
+        moved._table, moved._held_until, moved._known = None, -1, ("", -1, None)
+        return moved
+
+    def target_name(self) -> str:
+        return self.target.path.rstrip("/")
 
     def close(self) -> None:
         self._table = None

@@ -29,6 +29,8 @@ from headrace.model.part_names import FolderClaim
 from headrace.model.window import WINDOW_END
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from headrace.model.batch import Rows
     from headrace.model.rows import RowCodec
 
@@ -103,6 +105,10 @@ class ArchiveSink(FilesSink):
 
     def _claims(self, folder: Folder, output: str) -> Claims:
         return ArchiveClaims(folder, output, self.where)
+
+    def moved_to(self, target: str) -> Self | None:
+        # Readers find an archive by what the store says of it, so one elsewhere would be read by nobody.
+        return None
 
     def describe(self) -> str:
         return f"archive {self.path}"

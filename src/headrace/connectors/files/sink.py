@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import pyarrow as pa
 
 from headrace.connectors.files.claims import Claims
+from headrace.connectors.files.counting import count_folder_rows
 from headrace.connectors.files.cutting import check_cut, cut_behind
 from headrace.connectors.files.folder import Folder, open_folder
 from headrace.connectors.files.gathering import Gathering
@@ -205,6 +206,18 @@ class FilesSink(Sink):
 
     def takes(self, part: StagedPart) -> bool:
         return part.format in FORMATS
+
+    def moved_to(self, target: str) -> Self | None:
+        moved = self._copied()
+        moved.path, moved._folder, moved._rolls = target, None, None
+        moved._first, moved._claimed = True, False
+        return moved
+
+    def target_name(self) -> str:
+        return self.path.rstrip("/") if "://" in self.path else os.path.realpath(self.path)
+
+    def count_rows(self) -> int | None:
+        return count_folder_rows(self._open())
 
     def check_forget(self, ctx: Forget) -> None:
         folder = self._open()

@@ -164,6 +164,19 @@ class KafkaSink(Sink):
                 self._way = AtLeastOnce(topics.cluster, topics, self.topic)
         self._way.release(parts, ctx)
 
+    def moved_to(self, target: str) -> Self | None:
+        if self.topic_field is not None:
+            # Its rows say themselves where they go.
+            return None
+        moved = self._copied()
+        moved.topic, moved._topics, moved._way = target, None, None
+        # Whoever connects under the name of the job's own producer shuts that out.
+        moved.options = {name: value for name, value in self.options.items() if name != _NAME}
+        return moved
+
+    def target_name(self) -> str:
+        return self.topic
+
     def takes(self, part: StagedPart) -> bool:
         return part.format == MESSAGES
 

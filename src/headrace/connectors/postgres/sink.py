@@ -170,6 +170,27 @@ class PostgresSink(Sink):
                     self._journal.keep_former(connection, rows, columns, ctx)
                 apply(columns)
 
+    def moved_to(self, target: str) -> Self | None:
+        moved = self._copied()
+        where = f"sink.postgres({target!r})"
+        moved.table, moved.target = target, PostgresTarget(split_name(target, where), where)
+        moved._connection, moved._rows = None, None
+        if self.undo_us is not None:
+            moved._journal = UndoJournal(moved.target, self.key, self.undo_us / 1_000_000)
+        return moved
+
+    def target_name(self) -> str:
+        return ".".join(self.target.name if len(self.target.name) > 1 else ("public", *self.target.name))
+
+    def count_rows(self) -> int | None:
+        if self.mode != "append":
+            # One row of a key stands for all that were written.
+            return None
+        with self.connected("count rows") as connection, connection.transaction():
+            row = connection.execute(f"SELECT count(*) FROM {self.target.sql}").fetchone()
+        assert row is not None
+        return int(row[0])
+
     def takes(self, part: StagedPart) -> bool:
         return part.format in (CSV, BINARY)
 

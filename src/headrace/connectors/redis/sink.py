@@ -139,6 +139,18 @@ class RedisSink(Sink):
         bound._client = None
         return bound
 
+    def moved_to(self, target: str) -> Self | None:
+        moved = self._copied()
+        moved.where = f"sink.redis(key={target!r})"
+        moved.form = self.form._replace(key=Template(target, "key", moved.where))
+        moved._client, moved._seen = None, _NOTHING_SEEN
+        if self.codec is not None:
+            moved.form.key.check(self.codec)
+        return moved
+
+    def target_name(self) -> str:
+        return self.form.key.text
+
     def start(self) -> None:
         try:
             info: Any = self.connected().info()
