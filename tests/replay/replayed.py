@@ -15,7 +15,7 @@ from headrace.model.keys import encode_key
 from headrace.replay.replaying import KeyReplay, find_places
 from headrace.replay.tracing import ReplayEvent
 from headrace.state import layout
-from headrace.state.manifest import encode_manifest, read_manifest
+from headrace.state.manifest import encode_manifest, read_manifest, read_seal
 from headrace.state.moments import parse_moment
 from headrace.state.store import LocalStore, StoreFiles
 from headrace.testing import Harness
@@ -94,6 +94,8 @@ def as_read(path: Path, offset: Callable[[int], Any] = lambda rows: {"i": rows})
     for name in store.list(layout.MANIFESTS):
         place = layout.parse_manifest(name)
         assert place is not None
+        if read_seal(store, *place) is not None:
+            continue
         manifest = read_manifest(store, *place)
         offsets = re.sub(r'\{"rows": (\d+)\}', lambda found: json.dumps(offset(int(found[1]))), manifest.offsets)
         store.delete(name)

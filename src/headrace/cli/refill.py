@@ -12,7 +12,6 @@ from headrace.cli.exits import Exit, Json, Trace, report_errors
 if TYPE_CHECKING:
     from headrace.connectors.sink_contract import Sink
     from headrace.dataflow.app import App
-    from headrace.model.job import DeclaredState
     from headrace.plan.physical import Program
     from headrace.plan.refilling import RefillPlan
     from headrace.runtime.refill import RefillReport
@@ -140,9 +139,7 @@ def _check_state(files: StoreFiles, program: Program, plan: RefillPlan) -> None:
     held = manifest.states.get(step.step) or manifest.states.get(step.was or "")
     found = f"the steps {', '.join(sorted(manifest.states))}" if manifest.states else "a job without steps"
     if held is not None:
-        changed = [
-            name for name, mine in step.described.items() if name in held and _meaning(mine) != _meaning(held[name])
-        ]
+        changed = [name for name, mine in step.described.items() if name in held and mine.read_as != held[name].read_as]
         if not changed:
             return
         found = f"{', '.join(f'{step.step}.{name}' for name in changed)} with another meaning"
@@ -153,11 +150,6 @@ def _check_state(files: StoreFiles, program: Program, plan: RefillPlan) -> None:
         found=found,
         next_move="give the program that the job runs; or run this one first, and refill then",
     )
-
-
-def _meaning(state: DeclaredState) -> tuple[Any, ...]:
-    """What decides whether the program reads what is stored as it was meant."""
-    return state.kind, state.results, state.key
 
 
 def _say(report: RefillReport, output: str, *, write: bool, as_json: bool) -> None:

@@ -75,6 +75,16 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
     refresh: str = ""
     """… and what begins the span anew: ``create``, ``write`` or ``read``."""
 
+    @property
+    def read_as(self) -> tuple[object, ...]:
+        """What decides whether a program reads what is stored as it was meant."""
+        return self.kind, self.results, self.key
+
+    @property
+    def kept_as(self) -> tuple[object, ...]:
+        """What decides, beyond the code of functions, what the same rows come to."""
+        return (*self.read_as, self.windows, self.meanings, self.clock, self.ttl_us, self.refresh)
+
     def type_in(self, version: int) -> TypeShape | None:
         """The type of values in runs of a version of the step."""
         return self.types_since(version)[0]

@@ -27,6 +27,7 @@ from headrace.connectors.sink_contract import Sink
 from headrace.dataflow.app import App
 from headrace.errors import HeadraceError, ProgramError, Refused, SinkFailed
 from headrace.model.crash import reach
+from headrace.model.job import JobFacts
 from headrace.plan.compile import compile_app
 from headrace.plan.physical import OutputPlan, Program
 from headrace.plan.refilling import find_output
@@ -155,7 +156,7 @@ class OutputFilling:
             # Before the first epoch of all nothing was read.
             start = start or msgspec.structs.replace(end, offsets="", retired={})
             for each in (start, end) if not number else (end,):
-                if each.program != self._program.fingerprint:
+                if not _is_program_of(each, self._program.facts):
                     expected = "the program that ran these epochs, and the one before them"
                     raise _differs(self._store, expected, f"epoch {each.epoch}, of another program")
             total += _rows_read(end)
@@ -203,6 +204,18 @@ class OutputFilling:
             return self.sink.count_rows()
         finally:
             self.sink.close()
+
+
+def _is_program_of(manifest: Manifest, job: JobFacts) -> bool:
+    """Whether a program, as far as it can be told without its code, is the one that ran an epoch."""
+    if (manifest.program, manifest.tables, manifest.rules) != (job.program, job.tables, job.rules):
+        return False
+    now, then = job.states, manifest.states
+    return all(
+        name in then.get(step, {}) and state.kept_as == then[step][name].kept_as
+        for step, states in now.items()
+        for name, state in states.items()
+    )
 
 
 def _rows_read(manifest: Manifest) -> int:
