@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+import uuid
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -20,8 +21,12 @@ from headrace.state.manifest import encode_manifest, read_manifest
 from headrace.state.store import LocalStore
 from tests.cli.calling import call
 from tests.replay.replayed import as_read
+from tests.services.messages import read_messages
 from tests.services.redis import Redis
 from tests.sinks.postgres_tables import query
+
+if TYPE_CHECKING:
+    from tests.services.kafka import Broker
 
 NUMBERS = count()
 Between = Callable[[hr.testing.Harness, int], "hr.testing.Harness | None"]
@@ -127,7 +132,7 @@ class Job:
     def rows(self, folder: Path, first: int = 0, last: int = EPOCHS) -> list[str]:
         """The lines, or rows, of the files of some epochs, in order."""
         lines: list[str] = []
-        for path in sorted(folder.rglob("part-*")):
+        for path in sorted(folder.glob("part-*")):
             if first <= int(path.name.split("-")[2]) <= last:
                 if path.suffix == ".parquet":
                     import pyarrow.parquet as pq
@@ -137,7 +142,7 @@ class Job:
                     lines += path.read_text().splitlines()[path.suffix == ".csv" :]
         return sorted(lines)
 
-    def cents(self, row: str) -> int:
+    def cents(self, row: str | bytes) -> int:
         return int(json.loads(row)["cents"])
 
 
@@ -197,6 +202,23 @@ def test_a_refill_that_died_behind_an_epoch_is_completed_by_the_next(job: Job, t
     done = call(*arguments)
     assert done.exit_code == 0, done.stderr
     assert job.rows(new) == job.rows(job.out / "large", 1)
+
+
+@pytest.mark.parametrize(("output", "point"), [("large", "between_files"), ("raw", "outputs_staged")])
+def test_a_refill_that_died_within_an_epoch_is_completed_by_the_next(tmp_path: Path, output: str, point: str) -> None:
+    """Also where files of several epochs are put together."""
+    job = Job(tmp_path, PROGRAM.replace("n % 3", "n % 7"))
+
+    def die(reached: str, at: int) -> None:
+        if (reached, at) == (point, 4):
+            raise Crash(point)
+
+    arguments = ("refill", job.file, output, "--store", job.store, "--from", 0, "--into", tmp_path / "new")
+    with planned(die), pytest.raises(Crash):
+        call(*arguments, catch_exceptions=False)
+    done = call(*arguments)
+    assert done.exit_code == 0 and "the target shows as many" in done.stdout, done.stderr
+    assert job.rows(tmp_path / "new") == job.rows(job.out / output) != []
 
 
 def test_verify_alone_compares(job: Job, tmp_path: Path) -> None:
@@ -292,6 +314,18 @@ def test_a_stream_of_redis_is_filled_once(tmp_path: Path, redis_server: Redis) -
     assert [int(entry[b"cents"]) for _, entry in entries] == list(range(16, 48))
 
 
+def test_a_topic_of_kafka_is_filled_once(tmp_path: Path, kafka: Broker) -> None:
+    """Also where the job's producer has a name of its own: it is not shut out."""
+    topic, again = (kafka.topic(f"refill-{uuid.uuid4().hex[:8]}-{name}") for name in ("raw", "again"))
+    sink = f'hr.sink.kafka("{topic}", brokers="{kafka.bootstrap}", transactional_id="{topic}")'
+    job = Job(tmp_path, PLAIN + f'sales.write({sink}, name="topic")\n')
+    for _ in range(2):
+        done = job.refill("topic", "--from", 2, "--into", again)
+        assert done.exit_code == 0, done.stderr
+    assert [job.cents(message.value()) for message in read_messages(kafka.bootstrap, again)] == list(range(16, 48))
+    assert "the job itself writes there" in job.refill("topic", "--from", 2, "--into", topic).stderr
+
+
 def test_a_table_of_delta_is_filled_once(tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
     job = Job(tmp_path, PLAIN + 'sales.write(hr.sink.delta(OUT + "/delta"), name="delta")\n')
@@ -323,7 +357,7 @@ def test_a_target_that_has_rows_of_others_is_refused(job: Job, tmp_path: Path) -
     other.mkdir()
     (other / "part-0-000000000003-large-00000.json").write_text('{"shop": "x"}\n')
     done = job.refill("large", "--from", 2, "--into", other)
-    assert done.exit_code == 4 and "1 rows that no refill" in done.stderr
+    assert done.exit_code == 4 and "1 row that no refill" in done.stderr
 
 
 def test_another_program_is_refused_before_a_row_is_written(job: Job, tmp_path: Path) -> None:

@@ -169,7 +169,10 @@ GAPS = (
     Gap(
         "in the middle of a refill",
         ("refilling",),
-        ("tests/cli/test_refill.py::test_a_refill_that_died_is_completed_by_the_next",),
+        (
+            "tests/cli/test_refill.py::test_a_refill_that_died_is_completed_by_the_next",
+            "tests/cli/test_refill_range.py::test_a_refill_that_died_behind_an_epoch_is_completed_by_the_next",
+        ),
     ),
     Gap(
         "between any two steps of a rewind",

@@ -40,7 +40,7 @@ POINTS: Final = {
     "store_made": "everything of such a store is there but the record that makes it one",
     "copying": "some files of a copy are there, others are not",
     "offline_written": "the runs of an epoch without Spark are durable, nothing is published",
-    "refilling": "some key groups of a refill are written, others are not",
+    "refilling": "some key groups, or epochs, of a refill are written, others are not, or are not noted",
     "forgetting": "some of what an abandoned timeline made visible is taken back, the rest is not",
     "rewind_proved": "it is proved that a job can go back, nothing of it is written",
     "rewind_sealed": "the timeline that is abandoned is sealed, nothing else of the rewind is done",

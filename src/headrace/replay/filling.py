@@ -26,6 +26,7 @@ from headrace.checkpoint.release import ReleaseContext
 from headrace.connectors.sink_contract import Sink
 from headrace.dataflow.app import App
 from headrace.errors import HeadraceError, ProgramError, Refused, SinkFailed
+from headrace.model.amounts import count_of
 from headrace.model.crash import reach
 from headrace.model.job import JobFacts
 from headrace.plan.compile import compile_app
@@ -84,13 +85,13 @@ class OutputFilling:
         self._program = compile_app(app, parallelism=newest.parallelism, key_groups=newest.key_groups)
         _, plan = find_output(self._program, output)
         self.output = output
-        self.sink = _moved(self._program, plan, target)
+        self.sink = _open_elsewhere(self._program, plan, target)
         self._mark = target_mark(self.sink.kind, self.sink.target_name())
         self._job = f"{record.store_id}-{self._mark}"
-        self._written = read_refill(store, output, self._mark)
-        if self._written is not None:
-            _check_note(self._written, first, derive_lineage(record))
-        self._note = self._written or RefillNote(output=output, target=self.sink.describe(), first=first)
+        self._earlier = read_refill(store, output, self._mark)
+        if self._earlier is not None:
+            _check_note(self._earlier, first, derive_lineage(record))
+        self._note = self._earlier or RefillNote(output=output, target=self.sink.describe(), first=first)
 
     # --- what can be asked
 
@@ -102,17 +103,17 @@ class OutputFilling:
         rows, read, unchecked = 0, 0, list[int]()
         self.sink.start()
         try:
-            if self._written is None:
+            if self._earlier is None:
                 self._check_empty()
                 write_refill(self._store, self._mark, self._note)
             with OutputReplay(self._app, self._store, self.output, self.sink, read_by_spark=read_by_spark) as replay:
                 for place in left:
                     manifest = read_manifest(self._store, *place)
-                    with replay.epoch(manifest, parent) as given:
-                        self._release(manifest, given)
+                    with replay.epoch(manifest, parent) as output_rows:
+                        self._release(manifest, output_rows)
                         reach("refilling", manifest.epoch)
-                        self._write_note(manifest, given.rows)
-                    rows += given.rows
+                        self._write_note(manifest, output_rows.rows)
+                    rows += output_rows.rows
                     if staged_rows(manifest, self.output) is None:
                         unchecked.append(manifest.epoch)
                     read += _rows_read(manifest)
@@ -125,7 +126,7 @@ class OutputFilling:
 
     def verify(self) -> FillReport:
         """Only compares: what the target shows, and which epochs of the range it does not have."""
-        if self._written is None:
+        if self._earlier is None:
             raise Refused(
                 "nothing was filled into this target yet",
                 where=self.sink.describe(),
@@ -170,7 +171,7 @@ class OutputFilling:
                 "rows are in the target already",
                 where=self.sink.describe(),
                 expected="a target that is new or empty, so that no row is there twice",
-                found=f"{rows:,} rows that no refill of this store wrote",
+                found=f"{count_of(rows, 'row')} that no refill of this store wrote",
                 next_move="choose another target with --into",
             )
 
@@ -180,13 +181,13 @@ class OutputFilling:
         )
         write_refill(self._store, self._mark, self._note)
 
-    def _release(self, manifest: Manifest, given: OutputRows) -> None:
-        if not given.parts:
+    def _release(self, manifest: Manifest, output_rows: OutputRows) -> None:
+        if not output_rows.parts:
             return
-        staged = msgspec.structs.replace(manifest, outputs={self.output: given.parts})
-        context = ReleaseContext(given.store, staged, self.output, self._job, None)
+        staged = msgspec.structs.replace(manifest, outputs={self.output: output_rows.parts})
+        context = ReleaseContext(output_rows.store, staged, self.output, self._job, None)
         try:
-            self.sink.release(given.parts, context)
+            self.sink.release(output_rows.parts, context)
         except HeadraceError:
             raise
         except Exception as error:
@@ -239,7 +240,7 @@ def _find_range(store: StoreFiles, first: int, last: int | None) -> list[Manifes
     return [place for place in places if place.epoch >= first]
 
 
-def _moved(program: Program, plan: OutputPlan, target: str) -> Sink:
+def _open_elsewhere(program: Program, plan: OutputPlan, target: str) -> Sink:
     sink = plan.sink.moved_to(target)
     if sink is None:
         raise ProgramError(
@@ -259,7 +260,7 @@ def _moved(program: Program, plan: OutputPlan, target: str) -> Sink:
             next_move='leave out guarantee="at_least_once" for the refill',
         )
     for other in program.outputs:
-        if other.sink.kind == sink.kind and _overlap(other.sink.target_name(), sink.target_name()):
+        if _overlap(other.sink, sink):
             raise Refused(
                 "the job itself writes there, so rows would be there twice",
                 where=f"output {other.name}: {other.sink.describe()}",
@@ -270,9 +271,12 @@ def _moved(program: Program, plan: OutputPlan, target: str) -> Sink:
     return sink
 
 
-def _overlap(one: str, other: str) -> bool:
-    """Whether two targets are the same, or one is a folder inside of the other."""
-    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
+def _overlap(one: Sink, other: Sink) -> bool:
+    """Whether two sinks write to the same target, or one to a folder inside of the other's."""
+    mine, its = one.target_name(), other.target_name()
+    if not mine or (one.kind != other.kind and "/" not in mine):
+        return False
+    return mine == its or mine.startswith(f"{its}/") or its.startswith(f"{mine}/")
 
 
 def _check_note(note: RefillNote, first: int, lineage: Lineage) -> None:

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from headrace.connectors.program.sinks import DiscardSink
 from headrace.connectors.sink_contract import Sink
 from headrace.dataflow.app import App
 from headrace.errors import Refused
+from headrace.model.amounts import count_of
 from headrace.model.keys import group_range
 from headrace.model.order import EpochLimits
 from headrace.model.report import StagedPart
@@ -76,13 +78,13 @@ class OutputReplay(AbstractContextManager["OutputReplay"]):
         """``sink``: started, and bound to the output; it stages what is given out."""
         self._app, self._store, self._output, self._sink = app, store, output, sink
         self._read_by_spark = read_by_spark
-        self._made: _ProgramHere | None = None
+        self._here: _ProgramHere | None = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._made is not None:
-            self._made.close()
+        if self._here is not None:
+            self._here.close()
 
     @contextmanager
     def epoch(self, manifest: Manifest, parent: JobState | None) -> Iterator[OutputRows]:
@@ -102,9 +104,9 @@ class OutputReplay(AbstractContextManager["OutputReplay"]):
         before = "" if state is None else state.manifest.offsets
         batches: list[pa.RecordBatch] = []
         for index, source in enumerate(here.program.sources):
-            rows = list(here.inputs.read(source, before, manifest.offsets))
-            if rows:
-                batches += here.tasks.run_chain(env, index, rows)
+            rows = here.inputs.read(source, before, manifest.offsets)
+            if (first := next(rows, None)) is not None:
+                batches += here.tasks.run_chain(env, index, chain([first], rows))
         batches += here.tasks.run_loops(env)
         here.check(batches)
         reports = reports_in(batches)
@@ -116,19 +118,19 @@ class OutputReplay(AbstractContextManager["OutputReplay"]):
 
     def _program_of(self, manifest: Manifest) -> _ProgramHere:
         """The program with as many shards as the epoch had."""
-        made = self._made
-        if made is None or made.program.parallelism != manifest.parallelism:
-            if made is not None:
-                made.close()
+        here = self._here
+        if here is None or here.program.parallelism != manifest.parallelism:
+            if here is not None:
+                here.close()
             program = compile_app(
                 self._app, parallelism=manifest.parallelism, key_groups=manifest.key_groups, rules=_RULES
             )
             place, _ = find_output(program, self._output)
             sinks = (self._sink if each == place else DiscardSink() for each in range(len(program.outputs)))
             outputs = tuple(replace(output, sink=sink) for output, sink in zip(program.outputs, sinks, strict=True))
-            made = _ProgramHere(replace(program, outputs=outputs), place, self._store, self._read_by_spark)
-            self._made = made
-        return made
+            here = _ProgramHere(replace(program, outputs=outputs), place, self._store, self._read_by_spark)
+            self._here = here
+        return here
 
     def _check(self, manifest: Manifest, rows: int) -> None:
         expected = staged_rows(manifest, self._output)
@@ -137,8 +139,8 @@ class OutputReplay(AbstractContextManager["OutputReplay"]):
         raise Refused(
             f"epoch {manifest.epoch} comes to other rows than it did, so nothing of it is written",
             where=f"{self._store.url}, output {self._output}",
-            expected=f"{expected:,} rows, as the job gave out",
-            found=f"{rows:,} rows",
+            expected=f"{count_of(expected, 'row')}, as the job gave out",
+            found=count_of(rows, "row"),
             next_move="look for what is not the same when it runs again: a function that asks the clock, a random "
             "number or another system, or input that was changed since. `headrace replay` shows a key row by row",
         )

@@ -176,10 +176,10 @@ class DeltaSink(Sink):
         return part.format == ARROW
 
     def moved_to(self, target: str) -> Self | None:
-        moved = self._copied()
-        moved.path, moved.target = target, target_of(target, self._storage_options)
-        moved._table, moved._held_until, moved._known = None, -1, ("", -1, None)
-        return moved
+        elsewhere = self._copied()
+        elsewhere.path, elsewhere.target = target, target_of(target, self._storage_options)
+        elsewhere._table, elsewhere._held_until, elsewhere._known = None, -1, ("", -1, None)
+        return elsewhere
 
     def target_name(self) -> str:
         return self.target.path.rstrip("/")
@@ -188,7 +188,7 @@ class DeltaSink(Sink):
         self._table = None
 
     def own_name(self) -> str:
-        # Only its last part: where the table is moved to, its output stays the same.
+        # Only its last part: where the table is elsewhere to, its output stays the same.
         return self.path.rstrip("/").rpartition("/")[2] or self.path
 
     def describe(self) -> str:

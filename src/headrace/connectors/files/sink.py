@@ -208,10 +208,10 @@ class FilesSink(Sink):
         return part.format in FORMATS
 
     def moved_to(self, target: str) -> Self | None:
-        moved = self._copied()
-        moved.path, moved._folder, moved._rolls = target, None, None
-        moved._first, moved._claimed = True, False
-        return moved
+        elsewhere = self._copied()
+        elsewhere.path, elsewhere._folder, elsewhere._rolls = target, None, None
+        elsewhere._first, elsewhere._claimed = True, False
+        return elsewhere
 
     def target_name(self) -> str:
         return self.path.rstrip("/") if "://" in self.path else os.path.realpath(self.path)
@@ -265,7 +265,7 @@ class FilesSink(Sink):
             self._rolls.finish()
 
     def own_name(self) -> str:
-        # Only its last part: where the folder is moved to, its output stays the same.
+        # Only its last part: where the folder is elsewhere to, its output stays the same.
         return self.path.rstrip("/").rpartition("/")[2] or self.path
 
     def describe(self) -> str:

@@ -168,11 +168,11 @@ class KafkaSink(Sink):
         if self.topic_field is not None:
             # Its rows say themselves where they go.
             return None
-        moved = self._copied()
-        moved.topic, moved._topics, moved._way = target, None, None
+        elsewhere = self._copied()
+        elsewhere.topic, elsewhere._topics, elsewhere._way = target, None, None
         # Whoever connects under the name of the job's own producer shuts that out.
-        moved.options = {name: value for name, value in self.options.items() if name != _NAME}
-        return moved
+        elsewhere.options = {name: value for name, value in self.options.items() if name != _NAME}
+        return elsewhere
 
     def target_name(self) -> str:
         return self.topic

@@ -171,13 +171,13 @@ class PostgresSink(Sink):
                 apply(columns)
 
     def moved_to(self, target: str) -> Self | None:
-        moved = self._copied()
+        elsewhere = self._copied()
         where = f"sink.postgres({target!r})"
-        moved.table, moved.target = target, PostgresTarget(split_name(target, where), where)
-        moved._connection, moved._rows = None, None
+        elsewhere.table, elsewhere.target = target, PostgresTarget(split_name(target, where), where)
+        elsewhere._connection, elsewhere._rows = None, None
         if self.undo_us is not None:
-            moved._journal = UndoJournal(moved.target, self.key, self.undo_us / 1_000_000)
-        return moved
+            elsewhere._journal = UndoJournal(elsewhere.target, self.key, self.undo_us / 1_000_000)
+        return elsewhere
 
     def target_name(self) -> str:
         return ".".join(self.target.name if len(self.target.name) > 1 else ("public", *self.target.name))

@@ -140,13 +140,13 @@ class RedisSink(Sink):
         return bound
 
     def moved_to(self, target: str) -> Self | None:
-        moved = self._copied()
-        moved.where = f"sink.redis(key={target!r})"
-        moved.form = self.form._replace(key=Template(target, "key", moved.where))
-        moved._client, moved._seen = None, _NOTHING_SEEN
+        elsewhere = self._copied()
+        elsewhere.where = f"sink.redis(key={target!r})"
+        elsewhere.form = self.form._replace(key=Template(target, "key", elsewhere.where))
+        elsewhere._client, elsewhere._seen = None, _NOTHING_SEEN
         if self.codec is not None:
-            moved.form.key.check(self.codec)
-        return moved
+            elsewhere.form.key.check(self.codec)
+        return elsewhere
 
     def target_name(self) -> str:
         return self.form.key.text
