@@ -134,11 +134,20 @@ def _one(view: StateView[Any], text: str, as_json: bool) -> None:
     from headrace.cli.show import print_json, value_text
 
     key, value = find_key(view, text)
+    stored = view.stored_version(key)
     if as_json:
         print_json({"state": view.address, "kind": view.kind, "epoch": view.epoch, "key": _shown_key(view, key),
-                    "value": None if value is None else _shown(view, value)})  # fmt: skip
+                    "value": None if value is None else _shown(view, value),
+                    **({} if stored is None else {"stored": stored._asdict()})})  # fmt: skip
     elif value is not None:
         print(value_text(_shown(view, value)))
+        if stored is not None:
+            # Beside the value: whoever reads it from a pipe wants nothing else.
+            Console(stderr=True, soft_wrap=True).print(
+                f"of version {stored.version} of `{view.address.partition('.')[0]}`, whose type was {stored.type}; "
+                f"the newest is {stored.newest}, {stored.newest_type}",
+                markup=False, highlight=False,
+            )  # fmt: skip
     else:
         Console(stderr=True).print(
             f"{view.address} has nothing for the key {text!r} at epoch {view.epoch}", markup=False

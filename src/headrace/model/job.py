@@ -89,6 +89,12 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
         """The type of values in runs of a version of the step."""
         return self.types_since(version)[0]
 
+    def is_older(self, version: int) -> bool:
+        """Whether values of a version are of another type than the newest, or have one in between to go through."""
+        types = self.types_since(version)
+        known = [nameless(each) for each in types if each is not None]
+        return any(each != known[-1] for each in known)
+
     def types_since(self, version: int) -> tuple[TypeShape | None, ...]:
         """The type that values of a version have, and those that came after it, up to the newest."""
         types = [self.type]

@@ -200,15 +200,17 @@ def _default_text(field: described.Field) -> str:
         return type(field.default).__name__
 
 
-def type_text(shape: TypeShape) -> str:
-    """A shape as people write the type."""
+def type_text(shape: TypeShape, *, fields: bool = False) -> str:
+    """A shape as people write the type. ``fields``: with those of a Record, by which it is told from another."""
     match shape.kind:
+        case "record" if fields:
+            return f"{shape.name}({', '.join(f'{each.name}: {type_text(each.type)}' for each in shape.fields)})"
         case "record" | "unknown":
             return shape.name
         case "list" | "set":
-            return f"{shape.kind}[{'' if shape.items is None else type_text(shape.items)}]"
+            return f"{shape.kind}[{'' if shape.items is None else type_text(shape.items, fields=fields)}]"
         case "map" if shape.keys is not None and shape.items is not None:
-            return f"dict[{type_text(shape.keys)}, {type_text(shape.items)}]"
+            return f"dict[{type_text(shape.keys)}, {type_text(shape.items, fields=fields)}]"
         case "tuple":
             return f"tuple[{', '.join(map(type_text, shape.places))}]"
         case "union":

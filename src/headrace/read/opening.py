@@ -16,6 +16,7 @@ from headrace.read.archive import open_archived
 from headrace.read.asked_types import adapt_to
 from headrace.read.entries import EntryReader, HeldWindowsReader
 from headrace.read.reader import Reader, ReaderOptions
+from headrace.read.stored_version import type_versions
 from headrace.read.values import AggregateReader, ValueReader
 from headrace.read.windows import SlicedReader, WindowReader
 from headrace.state.format import ENTRIES, PANES, VALUE
@@ -87,6 +88,7 @@ def open_reader(
     if declared is not None and value not in (None, Any):
         layers = adapt_to(layers, table, manifest.states[step], value, address)
     reader = _choose_reader(layers, table, options, declared, clocks_of(manifest, step))
+    reader.types = type_versions(manifest.states.get(step, {}), table)
     if isinstance(reader, WindowReader):
         reader.archived = open_archived(files, manifest, step, table)
     return reader

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from headrace.read.patterns import Pattern
+    from headrace.read.stored_version import StoredVersion, TypeVersions
     from headrace.state.lookup import Layers
 
 _TYPE_KEYS: Final = 24
@@ -73,6 +74,9 @@ class Reader:
     kind: Kind
     stable = False
     """Whether the answer for a key stays as it is until the key itself changes: nothing expires, no window ends."""
+
+    types: TypeVersions | None = None
+    """The types that the state had; None: it has one only."""
 
     def __init__(self, layers: Layers, table: str, options: ReaderOptions) -> None:
         self.address, self.epoch, self.now_us, self.value_type, self.key_annotation, *shapes = options
@@ -268,6 +272,10 @@ class Reader:
     def changes_us(self, key: bytes) -> int | None:
         """When the value of a key will change though nobody writes it, or should be looked at again; None: never."""
         return self.expires_us(key)
+
+    def stored_version(self, key: bytes) -> StoredVersion | None:
+        """In which version the value of a key was written; None where it is of the newest type."""
+        return None if self.types is None else self.types.of(self.views, key, self.now_us)
 
     # --- parts of a value
 

@@ -136,7 +136,7 @@ def list_states(files: Files, state: JobState, step: str) -> Iterator[StateInfo]
 
 def count_old_rows(views: Sequence[TableView], declared: DeclaredState | None) -> int:
     """How many rows of a state, before merging, are of an older type than the one it has now."""
-    return 0 if declared is None else sum(view.rows for view in views if view.version < declared.since)
+    return 0 if declared is None else sum(view.rows for view in views if declared.is_older(view.version))
 
 
 def _is_whole(layers: Layers) -> bool:

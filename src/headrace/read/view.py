@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.read.ranges import Moment
     from headrace.read.reader import Reader
     from headrace.read.shape import Kind
+    from headrace.read.stored_version import StoredVersion
 
 V = TypeVar("V", default=Any)
 
@@ -90,6 +91,13 @@ class StateView(Mapping[Any, V], Generic[V]):
     def get_many(self, keys: Iterable[Any]) -> list[V | None]:
         """The values of several keys in the order asked, None where there is none; far cheaper than one by one."""
         return self._reader.values([encode_key(key) for key in keys])
+
+    def stored_version(self, key: Any) -> StoredVersion | None:
+        """In which version of its step the value of a key was written, and which type it had then.
+
+        None where it is of the newest type, or not there. Of a value in several parts, as a map, that of the oldest.
+        """
+        return self._reader.stored_version(encode_key(key))
 
     def windows(self, key: Any) -> dict[Window, V]:
         """Every window of a key that is kept, in the order of their ends, with its result. Of windowed states only."""

@@ -51,6 +51,24 @@ def find_entry(views: Sequence[TableView], hash_: int, key: bytes, sub: bytes) -
 
 def walk_entries(views: Sequence[TableView], hash_: int, key: bytes) -> Iterator[tuple[bytes, bytes, int | None]]:
     """The live entries of one key in the order of their subs; memory does not grow with their number."""
+    for sub, same in groupby(_merged_rows(views, hash_, key), key=itemgetter(0)):
+        _, _, value, expires = next(same)
+        if value is not None:
+            yield sub, value, expires
+
+
+def walk_versions(views: Sequence[TableView], hash_: int, key: bytes) -> Iterator[tuple[int, int | None]]:
+    """Of every live entry of one key the version of the run that has it, and its expiry."""
+    for _, same in groupby(_merged_rows(views, hash_, key), key=itemgetter(0)):
+        _, age, value, expires = next(same)
+        if value is not None:
+            yield views[age].version, expires
+
+
+def _merged_rows(
+    views: Sequence[TableView], hash_: int, key: bytes
+) -> Iterator[tuple[bytes, int, bytes | None, int | None]]:
+    """The rows of one key that no marker hides, by sub; of one sub the newest first."""
     sources = []
     for age, view in enumerate(views):
         pieces = list(view.pieces(hash_, key))
@@ -59,11 +77,7 @@ def walk_entries(views: Sequence[TableView], hash_: int, key: bytes) -> Iterator
         sources.append(_walk_run(view, age, pieces))
         if pieces[0].block.subs.is_null(pieces[0].start):
             break
-    rows = heapq.merge(*sources, key=itemgetter(0, 1)) if len(sources) > 1 else iter(*sources or ((),))
-    for sub, same in groupby(rows, key=itemgetter(0)):
-        _, _, value, expires = next(same)
-        if value is not None:
-            yield sub, value, expires
+    return heapq.merge(*sources, key=itemgetter(0, 1)) if len(sources) > 1 else iter(*sources or ((),))
 
 
 def _walk_run(

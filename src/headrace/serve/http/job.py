@@ -7,6 +7,8 @@ Headers of every answer about a job
 - ``Headrace-Age-Ms``: how long ago it was published. It grows while the job stands still.
 - ``Headrace-Watermark``: how far event time had come in the step, as ISO text; left out where there is none.
 - ``Headrace-Lag-Epochs``: how many published epochs this server has not fetched yet; left out where there are none.
+- ``Headrace-Value-Version``, ``Headrace-Newest-Version``: of an answer about one key, in which version of its step it
+  was written, and the newest; left out where its type is the newest.
 - ``ETag``: the epoch, named beyond doubt; with ``If-None-Match`` an answer of the same epoch is 304.
 """
 
@@ -139,7 +141,7 @@ def waiting(service: Service) -> Problem:
 TYPES: Final = {JSON: JSON_TYPE, JSON_US: JSON_TYPE, PACKED: PACKED_TYPE}
 OWN_HEADERS: Final = (
     "Headrace-Epoch", "Headrace-Timeline", "Headrace-Store", "Headrace-Age-Ms", "Headrace-Watermark",
-    "Headrace-Lag-Epochs",
+    "Headrace-Lag-Epochs", "Headrace-Value-Version", "Headrace-Newest-Version",
 )  # fmt: skip
 
 
@@ -159,6 +161,14 @@ def headers_of(job: ServedJob, snapshot: Snapshot, step: str | None = None) -> d
     if job.lag_epochs and snapshot is job.newest:
         headers["Headrace-Lag-Epochs"] = str(job.lag_epochs)
     return headers
+
+
+def version_headers(table: Reader, key: bytes) -> dict[str, str]:
+    """What an answer about one key says of the version that it was written in."""
+    stored = table.stored_version(key)
+    if stored is None:
+        return {}
+    return {"Headrace-Value-Version": str(stored.version), "Headrace-Newest-Version": str(stored.newest)}
 
 
 def watermark_of(snapshot: Snapshot, step: str | None) -> int | None:

@@ -152,6 +152,8 @@ _HEADERS: Final = {
     "Headrace-Store": "the id of its store; another one, made anew in the same place, has another",
     "Headrace-Age-Ms": "how long ago it was published",
     "Headrace-Watermark": "how far event time had come, where the step has one",
+    "Headrace-Value-Version": "of one key: the version of its step it was written in, where its type is an older one",
+    "Headrace-Newest-Version": "beside it, the newest version of the step",
 }
 
 

@@ -23,7 +23,7 @@ from headrace.read.ranges import MOST_WINDOWS, Range, RangePage, between, parse_
 from headrace.read.reader import Reader
 from headrace.read.windows import WindowReader
 from headrace.serve.http.asking import TIMES, AskedRequest, parse_key, parse_written_key
-from headrace.serve.http.job import TYPES, answer, key_json, many, time_json
+from headrace.serve.http.job import TYPES, answer, key_json, many, time_json, version_headers
 from headrace.serve.http.jobs import EPOCH_PARAMETERS, Jobs, RequestedState
 
 FEW_KEYS: Final = 64
@@ -51,11 +51,13 @@ async def read_key(jobs: Jobs, asked: AskedRequest) -> Response:
         windows = _windows(found.table, key)
         if wanted not in windows:
             raise missing_key(found.table, f"{asked.names['key']} in {asked.text('window')}")
-        return answer(found.table.shown(windows[wanted], asked.form), asked.form, found.headers)
+        headers = found.headers | version_headers(found.table, key)
+        return answer(found.table.shown(windows[wanted], asked.form), asked.form, headers)
     raw = found.table.get(key, asked.form)
     if raw is None:
         raise missing_key(found.table, asked.names["key"])
-    return Response(raw, 200, found.headers, TYPES[asked.form])
+    headers = found.headers if found.table.types is None else found.headers | version_headers(found.table, key)
+    return Response(raw, 200, headers, TYPES[asked.form])
 
 
 async def read_windows(jobs: Jobs, asked: AskedRequest) -> Response:
@@ -69,10 +71,12 @@ async def read_windows(jobs: Jobs, asked: AskedRequest) -> Response:
         return found.unchanged
     if asked.has(*RANGE_PARAMETERS):
         return await _read_range(jobs, asked, found)
-    windows = _windows(found.table, parse_written_key(found.table, asked.names["key"]))
+    key = parse_written_key(found.table, asked.names["key"])
+    windows = _windows(found.table, key)
     if not windows:
         raise missing_key(found.table, asked.names["key"])
-    return answer(_shown_windows(found.table, windows, asked.form), asked.form, found.headers)
+    headers = found.headers | version_headers(found.table, key)
+    return answer(_shown_windows(found.table, windows, asked.form), asked.form, headers)
 
 
 async def _read_range(jobs: Jobs, asked: AskedRequest, found: RequestedState) -> Response:
@@ -118,16 +122,20 @@ async def read_keys(jobs: Jobs, asked: AskedRequest) -> Response:
         values = _values(found.table, keys, asked.form, limit)
     else:
         values = await jobs.in_thread(_values, found.table, keys, asked.form, limit)
-    return many({**_place(found, asked.form), "values": values}, asked.form, found.headers)
+    versions = {} if found.table.types is None else await jobs.in_thread(_versions, found.table, keys)
+    return many({**_place(found, asked.form), "values": values, **versions}, asked.form, found.headers)
 
 
 async def read_page(jobs: Jobs, asked: AskedRequest, found: RequestedState) -> Response:
     """``GET …/state/{address}?prefix=…&limit=…&after=…``: keys and values in the order of their hashes."""
     prefix, after = asked.text("prefix"), _cursor(asked)
     limit = asked.number("limit", PAGE_KEYS, least=1, most=MAX_PAGE)
-    entries, at = await jobs.in_thread(_page, found.table, prefix, after, limit, asked.form, jobs.limits.reply_bytes)
+    keys, entries, at = await jobs.in_thread(
+        _page, found.table, prefix, after, limit, asked.form, jobs.limits.reply_bytes
+    )
     more = None if at is None else f"{at:016x}"
-    return many({**_place(found, asked.form), "entries": entries, "next": more}, asked.form, found.headers)
+    versions = {} if found.table.types is None else await jobs.in_thread(_versions, found.table, keys)
+    return many({**_place(found, asked.form), "entries": entries, "next": more, **versions}, asked.form, found.headers)
 
 
 def _place(found: RequestedState, form: str) -> dict[str, Any]:
@@ -194,6 +202,15 @@ def _bounded(values: Iterable[msgspec.Raw | None], limit: int) -> list[Any]:
     return held
 
 
+def _versions(table: Reader, keys: list[bytes]) -> dict[str, Any]:
+    """Of values that are of an older type, in the order asked, the version they were written in; nothing if none is."""
+    stored = [table.stored_version(key) for key in keys]
+    newest = next((each.newest for each in stored if each is not None), None)
+    if newest is None:
+        return {}
+    return {"versions": [None if each is None else each.version for each in stored], "newest_version": newest}
+
+
 # --- pages
 
 
@@ -210,13 +227,14 @@ def _cursor(asked: AskedRequest) -> int:
 
 def _page(
     table: Reader, prefix: str, after: int, limit: int, form: str, most_bytes: int
-) -> tuple[list[Any], int | None]:
+) -> tuple[list[bytes], list[Any], int | None]:
     page = find_keys(table, prefix, after, limit)
     # A value that is larger by itself is a page of its own: by its key it can be asked for as well.
     found, at = with_values(page, partial(table.each_of, form=form), min(PAGE_BYTES, most_bytes))
+    keys = [key for key, _ in found]
     if form == PACKED:
-        return [[key, msgspec.Raw(raw)] for key, raw in found], at
-    return [{"key": key_json(table, key, form), "value": msgspec.Raw(raw)} for key, raw in found], at
+        return keys, [[key, msgspec.Raw(raw)] for key, raw in found], at
+    return keys, [{"key": key_json(table, key, form), "value": msgspec.Raw(raw)} for key, raw in found], at
 
 
 def find_keys(table: Reader, prefix: str, after: int, limit: int) -> Page:
