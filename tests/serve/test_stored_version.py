@@ -1,4 +1,4 @@
-"""An answer without the program is of the version that a value was written in, and says which where it is an older one."""
+"""An answer without the program is of the version that a value was written in, and says which if it is an older one."""
 
 from __future__ import annotations
 

@@ -82,7 +82,19 @@ def test_a_migration_is_planned_with_its_rows_and_an_estimate_of_the_work(store:
     [line] = [line for line in json.loads(run(*words, "--json")[1])["lines"] if line["fate"] == "migrated"]
     assert (line["name"], line["rows"]) == ("totals", 9)
     assert 0 <= line["cost_s"] < 1
-    assert "9 stored rows; less than 1 s of work" in " ".join(run(*words)[1].split())
+    assert "up to 9 keys of an older type; less than 1 s of work" in " ".join(run(*words)[1].split())
+
+
+def test_a_plan_counts_only_what_is_still_of_an_older_type(store: Path) -> None:
+    names: dict[str, object] = {}
+    wider = V1.replace("n: int = 1", "n: float = 1.0")
+    exec(wider, names)
+    app, hits, hit = names["app"], names["hits"], names["Hit"]
+    with Harness(app, store=store) as h:  # type: ignore[arg-type]
+        h.push(hits, *(hit(f"page-{i}") for i in range(4)))  # type: ignore[arg-type, operator]
+        h.epoch()
+        [line] = [line for line in app.plan(str(store)).lines if line.fate == "migrated"]  # type: ignore[attr-defined]
+        assert (line.name, line.rows, line.by_key) == ("totals", 9, True)
 
 
 def test_a_plan_makes_no_store(tmp_path: Path) -> None:

@@ -40,7 +40,11 @@ class UpgradeLine:
     was: str = ""
     """Its former name, where it is renamed."""
     rows: int | None = None
-    """Stored rows that it is about, before merging; None: not counted, because nothing happens to them."""
+    """Stored rows that it is about, before merging; None: not counted, because nothing happens to them.
+
+    Of what is migrated those of an older type: what folds have rewritten is done."""
+    by_key: bool = False
+    """Whether each of them is a key, which may come more than once."""
     cost_s: float | None = None
     """About how many seconds of work it is to adapt them all, once, measured on some; None: they are not adapted."""
     objection: Objection | None = None

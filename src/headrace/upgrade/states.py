@@ -17,7 +17,7 @@ from headrace.upgrade.lines import Objection, UpgradeLine
 from headrace.upgrade.match import Declared, Matches, is_named, match_states
 from headrace.upgrade.sample import try_migration
 from headrace.upgrade.stored import StoredTables
-from headrace.upgrade.types import OldTypes, are_alike, fits_state, kind_words, text_of
+from headrace.upgrade.types import BY_KEY, OldTypes, are_alike, fits_state, kind_words, text_of
 
 _KEPT_NOTE: Final = "the columns of expressions have other names or types"
 
@@ -110,9 +110,10 @@ class StateMatcher:
         if trial.objection is not None:
             return self._refused(name, trial.objection, former)
         was = self.former_address(former) if former != name else ""
-        rows = self.stored.rows(self.former, former)
+        rows = self.stored.rows(self.former, former, self.old.older(name))
         return UpgradeLine(
-            "state", self.address(name), "migrated", notes, was=was, rows=rows, cost_s=trial.cost_s(rows)
+            "state", self.address(name), "migrated", notes, was=was, rows=rows, by_key=self.now[name].kind in BY_KEY,
+            cost_s=trial.cost_s(rows),
         )  # fmt: skip
 
     def _unread(self, name: str) -> Iterator[UpgradeLine]:

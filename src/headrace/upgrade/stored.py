@@ -6,7 +6,7 @@ footer, and nothing is opened for a step that nobody asks about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -45,8 +45,8 @@ class StoredTables(Protocol):
     def tables(self, step: str) -> tuple[str, ...]:
         """Tables that anything was written to, by their present names; broadcast states are among them."""
 
-    def rows(self, step: str, table: str) -> int:
-        """Rows of a table, before merging."""
+    def rows(self, step: str, table: str, versions: Collection[int] | None = None) -> int:
+        """Rows of a table, before merging. ``versions``: only those in runs of these versions of the step."""
 
     def holds(self, step: str, table: str) -> bool:
         """Whether anything in a table still counts: a value, an entry, or a window that is open."""
@@ -83,8 +83,9 @@ class RunTables:
             if kind != DUE and not name.startswith("!")
         )
 
-    def rows(self, step: str, table: str) -> int:
-        return sum(view.rows for layers in self._of(step) for view in layers.views(table))
+    def rows(self, step: str, table: str, versions: Collection[int] | None = None) -> int:
+        views = (view for layers in self._of(step) for view in layers.views(table))
+        return sum(view.rows for view in views if versions is None or view.version in versions)
 
     def holds(self, step: str, table: str) -> bool:
         for layers in self._of(step):

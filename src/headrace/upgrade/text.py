@@ -50,12 +50,20 @@ def remarks(line: UpgradeLine) -> str:
     texts = [f"was {line.was}"] if line.was else []
     texts += line.notes
     if line.rows is not None:
-        texts.append(f"{human_count(line.rows)} stored rows" if line.rows != 1 else "1 stored row")
+        texts.append(_amount(line, line.rows))
     if line.cost_s is not None:
         texts.append(f"about {span_text(line.cost_s)} of work" if line.cost_s >= 1 else "less than 1 s of work")
     if line.objection is not None:
         texts.append(line.objection.what)
     return "; ".join(texts)
+
+
+def _amount(line: UpgradeLine, rows: int) -> str:
+    noun = "key" if line.by_key else "stored row"
+    amount = f"{human_count(rows)} {noun}s" if rows != 1 else f"1 {noun}"
+    # A key that was changed since lies in several runs.
+    at_most = "up to " if line.by_key and rows != 1 else ""
+    return f"{at_most}{amount}{' of an older type' if line.fate == 'migrated' else ''}"
 
 
 def objection_lines(line: UpgradeLine) -> Iterator[str]:

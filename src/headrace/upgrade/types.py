@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from headrace.model.job import COLUMNS, GIVEN, INNER, DeclaredState, JobFacts
+from headrace.model.job import COLUMNS, GIVEN, INNER, ROW, DeclaredState, JobFacts
 from headrace.model.type_change import SAME, TypeChange, compare_keys
 from headrace.model.type_history import derive_change, derive_reading
 from headrace.model.type_shape import TypeShape, type_text
@@ -17,6 +17,8 @@ from headrace.state.adapters import Adapters
 
 ALIKE: Final = ({"value", "reducing", "aggregating"}, {INNER, COLUMNS})
 """Kinds of state that are stored alike, so that one may become the other."""
+BY_KEY: Final = ("value", "reducing", "aggregating", "aggregate", ROW)
+"""Kinds of state of which every stored row is a key."""
 WORDS: Final = {
     "value": "one value per key",
     "reducing": "one value per key",
@@ -51,6 +53,10 @@ class OldTypes:
         changes = [derive_reading(self.states[name], version, self._migrations) for version in self._versions]
         refused = (each for each in changes if each.kind == "refused")
         return next(refused, None) or next((each for each in changes if each.kind != "same"), SAME)
+
+    def older(self, name: str) -> list[int]:
+        """The versions of runs whose values of a state are of an older type."""
+        return [version for version in self._versions if self.states[name].is_older(version)]
 
 
 def are_alike(before: str, now: str) -> bool:
