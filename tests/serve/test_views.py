@@ -388,6 +388,6 @@ def test_a_store_and_its_views_show_public_names_only(made: MadeStore) -> None:
         "url", "waits",
     ]  # fmt: skip
     assert [name for name in dir(store.state("count.views")) if not name.startswith("_")] == [
-        "address", "between", "epoch", "get", "get_many", "items", "keys", "kind", "scan", "to_pandas", "to_polars",
-        "values", "windows",
+        "address", "between", "epoch", "get", "get_many", "items", "keys", "kind", "scan", "stored_version",
+        "to_pandas", "to_polars", "values", "windows",
     ]  # fmt: skip

@@ -163,7 +163,7 @@ def _print_data(
         told["states"] = [
             {"state": each.address, "kind": each.kind, "added": each.added, "removed": each.removed,
              "changed": each.changed, **({"was": each.was} if each.was else {}),
-             **({"only": each.only} if each.only else {})}
+             **({"only": each.only} if each.only else {}), **({"note": each.note} if each.note else {})}
             for each in found.states
         ]  # fmt: skip
     if keys:
@@ -197,8 +197,8 @@ def _print_tables(
             table = make_table("state", "kind", "added", "removed", "changed", "", left=("state", "kind", ""))
             for each in differing:
                 counts = (f"{count:,}" for count in (each.added, each.removed, each.changed))
-                note = f"was {each.was}" if each.was else f"only on the {each.only} side" if each.only else ""
-                table.add_row(each.address, each.kind, *counts, note)
+                was = f"was {each.was}" if each.was else f"only on the {each.only} side" if each.only else ""
+                table.add_row(each.address, each.kind, *counts, "; ".join(filter(None, (was, each.note))))
             print_table(console, title, table)
         if rest := len(found.states) - len(differing):
             console.print(f"{title}: the same in {count_of(rest, 'state')}" if not differing

@@ -18,14 +18,14 @@ from headrace.state.adapters import Adapters
 if TYPE_CHECKING:
     from headrace.state.lookup import Layers
 
-_RESULTS: Final = ("aggregate", "windows")
+RESULTS: Final = ("aggregate", "windows")
 """Kinds of states that are asked for in the type of their results, which is not that of what is stored."""
 
 
 def adapt_to(layers: Layers, table: str, states: Mapping[str, DeclaredState], value: Any, address: str) -> Layers:
     """The runs of a step, with the values of a table as the type that was asked for."""
     declared = states[table]
-    if declared.kind in _RESULTS or declared.type is None:
+    if declared.kind in RESULTS or declared.type is None:
         return layers
     check_storable(value, where=f"state {address}")
     newest = derive_version(states) + 1

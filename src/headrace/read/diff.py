@@ -2,8 +2,8 @@
 
 Both sides are read as anybody reads them, so what counts is what a reader sees: how many shards wrote it, which runs
 were folded, and what an aggregate is made of make no difference. A state that had another name on one side (`was`) is
-held against the one that it became. What a key is on either side is compared as a whole, entries, windows and all;
-windows that lie in an archive alone are not.
+held against the one that it became, and values of an older type as rules make them of the newer one. What a key is on
+either side is compared as a whole, entries, windows and all; windows that lie in an archive alone are not.
 
 Keys come by the hash of their bytes, state by state, and memory is bounded by a stretch of them
 (`headrace.read.unshared`).
@@ -51,6 +51,8 @@ class StateDiff(NamedTuple):
     """What the first side calls it, where that is another name."""
     only: Literal["", "first", "second"] = ""
     """The side that alone keeps the state."""
+    note: str = ""
+    """What is to be said of values of an older type that cannot be read as the newer one."""
 
     @property
     def same(self) -> bool:
@@ -191,7 +193,7 @@ def _summed(pair: StatePair, counts: Counter[Change]) -> StateDiff:
     was = first.address if first is not None and second is not None and first.address != second.address else ""
     return StateDiff(
         pair.shown.address, pair.shown.kind, counts["added"], counts["removed"], counts["changed"], was,
-        "second" if first is None else "first" if second is None else "",
+        "second" if first is None else "first" if second is None else "", pair.note,
     )  # fmt: skip
 
 

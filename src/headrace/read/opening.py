@@ -23,6 +23,7 @@ from headrace.state.format import ENTRIES, PANES, VALUE
 
 if TYPE_CHECKING:
     from headrace.model.job import DeclaredState
+    from headrace.read.common_type import CommonType
     from headrace.read.shape import Kind
     from headrace.state.lookup import Layers
     from headrace.state.manifest import Manifest
@@ -79,11 +80,17 @@ def open_reader(
     value: Any = None,
     key: Any = None,
     clock: Clock | None = None,
+    common: CommonType | None = None,
 ) -> Reader:
-    """A state of an epoch, read as what is stored and what the manifest says of it ask for."""
+    """A state of an epoch, read as what is stored and what the manifest says of it ask for.
+
+    ``common``: the type that it is read as to be compared.
+    """
     declared = manifest.states.get(step, {}).get(table)
     now_us = now_us_of(manifest, step, clock or _CLOCKS.get(declared.clock if declared is not None else ""))
     times, key_times = (None, None) if declared is None else (declared.times, declared.key_times)
+    if common is not None:
+        layers, times = common.adapt(layers, step, table, manifest.states[step]), common.times
     options = ReaderOptions(address, manifest.epoch, now_us, value, key, times, key_times)
     if declared is not None and value not in (None, Any):
         layers = adapt_to(layers, table, manifest.states[step], value, address)

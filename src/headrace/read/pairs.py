@@ -1,7 +1,8 @@
 """Which state of one epoch is held against which of another, and the keys of both that differ.
 
 States go by their names; one that is called otherwise on one side is found by its former names (`was`), and so is a
-step. A state that only one side has is held against nothing.
+step. A state that only one side has is held against nothing. One whose type changed in between is read as the newer
+type on both sides.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.read.changes import is_same
+from headrace.read.common_type import CommonType, derive_common_type
 from headrace.read.opening import is_nameless, named_tables, open_reader, readable_tables
 from headrace.read.reader import Reader
 from headrace.read.steps import former_steps, layers_of, readable_steps
@@ -39,10 +41,15 @@ class EpochSide(NamedTuple):
     def tables(self, step: str) -> list[str]:
         return readable_tables(self.layers[step], self.declared(step))
 
-    def reader(self, step: str, table: str) -> Reader:
+    def state_of(self, step: str | None, table: str | None) -> DeclaredState | None:
+        return None if step is None or table is None else self.declared(step).get(table)
+
+    def reader(self, step: str, table: str, common: CommonType | None) -> Reader:
         written = named_tables(self.layers[step])
         address = step if is_nameless(table, written, self.declared(step)) else f"{step}.{table}"
-        return open_reader(self.files, self.layers[step], table, self.state.manifest, step, address=address)
+        return open_reader(
+            self.files, self.layers[step], table, self.state.manifest, step, address=address, common=common
+        )
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,8 @@ class StatePair:
     second: Reader | None
     everything: bool
     """Whether keys may differ that both sides have the same runs of: time passed, or results are other ones."""
+    note: str = ""
+    """What is to be said of values that cannot be read as one type."""
 
     @property
     def shown(self) -> Reader:
@@ -95,12 +104,10 @@ def derive_pairs(first: EpochSide, second: EpochSide) -> list[StatePair]:
         theirs = [] if other is None else second.tables(other)
         tables = _matched(ours, theirs, _formers(second, other), _formers(first, one))
         for table, counterpart in tables:
-            pairs.append(
-                _pair(
-                    None if one is None or table is None else first.reader(one, table),
-                    None if other is None or counterpart is None else second.reader(other, counterpart),
-                )
-            )
+            common = derive_common_type(first.state_of(one, table), second.state_of(other, counterpart))
+            before = None if one is None or table is None else first.reader(one, table, common)
+            after = None if other is None or counterpart is None else second.reader(other, counterpart, common)
+            pairs.append(_pair(before, after, "" if common is None else common.note))
     return sorted(pairs, key=lambda pair: pair.shown.address)
 
 
@@ -127,11 +134,11 @@ def _formers(side: EpochSide, step: str | None) -> Callable[[str], list[str]]:
     return lambda table: [*declared[table].was] if table in declared else []
 
 
-def _pair(first: Reader | None, second: Reader | None) -> StatePair:
+def _pair(first: Reader | None, second: Reader | None, note: str) -> StatePair:
     if first is None or second is None:
         return StatePair(first, second, True)
     lasting = (first.stable and second.stable) or first.now_us == second.now_us
-    return StatePair(first, second, not lasting or not first.reads_like(second))
+    return StatePair(first, second, not lasting or not first.reads_like(second), note)
 
 
 def open_side(store: Store) -> EpochSide:

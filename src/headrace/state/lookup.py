@@ -203,7 +203,10 @@ class Layers:
 
     def adapted_by(self, adapters: Adapters) -> Layers:
         """The same runs, their values adapted in another way."""
-        return Layers(self._runs, lo=self.lo, hi=self.hi, groups=self.groups, renamed=self._renamed, adapters=adapters)
+        return Layers(
+            self._runs, lo=self.lo, hi=self.hi, groups=self.groups, renamed=self._renamed, hidden=self._hidden,
+            adapters=adapters,
+        )  # fmt: skip
 
     def prepend(self, ref: RunRef, run: StateRun) -> None:
         """Adds a run that is newer than all others: an overlay that was spilled."""
