@@ -276,3 +276,70 @@ def test_a_former_name_that_no_aggregate_had_is_refused(tmp_path: Path, way: Any
         old.push(Hit("a", h.at("12:00"), 7), "11:59")
     with pytest.raises(UpgradeRefused, match="is to go on with `totl`, and no aggregate"):
         Program(tmp_path, Hit, results(SumsMisspelt, sum="n", **way))
+
+
+# --- rows in horizons
+
+
+class Texts(hr.Record):
+    page: str
+    at: hr.Timestamp
+    n: str = ""
+
+
+class Words(hr.Record):
+    page: str
+    at: hr.Timestamp
+    word: str = ""
+
+
+def newest_in(text: str, name: str = "most") -> Any:
+    return rolling(rows=hr.count(over="10m"), **{name: hr.max(text, over="10m")})
+
+
+@pytest.mark.parametrize("folds", [False, True], ids=["read", "folded"])
+@pytest.mark.parametrize(("kind", "text"), [(Words, "word"), (Texts, "concat(n, '')")], ids=["column", "expression"])
+def test_a_horizon_over_another_type_needs_another_name_and_other_words(
+    tmp_path: Path, kind: Any, text: str, folds: bool
+) -> None:
+    old = Program(tmp_path, Hit, newest_in("n", "total"))
+    with old.h as h:
+        old.push(Hit("a", h.at("12:00"), 3), "12:00")
+    for refused in (newest_in("n", "total"), newest_in("n")):
+        with pytest.raises(UpgradeRefused, match="another name, and its expression other words"):
+            Program(tmp_path, Texts, refused)
+    for minute, value, rows in ((2, "x", 2), (4, "w", 3)):
+        new = Program(tmp_path, kind, newest_in(text), parallelism=3)
+        with new.h as h:
+            for _ in range(4 if folds else 0):
+                h.epoch(watermark="12:00")
+                h.maintain()
+            [row] = new.push(kind("a", h.at(f"12:0{minute}"), value), f"12:0{minute}")
+            assert (row.most, row.rows) == ("x", rows)
+
+
+@pytest.mark.parametrize("folds", [False, True], ids=["read", "folded"])
+def test_an_aggregate_of_another_column_over_a_horizon_begins_with_the_next_row(tmp_path: Path, folds: bool) -> None:
+    old = Program(tmp_path, Hit, rolling(total=hr.sum("n", over="10m")))
+    with old.h as h:
+        old.push(Hit("a", h.at("12:00"), 3), "12:00")
+    more = {"half": hr.sum("x", over="10m"), "some": hr.count(where="x > 0", over="10m")}
+    for minute, expected in ((2, (7, 0.5, 1)), (4, (11, 1.0, 2))):
+        new = Program(tmp_path, Hit, rolling(total=hr.sum("n", over="10m"), **more), parallelism=3)
+        with new.h as h:
+            for _ in range(4 if folds else 0):
+                h.epoch(watermark="12:00")
+                h.maintain()
+            [row] = new.push(Hit("a", h.at(f"12:0{minute}"), 4), f"12:0{minute}")
+            assert (row.total, row.half, row.some) == expected
+
+
+def test_a_plan_says_from_which_rows_on_an_aggregate_over_a_horizon_counts(tmp_path: Path) -> None:
+    old = Program(tmp_path, Hit, rolling(total=hr.sum("n", over="10m")))
+    with old.h as h:
+        old.push(Hit("a", h.at("12:00"), 3), "12:00")
+        more = {"least": hr.min("n", over="10m"), "half": hr.sum("x", over="10m")}
+        new = Program(tmp_path / "other", Hit, rolling(total=hr.sum("n", over="10m"), **more))
+        plan = str(new.app.plan(str(tmp_path)))
+    assert "aggregate `least` added: counts the rows that are kept; complete 10m from now" in plan
+    assert "aggregate `half` added: counts the rows from now on; complete 10m from now" in plan

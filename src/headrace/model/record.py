@@ -93,11 +93,13 @@ class Failed(Record):
     """Name of the timer, where ``on_timer`` raised."""
 
 
-_row_types: dict[tuple[str, tuple[tuple[str, Any], ...]], type[Row]] = {}
+_row_types: dict[tuple[str, tuple[tuple[str, Any], ...], bool], type[Row]] = {}
 
 
-def row_type(name: str, fields: Mapping[str, Any]) -> type[Row]:
+def row_type(name: str, fields: Mapping[str, Any], *, nullable: bool = False) -> type[Row]:
     """The `Row` subclass of this name and shape; the same shape gives the same class.
+
+    ``nullable``: every field is None where it is not given.
 
     >>> Total = row_type("Total", {"tweet": str, "total": int})
     >>> Total("a", 3)
@@ -105,12 +107,12 @@ def row_type(name: str, fields: Mapping[str, Any]) -> type[Row]:
     >>> row_type("Total", {"tweet": str, "total": int}) is Total
     True
     """
-    shape = (name, tuple(fields.items()))
+    shape = (name, tuple(fields.items()), nullable)
     known = _row_types.get(shape)
     if known is None:
         _check_field_names(name, fields)
         # The module is ours on purpose: a row type is made again from its name and fields wherever it is needed.
-        members: list[Any] = list(fields.items())
+        members: list[Any] = [(*field, None) if nullable else field for field in fields.items()]
         made: Any = msgspec.defstruct(name, members, bases=(Row,), module=__name__, frozen=True, gc=False)
         known = _row_types[shape] = made
     return known

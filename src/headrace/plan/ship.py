@@ -18,6 +18,7 @@ import pickle
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Final, NewType, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -243,7 +244,9 @@ def _is_row_type(cls: type) -> bool:
 
 
 def _reduce_row_type(cls: Any) -> Any:
-    return row_type, (cls.__name__, {field.name: field.type for field in structs.fields(cls)})
+    fields = structs.fields(cls)
+    nullable = any(field.default is None for field in fields)
+    return partial(row_type, nullable=nullable), (cls.__name__, {field.name: field.type for field in fields})
 
 
 def _reduce_struct(cls: Any) -> Any:

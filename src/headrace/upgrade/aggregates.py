@@ -81,20 +81,26 @@ def _come_and_go(
     for name in now.results:
         was = former.get(name, name)
         if was is None or was not in before.results:
-            yield f"aggregate `{name}` added: {_since(now, name)}"
+            yield f"aggregate `{name}` added: {_since(before, now, name)}"
         elif was != name:
             yield f"aggregate `{name}` was `{was}`"
     for name in gone:
         yield f"aggregate `{name}` taken out"
 
 
-def _since(now: DeclaredState, name: str) -> str:
+def _since(before: DeclaredState, now: DeclaredState, name: str) -> str:
     if now.kind == "windows":
         return "in windows that are open it counts the rows from now on, and is null, or 0, where none came"
     over_us = now.meanings[name].over_us if name in now.meanings else None
     if over_us is None:
         return "counts the rows from now on"
-    return f"counts the rows that are kept; complete {format_span(over_us)} from now"
+    there = {column for meaning in before.meanings.values() for _, column in meaning.kept_columns()}
+    which = "that are kept" if there.issuperset(_columns(now, name)) else "from now on"
+    return f"counts the rows {which}; complete {format_span(over_us)} from now"
+
+
+def _columns(now: DeclaredState, name: str) -> list[str]:
+    return [column for _, column in now.meanings[name].kept_columns()]
 
 
 def _by_kind(name: str, before: DeclaredState, now: AggregateMeaning) -> list[tuple[str, str, str]]:

@@ -19,6 +19,11 @@ from headrace.upgrade.sample import try_migration
 from headrace.upgrade.stored import StoredTables
 from headrace.upgrade.types import BY_KEY, OldTypes, are_alike, fits_state, kind_words, text_of
 
+_OTHER_WORDS: Final = (
+    "give the new aggregate another name, and its expression other words (name the column otherwise, say): the others "
+    "go on, and it begins with the next row"
+)
+"""The way out for an aggregate over a horizon: rows are kept for it by the words of its expression."""
 _KEPT_NOTE: Final = "the columns of expressions have other names or types"
 
 
@@ -202,7 +207,7 @@ class StateMatcher:
                 f"rows that the step {self.step!r} keeps for its horizons cannot be read as their new type",
                 "expressions of the types that they were stored with",
                 change.text,
-                f"keep the types until those rows have left the horizon; or let the step begin anew: --drop {drop}",
+                f"{_OTHER_WORDS}; or let the step begin anew: --drop {drop}",
             )
         return Objection(
             f"{what} cannot be read as its new type",
@@ -220,7 +225,9 @@ class StateMatcher:
         ways = [f"hr.migrate({text_of(was)}, {text_of(is_now)})" for _, was, is_now in own]
         advice = [f"write a function that leads there, {', '.join(ways)}"] if ways else []
         if names:
-            advice.append("give the new aggregate another name: the others go on, and it begins with the next row")
+            moving = any(name in now.meanings and now.meanings[name].over_us is not None for name, *_ in changes)
+            other_name = "give the new aggregate another name: the others go on, and it begins with the next row"
+            advice.append(_OTHER_WORDS if moving else other_name)
         return Objection(
             f"{names or 'what'} {'of the step' if names else 'the step'} {self.step!r}{'' if names else ' keeps'} "
             "cannot be read as its new type",

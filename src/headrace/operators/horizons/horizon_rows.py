@@ -50,7 +50,8 @@ class KeptColumns:
             name = self.condition(agg.where)
             if agg.where is not None and name is not None:
                 fields[name], self._computes[name] = bool | None, _holds(agg.where, taken, where)
-        self.codec = codec_of(row_type("Kept", fields)) if fields else None
+        # Rows that were kept for an earlier program lack the columns of aggregates that came later.
+        self.codec = codec_of(row_type("Kept", fields, nullable=True)) if fields else None
         self.names = tuple(fields)
 
     def value(self, text: str | None) -> str | None:
