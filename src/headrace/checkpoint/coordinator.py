@@ -306,6 +306,7 @@ class Coordinator:
             rules={step: dict(rules) for step, rules in self.job.rules.items()},
             hidden=derive_hidden(before, self.job.states, self.job.was),
             closed={} if before is None else before.manifest.closed_for(self.job),
+            ended_ttl={} if before is None else before.manifest.ended_ttl_for(self.job),
             sources=dict(self.job.source_kinds),
             sinks=dict(self.job.sinks),
             loop_types=dict(self.job.loop_types),

@@ -151,7 +151,10 @@ class Upkeep:
             fold,
             path,
             groups=self._job.key_groups,
-            clocks={table: now[clock] for table, clock in self._job.ttl.get(step, {}).items()},
+            clocks={
+                **manifest.ended_ttl.get(layout.step_of(step), {}),
+                **{table: now[clock] for table, clock in self._job.ttl.get(step, {}).items()},
+            },
             fired={EVENT_DUE: watermark, WALL_DUE: manifest.clock_us},
             renamed=_former_names(manifest, layout.step_of(step)) if adapters is None else adapters.renamed,
             hidden=manifest.hidden.get(layout.step_of(step)),

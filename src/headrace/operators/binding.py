@@ -107,13 +107,13 @@ def bind_declarations(
     codecs: Mapping[str, ValueCodec],
     state: ShardState,
     task: TaskInfo,
-    watermark: int,
+    step: str,
     context: Context[Any],
 ) -> BoundState:
     """Columns and handles for a task, and the clocks of the function's context."""
     context.now = task.clock_us  # type: ignore[assignment]
     context.epoch = task.epoch
-    context.watermark = watermark  # type: ignore[assignment]
+    context.watermark = task.starts_at(step)  # type: ignore[assignment]
     context.timestamp = task.clock_us  # type: ignore[assignment]
     bound = BoundState()
     for decl in decls:
@@ -125,7 +125,7 @@ def bind_declarations(
             bound.by_name[decl.name] = counter = Counter(decl.name)
             bound.counters.append(counter)
         else:
-            expiry = _expiry(decl, task, watermark, context)
+            expiry = _expiry(decl, task, step, context)
             if decl.kind in ("list", "map", "timers"):
                 _bind_entries(bound, decl, codecs[decl.name], state, task, expiry)
             else:
@@ -133,10 +133,16 @@ def bind_declarations(
     return bound
 
 
-def _expiry(decl: StateDecl, task: TaskInfo, watermark: int, context: Context[Any]) -> Expiry | None:
+def _expiry(decl: StateDecl, task: TaskInfo, step: str, context: Context[Any]) -> Expiry | None:
     if decl.ttl is None:
-        return None
-    return Expiry(decl.ttl, clock_us=task.clock_us, watermark_us=watermark, row=context)  # type: ignore[arg-type]
+        ended_us = task.ended_ttl.get(step, {}).get(decl.name)
+        return None if ended_us is None else Expiry.ended(ended_us)
+    return Expiry(
+        decl.ttl,
+        clock_us=task.clock_us,
+        watermark_us=task.starts_at(step),
+        row=context,  # type: ignore[arg-type]
+    )
 
 
 def _bind_value(

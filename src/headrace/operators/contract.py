@@ -52,6 +52,8 @@ class TaskInfo:
     """Step → watermark of this epoch; filled before ``finish``."""
     closed_upto: Mapping[str, int] = field(default_factory=dict)
     """Step → event time up to which windows are closed, whatever lateness is allowed now."""
+    ended_ttl: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Step → state whose TTL was taken away → the time up to which its entries had expired by then."""
     last_clock_us: int = MIN_TIME
     """Wall clock of the epoch before: timers on it have fired that far. Without it, old index rows are seen again."""
 

@@ -169,7 +169,7 @@ class ProcessOperator(KeyedOperator):
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
-        self.bound = bind_declarations(self._decls, self._value_codecs, self.state, task, self.watermark, self.context)
+        self.bound = bind_declarations(self._decls, self._value_codecs, self.state, task, self.step, self.context)
         self.bound.open_sides(self.outlets)
         vars(self.function).update(self.bound.by_name)
 

@@ -83,7 +83,7 @@ class EntryReader(Reader):
     def changes_us(self, key: bytes) -> int | None:
         rows = self.layers.entries(self.table, hash_key(key), key)
         ends = (expires for _, _, expires in rows if expires is not None and not self.is_over(expires))
-        return None if self.stable else min(ends, default=None)
+        return None if self.stable or self.lasts else min(ends, default=None)
 
     # --- times
 
@@ -171,7 +171,7 @@ class EntryReader(Reader):
                 part = batch.slice(start, PIECE_ROWS)
                 columns = [self.key_column(part.column("key")), *self._entry_columns(part, places)]
                 piece = piece_of(self.kind, columns, self.value_type)
-                yield piece if self.stable or not expires else piece | expiry_of(part)
+                yield piece | expiry_of(part) if expires and not (self.stable or self.lasts) else piece
 
     def _entry_columns(self, rows: pa.RecordBatch, places: _Places) -> list[Any]:
         """Names and values of entries, places and elements of lists, or the times of timers."""

@@ -88,10 +88,13 @@ def open_reader(
     """
     declared = manifest.states.get(step, {}).get(table)
     now_us = now_us_of(manifest, step, clock or _CLOCKS.get(declared.clock if declared is not None else ""))
+    ended_us = manifest.ended_ttl.get(step, {}).get(table)
+    if ended_us is not None:
+        now_us = ended_us
     times, key_times = (None, None) if declared is None else (declared.times, declared.key_times)
     if common is not None:
         layers, times = common.adapt(layers, step, table, manifest.states[step]), common.times
-    options = ReaderOptions(address, manifest.epoch, now_us, value, key, times, key_times)
+    options = ReaderOptions(address, manifest.epoch, now_us, value, key, times, key_times, ended_us is not None)
     if declared is not None and value not in (None, Any):
         layers = adapt_to(layers, table, manifest.states[step], value, address)
     reader = _choose_reader(layers, table, options, declared, clocks_of(manifest, step))

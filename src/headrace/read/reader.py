@@ -66,6 +66,8 @@ class ReaderOptions(NamedTuple):
     """Where the times of a value are; None: it has none, or the store does not tell."""
     key_times: TimeShape | None = None
     """The same of keys."""
+    lasts: bool = False
+    """Whether what has not expired by ``now_us`` never does: the state has lost its TTL."""
 
 
 class Reader:
@@ -79,8 +81,8 @@ class Reader:
     """The types that the state had; None: it has one only."""
 
     def __init__(self, layers: Layers, table: str, options: ReaderOptions) -> None:
-        self.address, self.epoch, self.now_us, self.value_type, self.key_annotation, *shapes = options
-        self._times, self._key_times = shapes
+        self.address, self.epoch, self.now_us, self.value_type, self.key_annotation = options[:5]
+        self._times, self._key_times, self.lasts = options[5:]
         self.layers = layers
         self.table = table
         self.views = layers.views(table)

@@ -116,7 +116,7 @@ class ValueReader(Reader):
         return self.raw(key) is not None
 
     def expires_us(self, key: bytes) -> int | None:
-        return self.finder.expires_us(key) if self.expires else None
+        return self.finder.expires_us(key) if self.expires and not self.lasts else None
 
     def count(self) -> int:
         return sum(batch.num_rows for batch in self.layers.scan(self.table, self.now_us))
@@ -134,7 +134,7 @@ class ValueReader(Reader):
                 part = wanted.slice(start, PIECE_ROWS)
                 values = self._decode_all(part.column("key"), part.column("value").to_pylist())
                 piece = piece_of("value", [self.key_column(part.column("key")), values], self.value_type)
-                yield piece | expiry_of(part) if expires and self.expires else piece
+                yield piece | expiry_of(part) if expires and self.expires and not self.lasts else piece
 
     def _decode_all(self, keys: pa.BinaryArray, raws: list[bytes]) -> list[Any]:
         """The values of several keys, from their stored bytes."""

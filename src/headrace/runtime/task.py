@@ -106,6 +106,7 @@ class _Task:
             epoch=order.epoch, shard=shard, clock_us=order.clock_us, final=order.final,
             start_watermark=dict(self.before.steps), end_watermark={},
             closed_upto={} if env.parent is None else env.parent.manifest.closed_for(env.program.facts),
+            ended_ttl={} if env.parent is None else env.parent.manifest.ended_ttl_for(env.program.facts),
             last_clock_us=_last_clock_us(env),
         )  # fmt: skip
         self.shards: dict[str, OpenShard] = {}

@@ -25,6 +25,7 @@ import msgspec
 from headrace.errors import CorruptFile, MissingFile
 from headrace.model.behind import Behind
 from headrace.model.closed_windows import derive_closed
+from headrace.model.ended_ttl import derive_ended
 from headrace.model.job import DeclaredState, JobFacts, without_states
 from headrace.model.order import Dropped
 from headrace.model.pace import EpochCost
@@ -127,6 +128,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     some, until folds leave them out."""
     closed: dict[str, int] = {}
     """Step → event time up to which its windows were closed before it began to allow rows to be later."""
+    ended_ttl: dict[str, dict[str, int]] = {}
+    """Step → state whose TTL was taken away → the time by its clock up to which entries had expired by then."""
     sources: dict[str, str] = {}
     """Source → its kind."""
     sinks: dict[str, str] = {}
@@ -193,6 +196,11 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     def closed_for(self, job: JobFacts) -> dict[str, int]:
         """Step → event time up to which windows are closed for a program that goes on from here."""
         return derive_closed(self.closed, self.rules, job.rules, self.time.steps, job.was)
+
+    def ended_ttl_for(self, job: JobFacts) -> dict[str, dict[str, int]]:
+        """Step → state without a TTL → the time up to which entries had expired while it had one, for a program."""
+        clocks = {"event": self.time.steps, "wall": dict.fromkeys(self.states, self.clock_us)}
+        return derive_ended(self.ended_ttl, self.states, job.states, job.was, clocks)
 
 
 class JobState(msgspec.Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 The expiry of an entry is stored beside it as an absolute time in microseconds, so every reader can judge it and no
 reader needs the declaration. An entry without expiry (written before the state had a TTL) lives until its next touch
-gives it one. A state whose TTL was taken away ignores expiries that are still stored.
+gives it one. A state whose TTL was taken away knows the time of that (`headrace.model.ended_ttl`): what had expired by
+then stays hidden, and expiries that lie later are ignored.
 
 The clock does not move within an epoch: it is the epoch's wall clock, or the watermark at the epoch's start. So whether
 an entry has expired is decided once, when it is read from a run. What is written under the event clock counts from the
@@ -81,6 +82,15 @@ class Expiry:
     """The TTL of one state during one task."""
 
     __slots__ = ("_row", "now_us", "on_create", "on_read", "show", "span_us")
+    span_us: int | None
+    """None: entries last."""
+
+    @classmethod
+    def ended(cls, at_us: int) -> Expiry:
+        """Of a state whose TTL was taken away: what had expired by then is gone, and all else lasts."""
+        expiry = cls(TTL(0), clock_us=at_us, watermark_us=at_us)
+        expiry.span_us = None
+        return expiry
 
     def __init__(self, ttl: TTL, *, clock_us: int, watermark_us: int, row: RowTime | None = None) -> None:
         event = ttl.clock == "event"
@@ -92,7 +102,9 @@ class Expiry:
         self._row = row if event else None
 
     def deadline(self) -> int | None:
-        """When an entry touched now expires; None while nothing has told the time yet."""
+        """When an entry touched now expires; None: never, or nothing has told the time yet."""
+        if self.span_us is None:
+            return None
         base = self.now_us
         if self._row is not None and self._row.timestamp > base:
             base = self._row.timestamp

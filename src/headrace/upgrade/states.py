@@ -299,7 +299,7 @@ def _ttl_notes(before: DeclaredState, now: DeclaredState) -> Iterator[str]:
     if not old:
         yield f"ttl {new}: what is stored gets an expiry with its next touch"
     elif not new:
-        yield f"ttl {old} taken away: what is stored stays"
+        yield f"ttl {old} taken away: what is stored stays, but for what has expired"
     else:
         other = "; what is stored is judged by the new clock" if before.clock != now.clock else ""
         yield f"ttl {old} → {new}: what is stored keeps its expiry until its next touch{other}"

@@ -205,9 +205,9 @@ class WindowFunction:
         self._codecs = value_codecs(info.decls, info.step)
         self.context: WindowContext[Any] = WindowContext(key_decoder(info.key_type))
 
-    def begin(self, task: TaskInfo, state: ShardState, watermark: int, outlets: Mapping[str, Outlet]) -> None:
+    def begin(self, task: TaskInfo, state: ShardState, outlets: Mapping[str, Outlet]) -> None:
         self.state = state
-        self.bound = bind_declarations(self._by_key, self._codecs, state, task, watermark, self.context)
+        self.bound = bind_declarations(self._by_key, self._codecs, state, task, self._step, self.context)
         self.scoped = ScopedStates(self._by_window, self._codecs, state, task.epoch, "")
         self.bound.entries.extend(column for _, column in self.scoped.stored)
         self.bound.open_sides(outlets)

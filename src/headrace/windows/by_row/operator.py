@@ -104,7 +104,7 @@ class WindowOperator(KeyedOperator):
         if self.own_trigger is not None:
             self.own_trigger.begin(task, self.state, self.watermark)
         if self.function is not None:
-            self.function.begin(task, self.state, self.watermark, self.outlets)
+            self.function.begin(task, self.state, self.outlets)
         self.firing.begin()
         self.results.begin()
 
