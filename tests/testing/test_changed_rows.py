@@ -185,6 +185,31 @@ def test_rows_that_wait_in_a_loop(tmp_path: Path, new: tuple[Any, Callable[[Any]
         assert h.take(again) == [new[1](h.at("12:00"))]
 
 
+def test_a_function_that_fails_for_rows_in_a_loop_is_refused_before_the_start(tmp_path: Path) -> None:
+    def program(kind: Any, **options: Any) -> tuple[Any, Harness]:
+        app = hr.App("sales")
+        again = app.loop("again", kind)
+        sales = app.read("sales", hr.source.items([]), kind)
+        sales.feed(again)
+        return sales, Harness(app, start="2024-01-01T12:00", store=tmp_path, limits=FILES, **options)
+
+    def only_small(old: Sale) -> SaleByFunction:
+        assert old.cents < 1000, "too dear"
+        return to_euros(old)
+
+    sales, h = program(Sale)
+    with h:
+        h.push(sales, sale(h.at("12:00")), sale(h.at("12:01"), 5000))
+        h.epoch()
+    hr.migrate(Sale, SaleByFunction, only_small)
+    with pytest.raises(UpgradeRefused, match="loop again") as refused:
+        program(SaleByFunction)
+    assert "too dear" in str(refused.value) and "--drop again" in str(refused.value)
+    _, h = program(SaleByFunction, drop=["again"])
+    with h:
+        h.epoch()
+
+
 def test_rows_that_wait_for_their_release_go_by_names_or_are_refused() -> None:
     codec = codec_of(Sale)
     old = sale(hr.Timestamp(1))

@@ -136,6 +136,8 @@ class JobFacts:
     """Step → its former name."""
     loop_types: Mapping[str, TypeShape] = field(default_factory=dict)
     """Loop → the type of its rows."""
+    loop_annotations: Mapping[str, Any] = field(default_factory=dict)
+    """The same as Python has it."""
     annotations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Step → state → the Python type of one stored value, where values are stored by themselves."""
     migrations: tuple[Migration, ...] = ()

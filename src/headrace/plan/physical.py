@@ -344,6 +344,7 @@ class Program:
             sources=tuple(source.log_name for source in self.sources),
             loops=tuple(loop.name for loop in self.loops),
             loop_types={loop.name: describe_type(loop.codec.type) for loop in self.loops},
+            loop_annotations={loop.name: loop.codec.type for loop in self.loops},
             annotations={step.step: step.annotations for step in steps},
             migrations=self.migrations,
             bound_to_epochs=self.bound_to_epochs,

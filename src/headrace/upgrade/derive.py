@@ -39,7 +39,7 @@ def derive_upgrade(
         *job_lines(manifest, job),
         *source_lines(manifest, job),
         *steps.lines(),
-        *loop_lines(manifest, job),
+        *loop_lines(manifest, job, stored),
         *function_lines(before, job),
         *output_lines(manifest, job, released=released),
     ]

@@ -44,6 +44,20 @@ def try_migration(adapters: Adapters, state: str, stored: StoredTables, former: 
     return Trial(row_s=taken_s / max(rows, 1))
 
 
+def try_loop(loop: str, adapter: RowAdapter, stored: StoredTables) -> Trial:
+    """Adapts some of the rows that wait in a loop."""
+    taken_s, rows = 0.0, 0
+    try:
+        for batch in stored.sample_loop(loop, SAMPLE):
+            began = perf_counter()
+            rows += adapter.rows(batch).num_rows
+            taken_s += perf_counter() - began
+    except StoreError as error:
+        advice = f"{error.next_move}; or drop them: --drop {loop}"
+        return Trial(Objection(f"{error.where}: {error.what}", error.expected, error.found, advice))
+    return Trial(row_s=taken_s / max(rows, 1))
+
+
 def _works(
     adapters: Adapters, state: str, stored: StoredTables, former: tuple[str, str]
 ) -> Iterator[Callable[[], int]]:

@@ -18,6 +18,7 @@ from headrace.state.lookup import Layers, open_layers
 from headrace.state.manifest import JobState
 from headrace.state.panes.about import cut_of
 from headrace.state.panes.table import clock_of, first_live_pane
+from headrace.state.staged_parts import open_part
 from headrace.state.store import StoreFiles
 
 
@@ -66,6 +67,9 @@ class StoredTables(Protocol):
     def sample_rows(self, step: str, table: str, count: int) -> Iterator[SampledRows]:
         """Some rows of a table of whole rows, from all over it."""
 
+    def sample_loop(self, loop: str, count: int) -> Iterator[pa.RecordBatch]:
+        """Some of the rows that wait in a loop."""
+
 
 class RunTables:
     """The tables of a published epoch."""
@@ -112,6 +116,16 @@ class RunTables:
     def sample_rows(self, step: str, table: str, count: int) -> Iterator[SampledRows]:
         for batch, version in self._some_of(step, table, (ROWS,), count):
             yield SampledRows(batch, version)
+
+    def sample_loop(self, loop: str, count: int) -> Iterator[pa.RecordBatch]:
+        for part in self._state.manifest.loops.get(loop, ()):
+            if count <= 0:
+                return
+            with pa.ipc.open_stream(open_part(self._store, part)) as stream:
+                for batch in stream:
+                    some = batch.slice(0, count)
+                    count -= some.num_rows
+                    yield some
 
     def _some_of(
         self, step: str, table: str, kinds: tuple[str, ...], count: int

@@ -8,10 +8,13 @@ from headrace.model.amounts import count_of
 from headrace.model.job import ROW, JobFacts
 from headrace.model.order import SOURCE
 from headrace.model.report import StagedPart
+from headrace.model.row_adapter import RowAdapter
 from headrace.model.type_history import derive_change
 from headrace.state.manifest import Manifest
 from headrace.state.spark_offsets import source_offsets
-from headrace.upgrade.lines import Objection, UpgradeLine
+from headrace.upgrade.lines import Fate, Objection, UpgradeLine
+from headrace.upgrade.sample import try_loop
+from headrace.upgrade.stored import StoredTables
 from headrace.upgrade.types import text_of
 
 
@@ -62,20 +65,26 @@ def output_lines(before: Manifest, job: JobFacts, *, released: bool) -> Iterator
             yield UpgradeLine("output", name, "gone", tuple(notes))
 
 
-def loop_lines(before: Manifest, job: JobFacts) -> Iterator[UpgradeLine]:
+def loop_lines(before: Manifest, job: JobFacts, stored: StoredTables) -> Iterator[UpgradeLine]:
     for name in job.loops:
         if _tells(before) and name not in before.loops and name not in before.loop_types:
             yield UpgradeLine("loop", name, "new")
             continue
         rows = _rows(before.loops, name)
-        change = derive_change(ROW, (before.loop_types.get(name), job.loop_types.get(name)), job.migrations)
+        types = before.loop_types.get(name), job.loop_types.get(name)
+        change = derive_change(ROW, types, job.migrations)
         if change.kind == "refused" and rows:
-            old, new = (text_of(types.get(name)) for types in (before.loop_types, job.loop_types))
+            old, new = map(text_of, types)
             yield _refused_loop(
                 name, rows, f"rows that wait in the loop {name!r} cannot be read as their new type",
                 f"{old}, as they were fed", change.text or new, "give new fields a default, or say "
                 "with hr.migrate how the old type becomes the new one; or "
             )  # fmt: skip
+        elif rows and change.kind != "same":
+            adapter = RowAdapter(f"loop {name}", types, change, job.loop_annotations[name])
+            trial = try_loop(name, adapter, stored)
+            fate: Fate = "kept" if trial.objection is None else "refused"
+            yield UpgradeLine("loop", name, fate, change.words, rows=rows, objection=trial.objection)
         else:
             yield UpgradeLine("loop", name, "kept", change.words, rows=rows or None)
     for name in before.loops:
