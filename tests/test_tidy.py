@@ -54,6 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "operators.broadcast",
         "operators.changelogs.spec",
         "operators.horizons.spec",
+        "operators.order_spec",
         "joins.spec",
         "operators.spec",
         "connectors.source_contract",

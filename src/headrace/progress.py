@@ -131,7 +131,8 @@ def wall_clock_us() -> int:
 def reasons_of(manifest: Manifest) -> tuple[Reason, ...]:
     """Why the watermarks of an epoch stand where they stand."""
     return explain_watermark(
-        manifest.time, manifest.timed, manifest.reads, manifest.clock_us, waits=manifest.waits_for
+        manifest.time, manifest.timed, manifest.reads, manifest.clock_us, waits=manifest.waits_for,
+        waiting=manifest.waiting,
     )  # fmt: skip
 
 

@@ -207,15 +207,20 @@ def test_process_checks_what_goes_in_and_the_key(tx: hr.Stream[Tx]) -> None:
 
 def test_rows_can_be_put_in_the_order_of_event_time_where_there_is_one(tx: hr.Stream[Tx]) -> None:
     ordered = tx.where("cents > 0").key_by("card").process(Fraud(), order="time").named("ordered")
-    assert keyed(ordered).order == "time"
     ordered.write(hr.sink.collect())
-    assert "the rows of each epoch in order of event time" in tx.app.explain()
+    by = tx.key_by("card").process(Fraud(), order=("time", "cents")).named("by_cents")
+    by.write(hr.sink.collect())
+    explained = tx.app.explain()
+    assert "each key's rows in the order of time, when the watermark has passed them" in explained
+    assert "each key's rows in the order of time, then cents, when the watermark has passed them" in explained
     untimed = hr.App("b").read("tx", hr.source.items([]), Tx)
-    assert keyed(untimed.key_by("card").process(Fraud())).order == "arrival"
+    assert keyed(untimed.key_by("card").process(Fraud())).spec is None
     mistake(lambda: untimed.key_by("card").process(Fraud(), order="time"), "needs event time", "time=Tx.at")
-    mistake(lambda: tx.key_by("card").process(Fraud(), order="size"), 'order="time"')  # type: ignore[arg-type]
+    mistake(lambda: tx.key_by("card").process(Fraud(), order="size"), 'order="time"')
+    mistake(lambda: tx.key_by("card").process(Fraud(), order=("cents",)), 'order="time"')
+    mistake(lambda: tx.key_by("card").process(Fraud(), order=("time", "sents")), "no column 'sents'", "cents")
     both = untimed.union(untimed.app.read("timed", hr.source.items([]), Tx, time=Tx.at))
-    assert keyed(both.key_by("card").process(Fraud(), order="time")).order == "time"
+    assert keyed(both.key_by("card").process(Fraud(), order="time")).spec is not None
 
 
 def test_a_time_to_live_on_event_time_needs_event_time(tx: hr.Stream[Tx]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.model.wire import read_frames, read_rows
-from headrace.operators import holding, process, rolling
+from headrace.operators import keyed, process, rolling
 from headrace.plan.physical import Program
 from headrace.runtime import framing
 from headrace.runtime.framing import FrameCutter
@@ -73,7 +73,7 @@ def test_rows_of_the_end_of_an_epoch_leave_the_task_piece_by_piece(
 ) -> None:
     monkeypatch.setattr(process, "CHUNK_KEYS", 8)
     monkeypatch.setattr(rolling, "_EMIT_ROWS", 8)
-    monkeypatch.setattr(holding, "_CHUNK_ROWS", 8)
+    monkeypatch.setattr(keyed, "_FIRST_PIECE_ROWS", 8)
     app = hr.App("taps")
     taps = app.read("taps", hr.source.items([]), Tap, time=Tap.at)
     by_user = taps.key_by(Tap.user)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,37 @@ def test_rows_say_how_far_time_is_in_the_jvm(spark: Any, store_path: Path, said:
     stream.where("n >= 0").select(Beat, n="n + 1").key_by(Beat.kind).process(Keep()).write(hr.sink.collect())
     run(app, spark, store_path)
     assert watermark(store_path) == 5 * SECOND - 1
+
+
+class Gaps(hr.Process[Beat, Beat, str]):
+    last: hr.ValueState[int]
+    silent: hr.Timer
+
+    def on_event(self, event: Beat, ctx: hr.Context[str]) -> Any:
+        yield event.replace(n=event.n - self.last.get(event.n))
+        self.last.set(event.n)
+        self.silent.set(event.at + hr.seconds(2))
+
+    def on_timer(self, timer: hr.Timer, ctx: hr.Context[str]) -> Any:
+        self.last.clear()
+        yield Beat(-1, ctx.timestamp, ctx.key)
+
+
+def test_rows_come_in_the_order_of_their_time_over_epochs_and_restarts(spark: Any, store_path: Path) -> None:
+    there = [*beats(12, kind="a"), *beats(12, kind="b")]
+    random.Random(4).shuffle(there)
+    there = [beat for beat in there if beat.n not in (5, 6, 7)]
+    found: list[Beat] = []
+    for end in (9, len(there)):
+        sink = hr.sink.collect()
+        app = hr.App("beats")
+        read = app.read("beats", hr.source.items(there[:end], per_epoch=3), Beat, time=Beat.at, out_of_order="20s")
+        read.key_by(Beat.kind).process(Gaps(), order="time").write(sink)
+        run(app, spark, store_path, "caught_up" if end == 9 else "drained")
+        found += sink.rows
+    gaps = [(0, 0), (1, 1), (1, 2), (1, 3), (1, 4), (-1, 6), (0, 8), (1, 9), (1, 10), (1, 11), (-1, 13)]
+    for kind in "ab":
+        assert [(beat.n, beat.at // SECOND) for beat in found if beat.kind == kind] == gaps
 
 
 def test_a_bad_row_moves_no_time_through_a_filter_in_the_jvm(spark: Any, store_path: Path, tmp_path: Path) -> None:

@@ -197,18 +197,18 @@ def test_due_tells_stored_and_fresh_times_in_order_and_spilled_ones_of_the_past(
     shard = Shard()
     one = shard.state.values("one", NUMBER)
     many = shard.state.entries("many", value_codec(None), TIME_SUB)
-    shard.state.index_timer(EVENT_DUE, one)
-    shard.state.index_timer(EVENT_DUE, many)
+    shard.state.indexes.add_timer(EVENT_DUE, one)
+    shard.state.indexes.add_timer(EVENT_DUE, many)
     a, b = shard.enter("a", "b")
     one.put(a, 30)
     many.put(b, 5, None)
     shard.state.spill()
     [c] = shard.enter("c")
     one.put(c, 20)
-    due = shard.state.due(EVENT_DUE, 10, 25)
+    due = shard.state.indexes.due(EVENT_DUE, 10, 25)
     assert list(zip(due.times.tolist(), due.keys.to_pylist())) == [(5, encode_key("b")), (20, encode_key("c"))]
-    assert shard.state.next_due(EVENT_DUE, 20) == 30
-    assert shard.state.next_due(EVENT_DUE, 30) is None
+    assert shard.state.indexes.next_due(EVENT_DUE, 20) == 30
+    assert shard.state.indexes.next_due(EVENT_DUE, 30) is None
     names = {table.name: table.batch.num_rows for table in shard.state.flush()}
     assert names == {"one": 1, EVENT_DUE: 1}
 
@@ -216,11 +216,11 @@ def test_due_tells_stored_and_fresh_times_in_order_and_spilled_ones_of_the_past(
 def test_nothing_stored_is_due_when_a_clock_went_back() -> None:
     before = Shard()
     one = before.state.values("one", NUMBER)
-    before.state.index_timer(EVENT_DUE, one)
+    before.state.indexes.add_timer(EVENT_DUE, one)
     one.put(before.enter("a")[0], 30)
     shard = Shard([run_of(before.state.flush())])
-    assert len(shard.state.due(EVENT_DUE, 100, 20).times) == 0
-    assert shard.state.due(EVENT_DUE, 20, 30).times.tolist() == [30]
+    assert len(shard.state.indexes.due(EVENT_DUE, 100, 20).times) == 0
+    assert shard.state.indexes.due(EVENT_DUE, 20, 30).times.tolist() == [30]
 
 
 def test_changed_slots_do_not_keep_a_column_from_growing() -> None:

@@ -91,7 +91,7 @@ def _encoded(key: Any) -> bytes:
 
 def test_rows_of_a_step_become_what_the_step_keeps_of_them(exports: Path, app: Any, tmp_path: Path) -> None:
     rows = pa.Table.from_pylist([msgspec.structs.asdict(each) for each in FIRST])
-    names = ["keep", "last", "total", "sums", "hourly", "sliding", "visits", "held", "looking"]
+    names = ["keep", "last", "total", "sums", "hourly", "sliding", "visits", "held", "looking", "in_turn"]
     others = pa.Table.from_pylist([msgspec.structs.asdict(each.replace(n=-each.n)) for each in FIRST])
     report = bootstrap(
         app, tmp_path / "new", rows={**dict.fromkeys(names, rows), "joined.left": rows, "joined.right": others},

@@ -70,6 +70,19 @@ class Keep(hr.Process[Sale, str, str]):
         yield f"{timer.name} of {ctx.key} at {ctx.timestamp}"
 
 
+class InTurn(hr.Process[Sale, str, str]):
+    spent: hr.ValueState[int]
+    rest: hr.Timer
+
+    def on_event(self, event: Sale, ctx: hr.Context[str]) -> Iterator[str]:
+        self.spent.set(self.spent.get(0) * 2 + event.n)
+        self.rest.set(hr.Timestamp(event.at + HOUR_US))
+        yield f"{event.shop} at {event.at}: {self.spent.get(0)}"
+
+    def on_timer(self, timer: hr.Timer, ctx: hr.Context[str]) -> Iterator[str]:
+        yield f"{ctx.key} rests at {ctx.timestamp} after {self.spent.get(0)}"
+
+
 class Ruled(hr.BroadcastProcess[Sale, Rule, str, str]):
     limits: hr.BroadcastState[str, int]
     spent: hr.ValueState[int]
@@ -111,9 +124,10 @@ class Till:
         )
         self.looking = keyed.aggregate(n=hr.sum("n", over="2h")).named("looking")
         self.ruled = keyed.connect(self.rules.broadcast()).process(Ruled()).named("ruled")
+        self.in_turn = keyed.process(InTurn(), order=("time", "n")).named("in_turn")
         self.outputs = (
-            self.keep, self.last, self.total, self.sums, self.hourly, self.sliding, self.visits, self.held,
-            self.joined, self.looking, self.ruled,
+            self.in_turn, self.keep, self.last, self.total, self.sums, self.hourly, self.sliding, self.visits,
+            self.held, self.joined, self.looking, self.ruled,
         )  # fmt: skip
         for output in self.outputs:
             output.show()

@@ -92,8 +92,8 @@ class Version:
         return {line.name: line.fate for line in self.h._coordinator.upgrade.changes}
 
 
-def run_old(store: Path, make: Make) -> None:
+def run_old(store: Path, make: Make, watermark: str = "12:30") -> None:
     """The old program: an epoch that is published, and one that dies."""
     with Version(store, make) as old:
-        old.epoch(("a", "12:10", 2), ("b", "12:20", 3), watermark="12:30")
+        old.epoch(("a", "12:10", 2), ("b", "12:20", 3), watermark=watermark)
         old.crash(("a", "12:31", 100))

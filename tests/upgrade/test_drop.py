@@ -13,7 +13,7 @@ from headrace.model.order import Dropped
 from headrace.state.manifest import read_state
 from headrace.state.store import LocalStore
 from tests.upgrade.pages import VALUE, Hit, Version, add, keeping, run_old
-from tests.upgrade.test_matrix import HOUR, LIST, TOTAL, told, windowed
+from tests.upgrade.test_matrix import HOUR, LIST, TOTAL, in_turn, told, windowed
 
 TEXT = keeping(hr.ValueState[str], lambda state, event: state.set(f"{state.get() or ''}x"), lambda state: state.get())
 
@@ -24,6 +24,17 @@ def test_a_dropped_state_begins_anew_under_its_name_and_another_type(tmp_path: P
         Version(tmp_path, TEXT)
     with Version(tmp_path, TEXT, drop=["kept.held"]) as new:
         assert told(new.epoch(("a", "12:40", 1))) == [("a", "'x'")]
+
+
+def test_rows_that_wait_are_given_up_by_the_name_of_their_step_and_nothing_else_is(tmp_path: Path) -> None:
+    run_old(tmp_path, in_turn("time"), "12:15")
+    with pytest.raises(UpgradeRefused, match="--drop kept"):
+        Version(tmp_path, in_turn("arrival"))
+    with Version(tmp_path, in_turn("arrival"), drop=["kept"]) as new:
+        assert new.fates == {"kept": "kept", "kept.!waiting": "dropped"}
+        assert told(new.epoch(("a", "12:40", 5), watermark="12:40")) == [("a", "7")]
+    with Version(tmp_path, in_turn("time")) as again:
+        assert told(again.epoch(("b", "12:45", 1), watermark="12:50")) == [("b", "1")]
 
 
 @pytest.mark.parametrize("at", ["before_publish", "published"])

@@ -140,6 +140,20 @@ def derive_waits(reports: Iterable[TaskReport]) -> dict[str, int]:
     return waits
 
 
+def derive_waiting_rows(
+    before: Mapping[str, int], reports: Iterable[TaskReport], was: Mapping[str, str]
+) -> dict[str, int]:
+    """Step → how many rows wait for event time in all of its shards."""
+    waiting: dict[str, int] = {}
+    for report in reports:
+        for step in report.steps:
+            if step.waiting is not None:
+                known = before.get(step.step, before.get(was.get(step.step, ""), 0))
+                waiting[step.step] = waiting.get(step.step, known) + step.waiting
+    # Those that came with an export were never counted.
+    return {step: max(rows, 0) for step, rows in waiting.items()}
+
+
 def derive_stats(reports: Iterable[TaskReport]) -> list[TaskStats]:
     stats = []
     for report in sorted(reports, key=lambda report: (report.level, report.shard)):

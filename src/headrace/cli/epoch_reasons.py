@@ -94,6 +94,7 @@ def reason_data(reason: Reason, clock_us: int) -> dict[str, Any]:
         "since": json_time(reason.since_us),
         "silent": reason.silent,
         "waits_for": json_time(reason.waits_for_us),
+        "waiting_rows": reason.waiting_rows,
         "aligned_waiting": list(reason.held),
         "next_move": next_move(reason, clock_us) or None,
     }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
-from headrace.dataflow.graph import LoopNode, Node, Order, ReadNode, upstream
+import pyarrow as pa
+
+from headrace.dataflow.graph import LoopNode, Node, ReadNode, upstream
 from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
 from headrace.operators.horizons.spec import horizon_us
+from headrace.operators.order_spec import TimeOrder
 from headrace.state.handles import StateDecl
 
 
@@ -19,22 +22,44 @@ def has_event_time(node: Node) -> bool:
     )
 
 
-def check_order(order: Any, node: Node, at: Site) -> None:
-    """``process(fn, order=…)`` over the rows of a node."""
-    if order not in get_args(Order):
+def time_order(order: Any, nodes: Sequence[Node], at: Site) -> TimeOrder | None:
+    """What ``process(fn, order=…)`` over the rows of these nodes says; None: as they come."""
+    if order == "arrival":
+        return None
+    parts = (order,) if isinstance(order, str) else order
+    if not isinstance(parts, tuple) or not all(isinstance(each, str) for each in parts) or parts[:1] != ("time",):
         raise ProgramError(
-            "order= must be time or arrival",
+            "order= must be arrival, or time with the columns that decide between rows of one time",
             where=str(at),
-            expected='order="time", or "arrival", which is the default',
+            expected='order="time", order=("time", "id"), or "arrival", which is the default',
             found=f"order={order!r}",
         )
-    if order == "time" and not has_event_time(node):
+    for node in nodes:
+        if not has_event_time(node):
+            raise ProgramError(
+                "order by time needs event time",
+                where=str(at),
+                expected=f"a source of {node.label} with time=",
+                found="none of its sources has one",
+                next_move="say it where the source is read: app.read(…, time=Tx.at); or leave order= out",
+            )
+    for name in parts[1:]:
+        _check_order_column(name, nodes, at)
+    return TimeOrder(parts[1:])
+
+
+def _check_order_column(name: str, nodes: Sequence[Node], at: Site) -> None:
+    fields = [node.codec.schema.field(name) for node in nodes if name in node.codec.names]
+    if not fields:
+        nodes[0].codec.index(name, where=str(at))
+    nested = [field for field in fields if pa.types.is_nested(field.type)]
+    if nested:
         raise ProgramError(
-            "order by time needs event time",
+            f"rows cannot be ordered by the column {name!r}",
             where=str(at),
-            expected=f"a source of {node.label} with time=",
-            found="none of its sources has one",
-            next_move="say it where the source is read: app.read(…, time=Tx.at); or leave order= out",
+            expected="columns of single values: numbers, text, bytes, times",
+            found=f"{name}: {nested[0].type}",
+            next_move="leave it out: rows that are still alike are ordered by all that is in them",
         )
 
 

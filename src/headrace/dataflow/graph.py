@@ -33,7 +33,6 @@ CallOp = Literal["map", "flat_map", "filter", "only"]
 KeyedOp = Literal["process", "reduce", "latest", "aggregate", "window", "join", "connect", "broadcast", "normalise"]
 BatchForm = Literal["arrow", "polars", "pandas"]
 Fire = Literal["per_row", "per_epoch"]
-Order = Literal["arrival", "time"]
 
 FUNCTION_OPS = ("process", "connect", "broadcast", "window")
 """Keyed steps that may run a user's function, which names them and may have side outputs."""
@@ -243,8 +242,6 @@ class KeyedNode(Node):
     decls: tuple[StateDecl, ...] = ()
     fire: Fire = "per_epoch"
     """When ``reduce`` and ``aggregate`` give out results: for each row, or for each changed key once per epoch."""
-    order: Order = "arrival"
-    """How ``process`` sees the rows of a key: as they come, or those of each epoch by event time."""
 
     @property
     def verb(self) -> str:

@@ -13,11 +13,11 @@ import typing_extensions
 from headrace.aggregates.declare import Agg
 from headrace.dataflow import checks
 from headrace.dataflow.aggregation import aggregate_codec
-from headrace.dataflow.clocks import check_expiry, check_horizons, check_order, has_event_time
+from headrace.dataflow.clocks import check_expiry, check_horizons, has_event_time, time_order
 from headrace.dataflow.connected import BroadcastConnected, BroadcastStream, CoGrouped, Connected
 from headrace.dataflow.function_checks import check_function
 from headrace.dataflow.functions import Process, declarations
-from headrace.dataflow.graph import Fire, KeyedNode, Node, Order
+from headrace.dataflow.graph import Fire, KeyedNode, Node
 from headrace.dataflow.join_specs import Bounds, Within, as_of_spec, check_keys, check_windows, join_spec
 from headrace.dataflow.joined import Joined
 from headrace.dataflow.outputs import check_callable
@@ -34,6 +34,7 @@ from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Span
 from headrace.operators.changelogs.spec import RetractLatestSpec, RetractSpec
 from headrace.operators.horizons.spec import HorizonSpec
+from headrace.operators.order_spec import OrderedSpec
 from headrace.operators.spec import StepSpec
 from headrace.state.handles import TTL
 from headrace.windows.evictors import Evictor
@@ -92,19 +93,21 @@ class KeyedStream(Generic[T, K]):
     def __repr__(self) -> str:
         return f"<KeyedStream by {self._key}: {self._stream!r}>"
 
-    def process(self, fn: Process[T, R, K], *, order: Order = "arrival") -> StepStream[R, T]:
+    def process(self, fn: Process[T, R, K], *, order: str | tuple[str, ...] = "arrival") -> StepStream[R, T]:
         """Run a process function: state, timers and side outputs, declared on its class. Its class names the step.
 
-        Rows of a key come in the order of their split, and in none across splits. With ``order="time"`` those of each
-        epoch come in the order of event time; the epoch's rows are held until the last is in.
+        Rows of a key come in the order of their split, and in none across splits. With ``order="time"`` they wait for
+        the watermark and come in the order of event time, timers firing between them, so that results do not depend on
+        where epochs end. ``order=("time", "id")`` says what decides between rows of one time.
         """
         at = call_site()
         taken, form = self._stream.node.codec, "hr.Process[In, Out, Key]"
         out = check_function(fn, Process, form, ("on_event",), (taken,), self._key, at)
-        check_order(order, self._stream.node, at)
+        by = time_order(order, [self._stream.node], at)
         decls = declarations(type(fn), at)
         check_expiry(decls, self._stream.node, at)
-        return self._step("process", codec_of(out, where=str(at)), at, fn=fn, decls=decls, order=order)
+        spec = None if by is None else OrderedSpec(fn, by)
+        return self._step("process", codec_of(out, where=str(at)), at, fn=fn, decls=decls, spec=spec)
 
     def reduce(self, fn: Callable[[T, T], T], *, fire: Trigger | None = None) -> StepStream[T, T]:
         """One row per key, made of all so far: ``reduce(lambda a, b: a.replace(n=a.n + b.n))``.

@@ -44,7 +44,7 @@ class AsOfJoinOperator(JoinOperator):
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
-        self.hints = self.state.hints(EVENT_DUE)
+        self.hints = self.state.indexes.hints(EVENT_DUE)
 
     def open_tables(self) -> tuple[RowTable, RowTable]:
         epoch, clock = self.task.epoch, "" if self.tolerance_us is None else EVENT_DUE

@@ -21,7 +21,7 @@ from headrace.joins.fresh import Fresh, fresh_slices, null_keys
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.pairs import NONE, PairCodec, PairRows, SideRows
-from headrace.operators.contract import StatefulOperator, TaskInfo
+from headrace.operators.contract import LATES, StatefulOperator, TaskInfo
 from headrace.operators.matching import Mask, PartnerRanges, RowLine
 from headrace.state.rows.find import GatheredRows
 from headrace.state.rows.table import joined
@@ -37,8 +37,6 @@ How = Literal["inner", "left", "right", "full"]
 
 TABLES: Final = ("!left", "!right")
 UNMATCHED: Final = ("unmatched_left", "unmatched_right")
-LATES: Final = ("late_left", "late_right")
-"""Outlets by port."""
 OUTER: Final[dict[str, tuple[bool, bool]]] = {
     "inner": (False, False),
     "left": (True, False),

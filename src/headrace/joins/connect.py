@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.joins.buffered import LATES
+from headrace.operators.contract import LATES
 from headrace.operators.process import ProcessOperator
 
 if TYPE_CHECKING:

@@ -65,7 +65,7 @@ class IntervalJoinOperator(PairingOperator):
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
         self.paired = (self._open_paired(0), self._open_paired(1))
-        self.hints = self.state.hints(EVENT_DUE)
+        self.hints = self.state.indexes.hints(EVENT_DUE)
 
     def open_tables(self) -> tuple[RowTable, RowTable]:
         return self._open(0), self._open(1)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.joins.buffered import LATES, OUTER, UNMATCHED
+from headrace.joins.buffered import OUTER, UNMATCHED
 from headrace.joins.spec import How
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.pairs import PairCodec
+from headrace.operators.contract import LATES
 from headrace.windows.by_row.operator import WindowOperator
 from headrace.windows.spec import WindowSpec
 

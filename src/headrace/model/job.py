@@ -25,6 +25,8 @@ RESULT: Final = "result"
 """Kind of an aggregate's result that is stored as it is; what it is made of stands beside it."""
 COLUMNS: Final = "rows"
 """Kind of a table of whole rows, as of a join, whose fields are columns."""
+WAITING_ROWS: Final = "!waiting"
+"""Begins the names of tables of rows that wait for event time to come to theirs."""
 INNER: Final = "inner"
 """Kind of a table that a step keeps beside its states, and that nobody can ask for."""
 

@@ -88,6 +88,8 @@ class StepReport(msgspec.Struct, omit_defaults=True):
     """Earliest wall-clock timer that is still to come."""
     waits_for_us: int | None = None
     """Event time at which the next thing is due, for people who wonder why nothing comes; a hint, maybe too early."""
+    waiting: int | None = None
+    """How many more rows wait for event time than before the epoch; None for a step in which none ever do."""
     runs: list[RunRef] = []
     """The delta, newest first."""
     broadcast_runs: list[RunRef] = []

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from headrace.model.amounts import count_of
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.time import format_span, format_time
 from headrace.model.watermarks import SourceTime, TimedSource, TimeState, derive_holds, split_watermark
@@ -48,6 +49,8 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     """The earliest event time at which something is due in one of the steps; none is known to wait: None."""
     waiting: tuple[str, ...] = ()
     """Those of the steps in which something is due."""
+    waiting_rows: int = 0
+    """Rows that wait in the steps to be handled in the order of their time."""
     held: tuple[str, ...] = ()
     """Sources that wait for this one, because they are aligned with it."""
 
@@ -62,11 +65,13 @@ def explain_watermark(
     steps: Mapping[str, Iterable[str]],
     clock_us: int,
     waits: Mapping[str, int] | None = None,
+    waiting: Mapping[str, int] | None = None,
 ) -> tuple[Reason, ...]:
     """The reasons for the watermarks of all steps, steps with the same one together.
 
     ``steps`` maps each step to the timed sources above it, ``waits`` to the earliest event time at which something is
-    due there; ``clock_us`` is the wall clock that decides who is idle.
+    due there, ``waiting`` to the number of rows that wait there; ``clock_us`` is the wall clock that decides who is
+    idle.
     """
     known = {source.name: source for source in sources}
     held = derive_holds(time, list(known.values()))
@@ -78,11 +83,12 @@ def explain_watermark(
     reasons = []
     for reason, alike in found.items():
         due = {step: (waits or {})[step] for step in alike if step in (waits or {})}
-        waiting = [name for name in sorted(held) if known[name].align == _group(known, reason.source)]
+        aligned = [name for name in sorted(held) if known[name].align == _group(known, reason.source)]
         reasons.append(
             msgspec.structs.replace(
                 reason, steps=tuple(alike), waits_for_us=min(due.values(), default=None),
-                waiting=tuple(due), held=tuple(name for name in waiting if name != reason.source),
+                waiting=tuple(due), held=tuple(name for name in aligned if name != reason.source),
+                waiting_rows=sum((waiting or {}).get(step, 0) for step in alike),
             )
         )  # fmt: skip
     return tuple(reasons)
@@ -170,8 +176,10 @@ def _tell_still(reason: Reason) -> str:
 
 def _tell_waiting(reason: Reason) -> str:
     told = ""
+    if reason.waiting_rows and reason.kind != "ended":
+        told = f"; {count_of(reason.waiting_rows, 'row')} wait{'s' if reason.waiting_rows == 1 else ''} for it"
     if reason.waits_for_us is not None:
-        told = f"; the next thing is due at {_time(reason.waits_for_us)}"
+        told += f"; the next thing is due at {_time(reason.waits_for_us)}"
     if reason.held:
         told += f"; aligned with it, {', '.join(reason.held)} waits"
     return told

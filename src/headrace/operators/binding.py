@@ -28,7 +28,7 @@ from headrace.state.handles import (
 from headrace.state.overlay import ValueColumn
 from headrace.state.shard import EVENT_DUE, WALL_DUE
 from headrace.state.subs import LIST_SUB, TIME_SUB, SubCodec, map_sub
-from headrace.state.ttl import Expiry
+from headrace.state.ttl import Expiry, RowExpiry
 from headrace.state.value_handles import ValueState, value_handle
 
 if TYPE_CHECKING:
@@ -109,8 +109,13 @@ def bind_declarations(
     task: TaskInfo,
     step: str,
     context: Context[Any],
+    *,
+    in_order: bool = False,
 ) -> BoundState:
-    """Columns and handles for a task, and the clocks of the function's context."""
+    """Columns and handles for a task, and the clocks of the function's context.
+
+    ``in_order``: the function sees rows in the order of their time, so that event time goes on from row to row.
+    """
     context.now = task.clock_us  # type: ignore[assignment]
     context.epoch = task.epoch
     context.watermark = task.starts_at(step)  # type: ignore[assignment]
@@ -125,7 +130,7 @@ def bind_declarations(
             bound.by_name[decl.name] = counter = Counter(decl.name)
             bound.counters.append(counter)
         else:
-            expiry = _expiry(decl, task, step, context)
+            expiry = _expiry(decl, task, step, context, in_order=in_order)
             if decl.kind in ("list", "map", "timers"):
                 _bind_entries(bound, decl, codecs[decl.name], state, task, expiry)
             else:
@@ -133,16 +138,13 @@ def bind_declarations(
     return bound
 
 
-def _expiry(decl: StateDecl, task: TaskInfo, step: str, context: Context[Any]) -> Expiry | None:
+def _expiry(decl: StateDecl, task: TaskInfo, step: str, context: Context[Any], *, in_order: bool) -> Expiry | None:
     if decl.ttl is None:
         ended_us = task.ended_ttl.get(step, {}).get(decl.name)
         return None if ended_us is None else Expiry.ended(ended_us)
-    return Expiry(
-        decl.ttl,
-        clock_us=task.clock_us,
-        watermark_us=task.starts_at(step),
-        row=context,  # type: ignore[arg-type]
-    )
+    kind = RowExpiry if in_order and decl.ttl.clock == "event" else Expiry
+    watermark_us = task.starts_at(step)
+    return kind(decl.ttl, clock_us=task.clock_us, watermark_us=watermark_us, row=context)  # type: ignore[arg-type]
 
 
 def _bind_value(
@@ -154,7 +156,7 @@ def _bind_value(
         on_wall = decl.kind == "wall_timer"
         timer = WallTimer(decl.name, column) if on_wall else Timer(decl.name, column)
         due_table = WALL_DUE if on_wall else EVENT_DUE
-        state.index_timer(due_table, column)
+        state.indexes.add_timer(due_table, column)
         bound.timers.append((timer, due_table))
         bound.handles.append(timer)
         bound.by_name[decl.name] = timer
@@ -181,7 +183,7 @@ def _bind_entries(
     if decl.kind == "timers":
         column = state.entries(decl.name, codec, TIME_SUB)
         handle: Any = Timers(decl.name, column)
-        state.index_timer(EVENT_DUE, column)
+        state.indexes.add_timer(EVENT_DUE, column)
         bound.timers.append((handle, EVENT_DUE))
     else:
         column = state.entries(decl.name, codec, entry_names(decl), expiry, appends=decl.kind == "list")

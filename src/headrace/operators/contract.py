@@ -34,6 +34,8 @@ Outlet = Callable[[Rows], None]
 MAIN = "main"
 ERRORS = "errors"
 LATE = "late"
+LATES: Final = ("late_left", "late_right")
+"""Outlets of late rows of two inputs, by port."""
 SIDE = "side:"
 
 

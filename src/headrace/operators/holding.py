@@ -21,9 +21,12 @@ import pyarrow as pa
 
 from headrace.model.batch import Int64s, Keys, Rows, UInt64s
 from headrace.model.ids import MIN_TIME
+from headrace.operators.contract import TaskInfo
+from headrace.operators.keyed import KeyedOperator
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
+    from headrace.state.shard import ShardState
 
 
 HELD_BYTES: Final = 64 * 2**20
@@ -226,3 +229,23 @@ class QueuedRows(_WaitingRows):
         assert self._writer is not None
         for batch in batches:
             self._writer.write_batch(batch)
+
+
+class HoldsRows(KeyedOperator):
+    """Base of the steps whose rows of an epoch are handled at its end, by key and time."""
+
+    held: HeldRows
+
+    def begin(self, task: TaskInfo, state: ShardState | None) -> None:
+        super().begin(task, state)
+        # Where state has little room, rows have no more.
+        self.held = HeldRows(min(HELD_BYTES, self.state.limit_bytes))
+
+    def take(self, port: int, rows: Rows, keys: Keys) -> None:
+        self.held.add(rows, keys)
+
+    def finish(self) -> Iterator[None]:
+        for rows, keys in self.held.drain():
+            super().take(0, rows, keys)
+            yield
+        yield from super().finish() or ()

@@ -99,7 +99,11 @@ class KeyedOperator(StatefulOperator):
         self.handle(port, self._in_key_order(rows, keys))
         self.give_failed()
         self.state.relieve(len(rows) * self.entries_per_row)
-        self._piece_rows = min(max(self.state.room_rows, _MIN_PIECE_ROWS), MAX_PIECE_ROWS)
+        self._piece_rows = self.next_piece_rows()
+
+    def next_piece_rows(self) -> int:
+        """How many rows are to be handled before the state is weighed again."""
+        return min(max(self.state.room_rows, _MIN_PIECE_ROWS), MAX_PIECE_ROWS)
 
     def _in_key_order(self, rows: Rows, keys: Keys) -> KeyedBatch:
         encoded = keys.encoded

@@ -90,7 +90,7 @@ def fire_due(
             times = [] if event_times is None else event_times[position]
             for timer in many:
                 timer._expect(list(times))
-            fired += _fire_key(watched, call, MAX_REARMS + len(times) * len(many))
+            fired += fire_key(watched, call, MAX_REARMS + len(times) * len(many))
             for timer in many:
                 timer._expect(None)
         yield fired
@@ -98,7 +98,7 @@ def fire_due(
 
 def find_due(state: ShardState, ranges: Sequence[DueRange], tables: Collection[str]) -> DueTimes:
     """The keys with something due in these stretches of time; their times on the clocks of ``tables``."""
-    due = [state.due(*each) for each in ranges]
+    due = [state.indexes.due(*each) for each in ranges]
     times = np.concatenate([each.times for each in due])
     order = np.argsort(times, kind="stable")
     hashes = np.concatenate([each.hashes for each in due])[order]
@@ -120,15 +120,20 @@ def _times_by_key(codes: Int64s, times: Int64s, count: int) -> list[list[int]]:
     return by_key
 
 
-def _fire_key(
-    timers: Sequence[tuple[Timer | Timers, int]], call: Callable[[Timer | Timers, int], None], bound: int
+def fire_key(
+    timers: Sequence[tuple[Timer | Timers, int]],
+    call: Callable[[Timer | Timers, int], None],
+    bound: int,
+    *,
+    stored: bool = True,
 ) -> int:
+    """Fires what is due of the key at hand, and tells how much; ``stored``: whether the runs may have something."""
     fired = 0
     while True:
         earliest: int | None = None
         chosen: Timer | Timers | None = None
         for timer, upto_us in timers:
-            time_us = timer._peek(upto_us)
+            time_us = timer._peek(upto_us, stored=stored)
             if time_us is not None and (earliest is None or time_us < earliest):
                 earliest, chosen = time_us, timer
         if earliest is None or chosen is None:
@@ -148,6 +153,8 @@ class ProcessOperator(KeyedOperator):
     """Runs ``on_event`` for every row and ``on_timer`` for every timer that is due."""
 
     bound: BoundState
+    in_order = False
+    """Whether rows come in the order of their time, so that time goes on from row to row."""
 
     def __init__(
         self, step: str, function: Any, decls: Sequence[StateDecl], codec: RowCodec, *, key_type: Any = None
@@ -169,7 +176,9 @@ class ProcessOperator(KeyedOperator):
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
-        self.bound = bind_declarations(self._decls, self._value_codecs, self.state, task, self.step, self.context)
+        self.bound = bind_declarations(
+            self._decls, self._value_codecs, self.state, task, self.step, self.context, in_order=self.in_order
+        )
         self.bound.open_sides(self.outlets)
         vars(self.function).update(self.bound.by_name)
 
@@ -190,7 +199,7 @@ class ProcessOperator(KeyedOperator):
     def _run(self, events: list[Any], ats: Iterable[int], slots: list[int]) -> tuple[list[Any], list[int]]:
         context: Any = self.context
         on_event, names, handles = self.on_row, self.state.names, self.bound.handles
-        call = on_event if self.codec.type not in (str, bytes) else _never_text(on_event)
+        call = self.never_text(on_event)
         rows: list[Any] = []
         times: list[int] = []
         add_row, add_time = rows.append, times.append
@@ -245,11 +254,15 @@ class ProcessOperator(KeyedOperator):
     # --- timers
 
     def finish(self) -> Iterator[None]:
-        if not self.bound.timers:
+        yield from self.fire(EVENT_DUE, WALL_DUE)
+
+    def fire(self, *due_tables: str) -> Iterator[None]:
+        """Fires the timers of these indexes that are due as the epoch ends."""
+        if not any(due_table in due_tables for _, due_table in self.bound.timers):
             return
         task, reached = self.task, self.task.ends_at(self.step)
         self.context.watermark = reached  # type: ignore[assignment]
-        used = {due_table for _, due_table in self.bound.timers}
+        used = {due_table for _, due_table in self.bound.timers if due_table in due_tables}
         windows = [
             DueRange(EVENT_DUE, self.watermark, reached),
             DueRange(WALL_DUE, task.last_clock_us, task.clock_us),
@@ -303,6 +316,19 @@ class ProcessOperator(KeyedOperator):
 
     # --- what comes out
 
+    def never_text(self, function: Any) -> Any:
+        """The function; where its rows are texts, a text that it returns is not the list of its letters."""
+        if self.codec.type not in (str, bytes):
+            return function
+
+        def call(event: Any, context: Any) -> Any:
+            result = function(event, context)
+            if isinstance(result, str | bytes):
+                raise _not_rows(result)
+            return result
+
+        return call
+
     def _give(self, rows: list[Any], times: list[int] | None) -> None:
         if rows:
             self.emit(Rows.of_objects(self.codec, rows, times))
@@ -311,7 +337,7 @@ class ProcessOperator(KeyedOperator):
     def end(self) -> StepReport:
         self.report.counters = self.bound.counts()
         if any(due_table == WALL_DUE for _, due_table in self.bound.timers):
-            self.report.next_due_us = self.state.next_due(WALL_DUE, self.task.clock_us)
+            self.report.next_due_us = self.state.indexes.next_due(WALL_DUE, self.task.clock_us)
         return self.report
 
     def _failure(self, error: Exception, function: Any, event: Any, result: Any) -> Exception:
@@ -340,18 +366,6 @@ def rows_of(result: Any) -> Iterator[Any]:
     if not isinstance(result, Iterable) or isinstance(result, str | bytes):
         raise _not_rows(result)
     return iter(result)
-
-
-def _never_text(function: Any) -> Any:
-    """The function, where its rows are texts: a text that it returns is not the list of its letters."""
-
-    def call(event: Any, context: Any) -> Any:
-        result = function(event, context)
-        if isinstance(result, str | bytes):
-            raise _not_rows(result)
-        return result
-
-    return call
 
 
 def _not_rows(result: Any) -> TypeError:

@@ -87,6 +87,11 @@ class StepSpec(ABC):
         """Whether what the step does depends on the wall clock: the same rows may come to something else later."""
         return WALL in self.expiring().values()
 
+    @property
+    def in_time_order(self) -> bool:
+        """Whether rows are handled in the order of their time, wherever epochs end."""
+        return False
+
     def choose(self, info: StepInfo) -> OperatorChoice | None:
         """Which operator will run the step, where there are several. A pure function, asked once, by the planner."""
         return None

@@ -29,7 +29,6 @@ from headrace.model.pairs import PairCodec
 from headrace.operators.asynchronous import AsyncOperator
 from headrace.operators.changelogs.changes import InsertsOperator, SignedOperator, VersionsOperator
 from headrace.operators.lookups import LookupOperator
-from headrace.operators.ordered import OrderedProcessOperator
 from headrace.operators.process import ProcessOperator
 from headrace.operators.rolling import AggregateOperator, LatestOperator, ReduceOperator
 from headrace.operators.spec import OperatorChoice, StepInfo
@@ -85,8 +84,7 @@ def _keyed(node: KeyedNode, info: StepInfo) -> Callable[[], Operator]:
         return partial(node.spec.build, info)
     match node.op:
         case "process":
-            kind = OrderedProcessOperator if node.order == "time" else ProcessOperator
-            return partial(kind, step, node.fn, node.decls, node.codec, key_type=key_type)
+            return partial(ProcessOperator, step, node.fn, node.decls, node.codec, key_type=key_type)
         case "reduce":
             return partial(
                 ReduceOperator, step, node.fn, node.codec, key_type=key_type, per_row=per_row,

@@ -231,8 +231,7 @@ def _describe_keyed(node: KeyedNode, step: Step) -> None:
     if node.op == "process":
         step.title = f"process {type(node.fn).__name__}"
         step.state = [_describe_state(decl) for decl in node.decls]
-        if node.order == "time":
-            step.notes.append("the rows of each epoch in order of event time")
+        step.notes += () if node.spec is None else node.spec.tell()
     elif node.spec is not None and node.op != "aggregate":
         step.title = " ".join([node.op, *([] if node.fn is None else [describe_function(node.fn)])])
         step.notes += node.spec.tell()

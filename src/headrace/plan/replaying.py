@@ -43,5 +43,6 @@ def _of_step(node: KeyedNode) -> Iterator[str]:
     lasting = {decl.ttl.clock for decl in node.decls if decl.ttl is not None}
     if "wall_timer" in kinds or WALL in lasting or (node.spec is not None and node.spec.uses_wall_clock):
         yield f"the step {node.label!r} works by the wall clock"
-    if kinds & {"timer", "timers"}:
+    in_order = node.spec is not None and node.spec.in_time_order
+    if kinds & {"timer", "timers"} and not in_order:
         yield f"the step {node.label!r} sets timers, and which rows come before one fires depends on where epochs end"

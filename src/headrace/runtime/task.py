@@ -179,7 +179,7 @@ class _Task:
                 step.broadcast_runs, digests = shard.write_shared()
                 step.broadcast.update(digests)
                 if step.waits_for_us is None and self.env.program.steps[op.step].uses_watermark:
-                    step.waits_for_us = shard.state.waits_for(EVENT_DUE, self.info.ends_at(op.step))
+                    step.waits_for_us = shard.state.indexes.waits_for(EVENT_DUE, self.info.ends_at(op.step))
             self.report.steps.append(step)
         self.watch.lap("write")
         self.report.staged = self.ends.finish()

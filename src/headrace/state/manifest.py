@@ -113,6 +113,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Step → the sources with event time above it."""
     waits_for: dict[str, int] = {}
     """Step → event time at which the next thing is due there; a hint."""
+    waiting: dict[str, int] = {}
+    """Step that handles rows in the order of their time → how many wait for it; those that were erased count on."""
     full: bool = False
     steps: dict[str, StepRuns] = {}
     states: dict[str, dict[str, DeclaredState]] = {}
@@ -242,6 +244,7 @@ class JobState(msgspec.Struct, frozen=True):
             states=states,
             hidden=hidden,
             counters={step: counts for step, counts in manifest.counters.items() if step not in gone},
+            waiting={step: rows for step, rows in manifest.waiting.items() if step not in {*gone, *dropped.tables}},
             loops={name: parts for name, parts in manifest.loops.items() if name not in dropped.loops},
         )
         runs = {name: () if layout.step_of(name) in gone else refs for name, refs in self.runs.items()}

@@ -8,7 +8,8 @@ Invariants
 - Memory is bounded: when the overlay outgrows its limit it is handed to ``spill`` as a further run of the epoch,
   forgotten, and read back through the layers, to which whoever spills must have added the run.
 - A key outside the shard's key groups is refused: it would be lost at the next rescaling.
-- Timers have an index by time beside their own tables. It is a hint and is written from the truth at each flush.
+- Timers have an index by time beside their own tables (`headrace.state.due_index`). It is a hint and is written from
+  the truth at each flush.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ from headrace.model.batch import Int64s, UInt64s
 from headrace.model.job import VALUE_TABLE
 from headrace.model.values import ValueCodec
 from headrace.state.broadcast import SharedState
-from headrace.state.cells import ABSENT, EntriesColumn
+from headrace.state.cells import EntriesColumn
 from headrace.state.copied import CopiedEntries, CopiedValues
+from headrace.state.due_index import DueIndexes
+from headrace.state.expiring import CopiedEntriesByRow, EntriesByRow
 from headrace.state.fitting import Misfit, refusal
-from headrace.state.format import DUE, ENTRIES, PANES, ROWS, VALUE, TableData, hash_bounds
-from headrace.state.overlay import UNLOADED, KeyTable, ValueColumn, changed_slots
+from headrace.state.format import ENTRIES, PANES, ROWS, VALUE, TableData, hash_bounds
+from headrace.state.overlay import KeyTable, ValueColumn, changed_slots
 from headrace.state.panes.column import PaneColumn
 from headrace.state.rows.format import Keeps
-from headrace.state.rows.table import HintTable, RowTable
+from headrace.state.rows.table import RowTable
 from headrace.state.subs import SubCodec
 from headrace.state.ttl import Expiry
 
@@ -48,12 +51,13 @@ _WEIGH_EVERY_ROWS: Final = 65_536
 _FIRST_ROOM_ROWS: Final = 16_384
 
 
-class DueKeys(NamedTuple):
-    """Rows of a timer index, in time order; a key may stand there several times."""
-
-    times: Int64s
-    hashes: UInt64s
-    keys: pa.BinaryArray
+_ENTRIES: Final[dict[tuple[bool, bool], type[EntriesColumn]]] = {
+    (False, False): EntriesColumn,
+    (True, False): CopiedEntries,
+    (False, True): EntriesByRow,
+    (True, True): CopiedEntriesByRow,
+}
+"""By whether values can be changed in place, and whether expiry is judged at each row's time."""
 
 
 class DistinctKeys(NamedTuple):
@@ -102,12 +106,8 @@ class ShardState:
         """How many rows may be handled before the overlay should be weighed again."""
         self._columns: dict[str, ValueColumn | EntriesColumn] = {}
         self._panes: dict[str, PaneColumn] = {}
-        self._appended: dict[str, RowTable | HintTable] = {}
-        self._timers: dict[str, list[ValueColumn | EntriesColumn]] = {}
-        self._spilled_from: dict[str, int] = {}
-        """Due table → earliest time that a spill of this epoch put there; it may lie behind the watermark."""
-        self._indexed: dict[str, int] = {}
-        """Due table → earliest time that was last put there."""
+        self._appended: dict[str, RowTable] = {}
+        self.indexes = DueIndexes(self._keys)
         self._tracked: dict[str, list[tuple[UInt64s, pa.BinaryArray]]] = {}
         self.spills = 0
         self.shared = SharedState()
@@ -142,7 +142,8 @@ class ShardState:
     ) -> EntriesColumn:
         """A column of entries per key. ``appends``: names only grow, as in a list."""
         self._check_kind(table, ENTRIES)
-        kind = CopiedEntries if codec.changeable else EntriesColumn
+        by_row = expiry is not None and expiry.by_row
+        kind = _ENTRIES[codec.changeable, by_row]
         column = kind(self._keys, table, codec, sub, expiry, appends=appends)
         self._columns[table] = column
         return column
@@ -161,11 +162,6 @@ class ShardState:
         self._check_kind(table, ROWS)
         made = RowTable(lambda: self.layers, table, codec, extra, epoch=epoch, clock=clock, keeps=keeps)
         self._appended[table] = made
-        return made
-
-    def hints(self, due_table: str) -> HintTable:
-        """An index by time that the caller fills himself; no timer may be indexed in the same one."""
-        made = self._appended[due_table] = HintTable(due_table)
         return made
 
     def _check_kind(self, table: str, kind: str) -> None:
@@ -197,18 +193,6 @@ class ShardState:
         """The columns of a table of partial aggregates; None where the step keeps no such table."""
         column = self._panes.get(table)
         return None if column is None else column.schema
-
-    def index_of(self, table: str) -> tuple[str, int] | None:
-        """The index that the timers in a table have, and their number there; None where it holds no timers."""
-        for due_table, columns in self._timers.items():
-            for number, column in enumerate(columns):
-                if column.table == table:
-                    return due_table, number
-        return None
-
-    def index_timer(self, due_table: str, column: ValueColumn | EntriesColumn) -> None:
-        """Keeps an index by time of this column, whose values (or names of entries) are times."""
-        self._timers.setdefault(due_table, []).append(column)
 
     # --- keys, once per batch
 
@@ -273,48 +257,9 @@ class ShardState:
     def weigh(self) -> int:
         """Estimated bytes of memory that the overlay takes."""
         tables = (*self._columns.values(), *self._panes.values(), *self._appended.values())
-        return self._keys.weigh() + sum(table.weigh() for table in tables)
+        return self._keys.weigh() + self.indexes.weigh() + sum(table.weigh() for table in tables)
 
-    # --- what is due, what has changed
-
-    def due(self, due_table: str, after_us: int, upto_us: int) -> DueKeys:
-        """Where timers with after < time ≤ upto may be, and any set in this epoch that lie further back."""
-        # A wall clock may go back between two epochs; then nothing that is stored can be due.
-        after_us = min(after_us, upto_us, self._spilled_from.get(due_table, after_us + 1) - 1)
-        stored = self._keys.layers.due(due_table, after_us, upto_us).combine_chunks()
-        times, slots = self._fresh_times(due_table, upto_us)
-        hashes, keys = self._keys.pick(np.array(slots, dtype=np.int64))
-        all_times = np.concatenate([stored.column("time").to_numpy(), np.array(times, dtype=np.int64)])
-        all_hashes = np.concatenate([stored.column("hash").to_numpy(), hashes])
-        all_keys = pa.concat_arrays([*stored.column("key").chunks, keys])
-        order = np.argsort(all_times, kind="stable")
-        return DueKeys(all_times[order], all_hashes[order], all_keys.take(pa.array(order)))
-
-    def next_due(self, due_table: str, after_us: int) -> int | None:
-        """The earliest time after this one in the index; a hint, never later than the truth."""
-        fresh = [time for time in self._fresh_times(due_table, None)[0] if time > after_us]
-        stored = self._keys.layers.next_due(due_table, after_us)
-        return min(fresh if stored is None else [*fresh, stored], default=None)
-
-    def waits_for(self, due_table: str, after_us: int) -> int | None:
-        """The same once everything is flushed, from what was written down anyway; a hint for people."""
-        stored = self._keys.layers.next_due(due_table, after_us)
-        fresh = self._indexed.get(due_table, after_us)
-        hints = self._appended.get(due_table)
-        if isinstance(hints, HintTable) and hints.earliest is not None:
-            fresh = hints.earliest
-        return min([time for time in (stored, fresh) if time is not None and time > after_us], default=None)
-
-    def _fresh_times(self, due_table: str, upto_us: int | None) -> tuple[list[int], list[int]]:
-        """Times set since the last spill, and their slots."""
-        times: list[int] = []
-        slots: list[int] = []
-        for column in self._timers.get(due_table, ()):
-            for slot, time in _changed_times(column):
-                if upto_us is None or time <= upto_us:
-                    times.append(time)
-                    slots.append(slot)
-        return times, slots
+    # --- what has changed
 
     def changed(self, column: ValueColumn) -> Iterator[Int64s]:
         """Slots of the keys whose value this epoch changed, each once, spilled ones included."""
@@ -368,8 +313,9 @@ class ShardState:
             found = [column.changes() for column in self._columns.values()]
         except Misfit as error:
             raise refusal(self.step, error) from error
-        found += [self._index(name) for name in self._timers]
-        found += [table.changes() for table in (*self._panes.values(), *self._appended.values())]
+        found += self.indexes.changes()
+        found += [table.changes() for table in self._panes.values()]
+        found += [table.changes() for table in self._appended.values()]
         tables = [table for table in found if table is not None]
         for name, kept in self._tracked.items():
             slots = changed_slots(self._columns[name].dirty)
@@ -378,40 +324,9 @@ class ShardState:
         self._forget()
         return tables
 
-    def _index(self, due_table: str) -> TableData | None:
-        times: list[int] = []
-        slots: list[int] = []
-        timers: list[int] = []
-        for number, column in enumerate(self._timers[due_table]):
-            for slot, time in _changed_times(column):
-                times.append(time)
-                slots.append(slot)
-                timers.append(number)
-        if not times:
-            return None
-        earliest = self._indexed[due_table] = min(times)
-        self._spilled_from[due_table] = min(earliest, self._spilled_from.get(due_table, earliest))
-        hashes, keys = self._keys.pick(np.array(slots, dtype=np.int64))
-        columns = [pa.array(times, pa.int64()), pa.array(hashes), keys, pa.array(timers, pa.uint8())]
-        return TableData(due_table, DUE, pa.table(columns, names=["time", "hash", "key", "timer"]))
-
     def _forget(self) -> None:
         for column in (*self._columns.values(), *self._panes.values(), *self._appended.values()):
             column.clear()
+        self.indexes.clear()
         self._keys.clear()
         self._rows = 0
-
-
-def _changed_times(column: ValueColumn | EntriesColumn) -> Iterator[tuple[int, int]]:
-    """(slot, time) of every timer that was set since the last spill and still stands."""
-    if isinstance(column, ValueColumn):
-        values = column.values
-        for slot in changed_slots(column.dirty).tolist():
-            time = values[slot]
-            if time is not None and time is not UNLOADED:
-                yield slot, time
-        return
-    for slot, cell in column.changed_cells():
-        for time in cell.changed:
-            if cell.items.get(time, ABSENT) is not ABSENT:
-                yield slot, time

@@ -67,9 +67,10 @@ class Timer:
         self._values[self._slot] = None
         self._dirty[self._slot] = 1
 
-    def _peek(self, upto_us: int) -> int | None:
-        time = self._column.get(self._slot)
-        return time if time is not None and time <= upto_us else None
+    def _peek(self, upto_us: int, *, stored: bool = True) -> int | None:
+        """``stored=False``: nothing that is due lies in the runs, so nobody need look there."""
+        time = self._column.get(self._slot) if stored else self._values[self._slot]
+        return time if time is not None and time is not UNLOADED and time <= upto_us else None
 
     def _take(self, time_us: int) -> None:
         self.clear()
@@ -130,7 +131,7 @@ class Timers:
         if self._pending is not None:
             heappush(self._pending, time_us)
 
-    def _peek(self, upto_us: int) -> int | None:
+    def _peek(self, upto_us: int, *, stored: bool = True) -> int | None:
         pending = self._pending
         while pending:
             time_us = pending[0]

@@ -7,7 +7,8 @@ then stays hidden, and expiries that lie later are ignored.
 
 The clock does not move within an epoch: it is the epoch's wall clock, or the watermark at the epoch's start. So whether
 an entry has expired is decided once, when it is read from a run. What is written under the event clock counts from the
-event's own time where that is ahead of the watermark; else a long epoch would let fresh entries die young.
+event's own time where that is ahead of the watermark; else a long epoch would let fresh entries die young. For a
+function that sees rows in the order of their time, event time goes on from row to row (`RowExpiry`).
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class RowTime(Protocol):
     """Whatever knows the time of the row or timer at hand: the context of a function."""
 
     timestamp: int
+    watermark: int
 
 
 class Expiry:
@@ -84,6 +86,8 @@ class Expiry:
     __slots__ = ("_row", "now_us", "on_create", "on_read", "show", "span_us")
     span_us: int | None
     """None: entries last."""
+    by_row = False
+    """Whether time goes on from row to row; see `RowExpiry`."""
 
     @classmethod
     def ended(cls, at_us: int) -> Expiry:
@@ -119,3 +123,32 @@ class Expiry:
     def is_hidden(self, expires_us: int | None) -> bool:
         """Whether an entry with this expiry must not be given to anyone."""
         return not self.show and expires_us is not None and expires_us <= self.now_us
+
+
+class RowExpiry(Expiry):
+    """The TTL of a state on the event clock, in a function that sees rows in the order of their time.
+
+    What a run holds is judged as ever, by the watermark at the epoch's start: no row to come lies behind it. What is
+    in memory is judged when it is asked for, at the time of the row or timer at hand.
+    """
+
+    __slots__ = ("_at",)
+    by_row = True
+
+    def __init__(self, ttl: TTL, *, clock_us: int, watermark_us: int, row: RowTime) -> None:
+        super().__init__(ttl, clock_us=clock_us, watermark_us=watermark_us)
+        self._at = row
+
+    def deadline(self) -> int | None:
+        return None if self.span_us is None else min(self._time() + self.span_us, MAX_TIME)
+
+    def is_over(self, expires_us: int | None) -> bool:
+        return expires_us is not None and expires_us <= self._time()
+
+    def is_gone(self, expires_us: int | None) -> bool:
+        """Whether an entry in memory must not be given to anyone any more."""
+        return not self.show and expires_us is not None and expires_us <= self._time()
+
+    def _time(self) -> int:
+        # A timer that was set for a time that had passed fires at the time of the row that set it.
+        return max(self._at.timestamp, self._at.watermark)

@@ -13,6 +13,7 @@ from typing_extensions import TypeVar
 
 from headrace.state.copied import CopiedValues
 from headrace.state.overlay import UNLOADED, ValueColumn
+from headrace.state.ttl import RowExpiry
 
 T = TypeVar("T")
 In = TypeVar("In")
@@ -126,14 +127,43 @@ class ExpiringValueState(ValueState[T]):
         super().set(value)
 
 
+class ValueStateByRow(ExpiringValueState[T]):
+    """A ValueState with a TTL that is judged at the time of the row at hand, when somebody asks."""
+
+    __slots__ = ()
+
+    @overload
+    def get(self) -> T | None: ...
+    @overload
+    def get(self, default: T) -> T: ...
+    def get(self, default: T | None = None) -> T | None:
+        value = super().get()
+        if value is None:
+            return default
+        column, slot = self._column, self._slot
+        expiry = column.expiry
+        if isinstance(expiry, RowExpiry) and expiry.is_gone(column.expires[slot]):
+            self.clear()
+            return default
+        return value
+
+
 class ExpiringCopiedValueState(ExpiringValueState[T], CopiedValueState[T]):
     """Both: time is looked after first, then copies are made."""
 
     __slots__ = ()
 
 
+class CopiedValueStateByRow(ValueStateByRow[T], CopiedValueState[T]):
+    """The same of values that can be changed in place."""
+
+    __slots__ = ()
+
+
 def value_handle(column: ValueColumn) -> ValueState[Any]:
-    """The handle that fits a column: with a TTL or without, its values shared or copied."""
+    """The handle that fits a column: with a TTL or without, judged once or at each row, its values shared or copied."""
+    if column.expiry is not None and column.expiry.by_row:
+        return CopiedValueStateByRow(column) if isinstance(column, CopiedValues) else ValueStateByRow(column)
     if isinstance(column, CopiedValues):
         return CopiedValueState(column) if column.expiry is None else ExpiringCopiedValueState(column)
     return ValueState(column) if column.expiry is None else ExpiringValueState(column)

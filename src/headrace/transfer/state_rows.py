@@ -183,7 +183,7 @@ class TimerRows(StateImport):
         if target.declared.kind != "wall_timer" and len(times) and pc.min(times).as_py() <= target.times.watermark_us:
             ahead = pc.greater(times, target.times.watermark_us)
             times, base = times.filter(ahead), {name: column.filter(ahead) for name, column in base.items()}
-        indexed = target.state.index_of(target.table)
+        indexed = target.state.indexes.index_of(target.table)
         assert indexed is not None, f"{target.address} holds timers, which have an index"
         due_table, number = indexed
         if target.declared.kind == "wall_timer":

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from headrace.model.amounts import count_of
-from headrace.model.job import ROW, VALUE_TABLE, DeclaredState
+from headrace.model.job import ROW, VALUE_TABLE, WAITING_ROWS, DeclaredState
 from headrace.model.meaning import KEPT_TABLE
 from headrace.model.time import format_span
 from headrace.model.type_change import TypeChange, compare_keys
@@ -54,6 +54,9 @@ class StateMatcher:
                 yield from self._beside(name, self.before[name], state)
         for name in self.matches.unread:
             yield from self._unread(name)
+        for name in self.before:
+            if name.startswith(WAITING_ROWS) and name not in self.now:
+                yield from self._left_waiting(name)
 
     def address(self, name: str) -> str:
         """Of a state of the program: ``step.state``, or the step alone for what nobody named."""
@@ -137,6 +140,24 @@ class StateMatcher:
                 f"a state {name!r} of that step ({kind_words(before.kind)}), or one that says was={name!r}",
                 f"{count_of(rows, 'stored row')} that nobody would read",
                 f"{advice}drop it: --drop {address}",
+            ),
+        )  # fmt: skip
+
+    def _left_waiting(self, name: str) -> Iterator[UpgradeLine]:
+        """Rows that wait for their time, in a step whose rows do not wait any more."""
+        rows = self.stored.waiting(self.former, name)
+        if not rows:
+            return
+        address = self.former_address(name)
+        yield UpgradeLine(
+            "state", address, "refused", rows=rows,
+            objection=Objection(
+                f"rows wait in the step {self.former!r} to be handled in the order of their time, and the program "
+                "handles rows as they come",
+                'order="time", as before, or no rows that wait',
+                f"{count_of(rows, 'row')} that nobody would handle",
+                'leave order="time" in process(…); or let the program of before read its input to the end, '
+                f"until='drained'; or give the waiting rows up: --drop {self.former}",
             ),
         )  # fmt: skip
 

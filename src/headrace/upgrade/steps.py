@@ -25,6 +25,7 @@ _ROW_NOTES: Final = {
     "tolerance": "rows that were let go are not there",
     "ttl": "rows that are kept expire when they were to",
     "key": "taken for the same keys",
+    "order": "holds for the rows from now on, and for those that wait",
 }
 """Rules whose change is allowed, and what it means for what is stored."""
 

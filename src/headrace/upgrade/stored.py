@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.model.ids import MIN_TIME
@@ -18,6 +19,7 @@ from headrace.state.lookup import Layers, open_layers
 from headrace.state.manifest import JobState
 from headrace.state.panes.about import cut_of
 from headrace.state.panes.table import clock_of, first_live_pane
+from headrace.state.rows.find import rows_between
 from headrace.state.staged_parts import open_part
 from headrace.state.store import StoreFiles
 
@@ -51,6 +53,9 @@ class StoredTables(Protocol):
 
     def holds(self, step: str, table: str) -> bool:
         """Whether anything in a table still counts: a value, an entry, or a window that is open."""
+
+    def waiting(self, step: str, table: str) -> int:
+        """How many rows of a table of whole rows lie behind the watermark of the step."""
 
     def cuts(self, step: str, table: str) -> frozenset[str]:
         """How partial aggregates that are still needed were cut (`headrace.state.panes.about.cut_of`)."""
@@ -101,6 +106,15 @@ class RunTables:
             if views[0].table.kind == ROWS or next(layers.scan(table), None) is not None:
                 return True
         return False
+
+    def waiting(self, step: str, table: str) -> int:
+        reached = self._state.manifest.time.steps.get(step, MIN_TIME)
+        views = [view for layers in self._of(step) for view in layers.views(table) if view.table.kind == ROWS]
+        return sum(
+            int(np.count_nonzero(rows.column("at").to_numpy() > reached))
+            for view in views
+            for rows in rows_between(view, view.low, view.high)
+        )
 
     def cuts(self, step: str, table: str) -> frozenset[str]:
         return frozenset(map(cut_of, self._needed_panes(step, table)))

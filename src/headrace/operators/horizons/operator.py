@@ -28,11 +28,11 @@ from headrace.model.ids import MIN_TIME
 from headrace.model.job import VALUE_TABLE
 from headrace.model.meaning import KEPT_TABLE
 from headrace.operators.contract import TaskInfo
+from headrace.operators.holding import HoldsRows
 from headrace.operators.horizons.horizon_rows import KeptColumns, KeptRows, Lately, slack_us
 from headrace.operators.horizons.moving import LineRows, Moving, Past, make_moving
 from headrace.operators.keyed import KeyedBatch
 from headrace.operators.matching import Mask, PartnerRanges, RowLine, shifted, shifted_us
-from headrace.operators.ordered import HoldsRows
 from headrace.operators.rolling import AggregateOperator
 from headrace.state.shard import EVENT_DUE
 from headrace.state.ttl import TTL, Expiry

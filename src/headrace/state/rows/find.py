@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import StoreError
 from headrace.model.batch import Int64s, UInt64s
+from headrace.model.ids import MAX_TIME
 from headrace.model.shapes import split_optional
 from headrace.state.rows.format import FIELD
 
@@ -163,6 +164,40 @@ def _joined(arrays: Sequence[Any]) -> Int64s:
 
 def find_in_views(views: Sequence[TableView], wanted: KeyTimes, *, back: bool = False) -> Iterator[BatchRows]:
     """What the runs hold, oldest run first. ``back``: of each key and run also the last row before its times."""
+    for view, found in _stretches(views, wanted, back=back):
+        rows = BatchRows(found.batch, spread_ranges(found.starts, found.counts), np.repeat(found.codes, found.counts))
+        yield rows if view.adapter is None else _adapted(rows, view.adapter)
+
+
+def count_in_views(views: Sequence[TableView], wanted: KeyTimes) -> Int64s:
+    """How many rows the runs hold of each key; nothing but times is looked at."""
+    counts = np.zeros(len(wanted.hashes), np.int64)
+    for _, found in _stretches(views, wanted):
+        np.add.at(counts, found.codes, found.counts)
+    return counts
+
+
+def first_in_views(views: Sequence[TableView], wanted: KeyTimes) -> Int64s:
+    """The time of the first row of each key; the end of time where there is none."""
+    first = np.full(len(wanted.hashes), MAX_TIME)
+    for _, found in _stretches(views, wanted):
+        some = np.flatnonzero(found.counts)
+        np.minimum.at(first, found.codes[some], found.batch.column("at").to_numpy()[found.starts[some]])
+    return first
+
+
+class _Stretches(NamedTuple):
+    """Stretches of a batch, one for each of some keys; a key whose rows go on in the next batch has one there too."""
+
+    batch: pa.RecordBatch
+    codes: Int64s
+    starts: Int64s
+    counts: Int64s
+
+
+def _stretches(
+    views: Sequence[TableView], wanted: KeyTimes, *, back: bool = False
+) -> Iterator[tuple[TableView, _Stretches]]:
     if not len(wanted.hashes):
         return
     order = np.argsort(wanted.hashes, kind="stable")
@@ -170,10 +205,13 @@ def find_in_views(views: Sequence[TableView], wanted: KeyTimes, *, back: bool = 
     for view in reversed(views):
         start, end = view.needles(hashes)
         if start < end:
-            yield from _find_in_view(view, wanted, order[start:end], hashes[start:end], back)
+            for found in _stretches_in_view(view, wanted, order[start:end], hashes[start:end], back):
+                yield view, found
 
 
-def _find_in_view(view: TableView, wanted: KeyTimes, order: Int64s, hashes: UInt64s, back: bool) -> Iterator[BatchRows]:
+def _stretches_in_view(
+    view: TableView, wanted: KeyTimes, order: Int64s, hashes: UInt64s, back: bool
+) -> Iterator[_Stretches]:
     firsts = view.table.first_array
     begins = np.searchsorted(hashes, firsts, "left")
     # Rows of one hash may go on in the next batch, so a batch answers up to and with the next one's first hash. Those
@@ -187,8 +225,7 @@ def _find_in_view(view: TableView, wanted: KeyTimes, order: Int64s, hashes: UInt
         hit = np.flatnonzero(starts < stops)
         if len(hit):
             codes, starts, stops = _of_key(block, wanted, codes[hit], starts[hit], stops[hit])
-            rows = _in_time(block, wanted, codes, starts, stops, back)
-            yield rows if view.adapter is None else _adapted(rows, view.adapter)
+            yield _in_time(block, wanted, codes, starts, stops, back)
 
 
 def _adapted(rows: BatchRows, adapter: ValueAdapter | RowAdapter) -> BatchRows:
@@ -212,7 +249,7 @@ def _of_key(
     return (codes, starts, stops) if some.all() else (codes[some], starts[some], stops[some])
 
 
-def _in_time(block: Block, wanted: KeyTimes, codes: Int64s, starts: Int64s, stops: Int64s, back: bool) -> BatchRows:
+def _in_time(block: Block, wanted: KeyTimes, codes: Int64s, starts: Int64s, stops: Int64s, back: bool) -> _Stretches:
     """The rows of these stretches that lie in the times asked for."""
     at = block.batch.column("at").to_numpy()
     low = bisect_within(at, starts, stops, wanted.low[codes], after_equal=back)
@@ -220,8 +257,7 @@ def _in_time(block: Block, wanted: KeyTimes, codes: Int64s, starts: Int64s, stop
     if back:
         # The row right before the first one behind the beginning: it counts at the beginning.
         low = np.maximum(low - 1, starts)
-    counts = high - low
-    return BatchRows(block.batch, spread_ranges(low, counts), np.repeat(codes, counts))
+    return _Stretches(block.batch, codes, low, high - low)
 
 
 def bisect_within(values: Int64s, starts: Int64s, stops: Int64s, needles: Int64s, *, after_equal: bool) -> Int64s:

@@ -9,16 +9,25 @@ run. Rows of this epoch and of those before are always told apart: by the buffer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.model.batch import Int64s, UInt64s
 from headrace.model.ids import MIN_TIME
-from headrace.state.format import DUE, ROWS, TableData
-from headrace.state.rows.find import BatchRows, GatheredRows, KeyTimes, find_in_batch, find_in_views, rows_between
+from headrace.state.format import ROWS, TableData
+from headrace.state.rows.find import (
+    BatchRows,
+    GatheredRows,
+    KeyTimes,
+    count_in_views,
+    find_in_batch,
+    find_in_views,
+    first_in_views,
+    rows_between,
+)
 from headrace.state.rows.format import EPOCH_BITS, Keeps, rows_schema
 
 if TYPE_CHECKING:
@@ -26,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.state.lookup import Layers
     from headrace.state.view import TableView
 
-_HINTS = pa.schema([("time", pa.int64()), ("hash", pa.uint64()), ("key", pa.binary()), ("timer", pa.uint8())])
+HINTS: Final = pa.schema([("time", pa.int64()), ("hash", pa.uint64()), ("key", pa.binary()), ("timer", pa.uint8())])
 
 
 class RowTable:
@@ -76,6 +85,11 @@ class RowTable:
             rows = rows.set_column(index, rows.schema.field(index), pa.array(values))
         self._buffer.append(rows)
 
+    @property
+    def buffered(self) -> Sequence[pa.RecordBatch]:
+        """What has been added since the last spill, and was not taken."""
+        return self._buffer
+
     def take_buffer(self) -> pa.RecordBatch:
         """What has been added since the last spill, in that order; the buffer is empty then."""
         batches, self._buffer = self._buffer, []
@@ -102,12 +116,22 @@ class RowTable:
         ``back``: of each key and run at least the last row at or before the first time too. ``buffered``: what is in
         the buffer too. ``fresh``: what this epoch has spilled too.
         """
-        views = [view for view in self._views() if fresh or not self._is_fresh(view)]
-        parts: list[BatchRows] = list(find_in_views(views, wanted, back=back))
+        parts: list[BatchRows] = list(find_in_views(self._older(fresh), wanted, back=back))
         if buffered:
             near = wanted._replace(low=np.full_like(wanted.low, MIN_TIME)) if back else wanted
             parts += [find_in_batch(batch, near) for batch in self._buffer if _may_hold(batch, near)]
         return GatheredRows(parts, self.codec)
+
+    def count(self, wanted: KeyTimes, *, fresh: bool = False) -> Int64s:
+        """How many rows `find` would give of each key."""
+        return count_in_views(self._older(fresh), wanted)
+
+    def first(self, wanted: KeyTimes, *, fresh: bool = False) -> Int64s:
+        """The time of the first row that `find` would give of each key; the end of time where there is none."""
+        return first_in_views(self._older(fresh), wanted)
+
+    def _older(self, fresh: bool) -> list[TableView]:
+        return [view for view in self._views() if fresh or not self._is_fresh(view)]
 
     def _views(self) -> tuple[TableView, ...]:
         return self._layers().views(self.table)
@@ -139,30 +163,49 @@ def _may_hold(batch: pa.RecordBatch, wanted: KeyTimes) -> bool:
 
 
 class HintTable:
-    """An index by time: at this time something about this key may be due."""
+    """An index by time that does not follow a column of values: rows say themselves when they are due."""
 
-    def __init__(self, table: str) -> None:
-        self.table = table
-        self.earliest: int | None = None
-        """The earliest time that this epoch has put there."""
+    def __init__(self) -> None:
         self._buffer: list[pa.RecordBatch] = []
+        self._follows: list[tuple[RowTable, int]] = []
 
     def add(self, times: Int64s, hashes: UInt64s, keys: pa.BinaryArray, timer: int) -> None:
+        """At these times something about these keys may be due."""
         if len(times):
-            earliest = int(times.min())
-            self.earliest = earliest if self.earliest is None else min(earliest, self.earliest)
-            timers = pa.array(np.full(len(times), timer, np.uint8))
-            arrays = [pa.array(times), pa.array(hashes), keys, timers]
-            self._buffer.append(pa.RecordBatch.from_arrays(arrays, schema=_HINTS))
+            self._buffer.append(_hints_of(times, hashes, keys, timer))
+
+    def follow(self, table: RowTable, timer: int) -> None:
+        """From now on every flush adds, for each key, the earliest of the table's rows that are flushed with it."""
+        self._follows.append((table, timer))
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """What was added since the last flush."""
+        return self._buffer
+
+    def followed(self) -> Iterator[pa.RecordBatch]:
+        """What a flush adds."""
+        for table, timer in self._follows:
+            if table.buffered:
+                yield _earliest(table.buffered, timer)
 
     def weigh(self) -> int:
         return sum(batch.nbytes for batch in self._buffer)
 
-    def changes(self) -> TableData | None:
-        return TableData(self.table, DUE, pa.Table.from_batches(self._buffer, _HINTS)) if self._buffer else None
-
     def clear(self) -> None:
         self._buffer = []
+
+
+def _hints_of(times: Int64s, hashes: UInt64s, keys: pa.BinaryArray, timer: int) -> pa.RecordBatch:
+    timers = pa.array(np.full(len(times), timer, np.uint8))
+    return pa.RecordBatch.from_arrays([pa.array(times), pa.array(hashes), keys, timers], schema=HINTS)
+
+
+def _earliest(batches: Sequence[pa.RecordBatch], timer: int) -> pa.RecordBatch:
+    """The earliest row of each key."""
+    rows = pa.Table.from_batches(batches).select(["hash", "key", "at"])
+    first = rows.group_by(["hash", "key"]).aggregate([("at", "min")])
+    keys = pa.concat_arrays(first.column("key").chunks)
+    return _hints_of(first.column("at_min").to_numpy(), first.column("hash").to_numpy(), keys, timer)
 
 
 def joined(found: Iterable[GatheredRows], codec: RowCodec) -> GatheredRows:

@@ -270,7 +270,7 @@ class WindowOperator(KeyedOperator):
         if self.function is not None:
             self.report.counters = self.function.bound.counts()
         if self.schedule.uses_wall_clock:
-            self.report.next_due_us = self.state.next_due(self.schedule.wall.due_table, self.task.clock_us)
+            self.report.next_due_us = self.state.indexes.next_due(self.schedule.wall.due_table, self.task.clock_us)
         return self.report
 
 

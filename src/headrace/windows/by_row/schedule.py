@@ -83,7 +83,7 @@ class Timetable:
         self.due_table = due_table
         self._column: EntriesColumn = state.entries(table, value_codec(list[tuple[int, int]]), TIME_SUB)
         self._timers = Timers(table, self._column)
-        state.index_timer(due_table, self._column)
+        state.indexes.add_timer(due_table, self._column)
 
     def add(self, slot: int, time_us: int, name: WindowName) -> None:
         """Something is due for a window of this key then; twice is once."""
