@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "windows.settings",
         "windows.spec",
         "windows.triggers",
-        "operators.broadcast",
+        "operators.broadcast_spec",
         "operators.changelogs.spec",
         "operators.horizons.spec",
         "operators.order_spec",

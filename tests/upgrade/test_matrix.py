@@ -141,10 +141,10 @@ def longer(hits: Any) -> Any:
     return rows.key_by(Longer.page).process(LongerInTurn(), order="time").named("kept")
 
 
-def broadcast(function: Any) -> Make:
+def broadcast(function: Any, order: Any = "arrival") -> Make:
     def make(hits: Any) -> Any:
         small, large = hits.where("n < 3"), hits.where("n > 2")
-        return large.key_by(Hit.page).connect(small.broadcast()).process(function).named("kept")
+        return large.key_by(Hit.page).connect(small.broadcast()).process(function, order=order).named("kept")
 
     return make
 
@@ -302,6 +302,13 @@ CHANGES: dict[str, Change] = {
         reached="12:05",
     ),
     "rows that waited are to wait no more": Change(in_turn("time"), in_turn("arrival"), gives=[("a", "7")]),
+    "rules that wait go on": Change(
+        broadcast(Known(), "time"), broadcast(Known(), "time"), reached="12:05",
+        gives=[("a", "[('a', 2)]"), ("b", "[('a', 2)]")],
+    ),
+    "rules that wait are to wait no more": Change(
+        broadcast(Known(), "time"), broadcast(Known()), says="handles rows as they come", reached="12:15",
+    ),
     # Joins.
     "an interval join gets other bounds": Change(joined(("0s", "1h")), joined(("0s", "40m")), gives=[("a", 2, 5)]),
     "an interval join becomes a window join": Change(joined(("0s", "1h")), joined(HOUR), says="was something else"),

@@ -22,8 +22,11 @@ def has_event_time(node: Node) -> bool:
     )
 
 
-def time_order(order: Any, nodes: Sequence[Node], at: Site) -> TimeOrder | None:
-    """What ``process(fn, order=…)`` over the rows of these nodes says; None: as they come."""
+def time_order(order: Any, nodes: Sequence[Node], at: Site, *, beside: Sequence[Node] = ()) -> TimeOrder | None:
+    """What ``process(fn, order=…)`` over the rows of these nodes says; None: as they come.
+
+    ``beside``: nodes whose rows are put in order as far as they have a time.
+    """
     if order == "arrival":
         return None
     parts = (order,) if isinstance(order, str) else order
@@ -44,7 +47,7 @@ def time_order(order: Any, nodes: Sequence[Node], at: Site) -> TimeOrder | None:
                 next_move="say it where the source is read: app.read(…, time=Tx.at); or leave order= out",
             )
     for name in parts[1:]:
-        _check_order_column(name, nodes, at)
+        _check_order_column(name, [*nodes, *beside], at)
     return TimeOrder(parts[1:])
 
 

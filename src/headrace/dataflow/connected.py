@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import typing_extensions
 
 from headrace.dataflow import checks
-from headrace.dataflow.clocks import check_expiry, has_event_time
+from headrace.dataflow.clocks import check_expiry, has_event_time, time_order
 from headrace.dataflow.function_checks import check_function
 from headrace.dataflow.functions import declarations
 from headrace.dataflow.graph import KeyedNode
@@ -27,12 +27,14 @@ from headrace.joins.spec import CoGroup, ConnectSpec, MapGroups
 from headrace.model.keyspec import ANYWHERE, KeySpec
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.values import type_name
-from headrace.operators.broadcast import BroadcastSpec
+from headrace.operators.broadcast_spec import BroadcastSpec
+from headrace.operators.order_spec import OrderedSpec
 from headrace.state.handles import StateDecl
 from headrace.windows.kinds import Assigner
 
 if TYPE_CHECKING:
     from headrace.dataflow.keyed import KeyedStream, StepStream
+    from headrace.operators.order_spec import TimeOrder
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -83,19 +85,27 @@ class Connected(Generic[L, R, K]):
     def __repr__(self) -> str:
         return f"<{self._left!r} connected with {self._right!r}>"
 
-    def process(self, fn: CoProcess[L, R, Out, K]) -> ConnectedStream[Out, L, R]:
-        """Run a function over both streams. Its class names the step."""
+    def process(
+        self, fn: CoProcess[L, R, Out, K], *, order: str | tuple[str, ...] = "arrival"
+    ) -> ConnectedStream[Out, L, R]:
+        """Run a function over both streams. Its class names the step.
+
+        With ``order="time"`` rows of both are handled in the order of event time, of one time left ones first:
+        `KeyedStream.process` says more.
+        """
         at = call_site()
         left, right = self._left._stream.node, self._right._stream.node
         form = "hr.CoProcess[Left, Right, Out, Key]"
         key = self._left.key
         out = check_function(fn, CoProcess, form, ("on_left", "on_right"), (left.codec, right.codec), key, at)
         decls = declarations(type(fn), at)
+        by = time_order(order, [left, right], at)
         if not has_event_time(right):
             check_expiry(decls, left, at)
         node = self._left.app._add(
             KeyedNode, at, codec_of(out, where=str(at)), inputs=(left, right), op="connect", key=key,
-            other_keys=(self._right.key,), fn=fn, decls=decls, spec=ConnectSpec(fn),
+            other_keys=(self._right.key,), fn=fn, decls=decls,
+            spec=ConnectSpec(fn) if by is None else OrderedSpec(fn, by),
         )  # fmt: skip
         return ConnectedStream(self._left.app, node)
 
@@ -169,8 +179,14 @@ class BroadcastConnected(Generic[T, U, K]):
     def __repr__(self) -> str:
         return f"<{self._stream!r} connected with broadcast {self._rules!r}>"
 
-    def process(self, fn: BroadcastProcess[T, U, R, K]) -> StepStream[R, T]:
-        """Run a function over both streams. Its class names the step."""
+    def process(
+        self, fn: BroadcastProcess[T, U, R, K], *, order: str | tuple[str, ...] = "arrival"
+    ) -> StepStream[R, T]:
+        """Run a function over both streams. Its class names the step.
+
+        Rules of an epoch come before its rows. With ``order="time"`` rows are handled in the order of event time, and
+        a rule that has a time takes effect at its time: `KeyedStream.process` says more.
+        """
         from headrace.dataflow.keyed import StepStream
 
         at = call_site()
@@ -181,9 +197,21 @@ class BroadcastConnected(Generic[T, U, K]):
         node = self._stream.app._add(
             KeyedNode, at, codec_of(out, where=str(at)), inputs=(self._stream.node, self._rules.node), op="broadcast",
             key=self._key or ANYWHERE, other_keys=(None,), fn=fn, decls=decls,
-            spec=BroadcastSpec(fn, keyed=self._key is not None),
+            spec=BroadcastSpec(fn, keyed=self._key is not None, order=self._order(order, at)),
         )  # fmt: skip
         return StepStream(self._stream.app, node)
+
+    def _order(self, order: Any, at: Site) -> TimeOrder | None:
+        by = time_order(order, [self._stream.node], at, beside=[self._rules.node])
+        if by is not None and self._key is None:
+            raise ProgramError(
+                "order by time needs a key",
+                where=str(at),
+                expected="a keyed stream: the rows of each key are put in order",
+                found="a stream without key_by",
+                next_move="say which rows belong together: stream.key_by(…).connect(rules.broadcast())",
+            )
+        return by
 
     def _check_decls(self, cls: type, decls: tuple[StateDecl, ...], at: Site) -> None:
         check_expiry(decls, self._stream.node, at)

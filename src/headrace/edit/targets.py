@@ -198,7 +198,7 @@ def refuse_made_of_rows(address: str, what: str) -> ProgramError:
 
 
 def _check_editable(address: str, step: str, table: str, declared: DeclaredState, manifest: Manifest) -> None:
-    if declared.kind not in _STORED_AS or (declared.kind == ROW and declared.type is None):
+    if table.startswith("!") or declared.kind not in _STORED_AS or (declared.kind == ROW and declared.type is None):
         words = {WINDOWS: "open windows", ROW: "open windows in columns", GIVEN: "what its step gave out last"}
         raise refuse_made_of_rows(address, words.get(declared.kind, "rows for its step"))
     if any(kind == RESULT for kind, *_ in declared.results.values()):

@@ -16,7 +16,6 @@ undone; but once it has gone over keys it cannot be, and stops the task whoever 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -28,16 +27,16 @@ import xxhash
 
 from headrace.errors import HeadraceError, StoreError
 from headrace.model.batch import Keys, Rows
-from headrace.operators.contract import Operator, TaskInfo
+from headrace.operators.contract import TaskInfo
 from headrace.operators.failures import READ_ERRORS, function_failed
 from headrace.operators.holding import HELD_BYTES, QueuedRows
 from headrace.operators.process import ProcessOperator, rows_of
-from headrace.operators.spec import StepInfo, StepSpec
 from headrace.state.broadcast import StoredMapping, canonical
 from headrace.state.cells import EntriesColumn
 from headrace.state.fitting import declared_codec
 from headrace.state.handles import BroadcastContext, BroadcastState
 from headrace.state.overlay import ValueColumn
+from headrace.state.ttl import RowExpiry
 
 if TYPE_CHECKING:
     from headrace.model.report import StepReport
@@ -47,27 +46,10 @@ if TYPE_CHECKING:
 
 ROWS: Final = "!rows"
 """Stands for the rows of ``on_broadcast`` among the digests of states."""
-_BROADCAST: Final = 1
+BROADCAST: Final = 1
 """The port of broadcast rows."""
 _PIECE_ROWS: Final = 4096
 """Broadcast rows that are handled before what they gave is sent on."""
-
-
-@dataclass(frozen=True)
-class BroadcastSpec(StepSpec):
-    """A step with a broadcast input."""
-
-    function: Any
-    keyed: bool = True
-    """Whether the other rows have keys; those that have none are spread over the shards."""
-
-    def build(self, info: StepInfo) -> Operator:
-        return BroadcastOperator(
-            info.step, self.function, info.decls, info.codec, key_type=info.key_type, keyed=self.keyed
-        )
-
-    def tell(self) -> tuple[str, ...]:
-        return () if self.keyed else ("no key: rows are spread over the shards",)
 
 
 class _OutOfReach:
@@ -112,7 +94,7 @@ class BroadcastOperator(ProcessOperator):
         }
         self._kept: dict[str, StoredMapping] = {}
         """What was read of broadcast states, from task to task."""
-        self._rules_context: BroadcastContext[Any] = BroadcastContext(self._visit)
+        self.rules_context: BroadcastContext[Any] = BroadcastContext(self._visit)
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
@@ -122,7 +104,7 @@ class BroadcastOperator(ProcessOperator):
             for decl in self._shared_decls
         ]
         vars(self.function).update({table.name: BroadcastState[Any, Any](table) for table in self._tables})
-        context = self._rules_context
+        context = self.rules_context
         context.now, context.epoch, context.watermark = self.context.now, task.epoch, self.context.watermark
         columns: list[ValueColumn | EntriesColumn] = [*self.bound.values, *self.bound.entries]
         self._columns = {column.table: column for column in columns}
@@ -133,7 +115,7 @@ class BroadcastOperator(ProcessOperator):
     # --- rows wait for the end of the input
 
     def process(self, port: int, rows: Rows, keys: Keys | None) -> None:
-        if port != _BROADCAST:
+        if port != BROADCAST:
             super().process(port, rows, keys)
         elif len(rows):
             assert keys is not None, f"step {self.step} was given broadcast rows without their order"
@@ -177,12 +159,7 @@ class BroadcastOperator(ProcessOperator):
     # --- broadcast rows
 
     def _broadcast(self) -> Iterator[None]:
-        if not self._rules:
-            return
-        if self._is_first:
-            # Every shard gets all of them; the step as a whole got them once.
-            self.report.rows_in += sum(len(rows) for rows, _ in self._rules)
-        for rows in self._in_order():
+        for rows in self._rules_in_order():
             self._handle_broadcast(rows)
             yield
 
@@ -190,8 +167,14 @@ class BroadcastOperator(ProcessOperator):
     def _is_first(self) -> bool:
         return self.task.shard == 0
 
-    def _in_order(self) -> Iterator[Rows]:
+    def _rules_in_order(self) -> Iterator[Rows]:
+        """Broadcast rows of this epoch, some at a time, in an order that is the same on all shards."""
         rules, self._rules = self._rules, []
+        if not rules:
+            return
+        if self._is_first:
+            # Every shard gets all of them; the step as a whole got them once.
+            self.report.rows_in += sum(len(rows) for rows, _ in rules)
         codec = rules[0][0].codec
         order = pa.concat_arrays([_whole(encoded) for _, encoded in rules])
         columns = [
@@ -214,7 +197,7 @@ class BroadcastOperator(ProcessOperator):
         function.update({name: _OutOfReach(name) for name in real})
         try:
             for event, at in zip(rows.objects, ats):
-                self.context.timestamp = self._rules_context.timestamp = at  # type: ignore[assignment]
+                self.context.timestamp = self.rules_context.timestamp = at  # type: ignore[assignment]
                 self._call_broadcast(event, at)
         finally:
             function.update(real)
@@ -227,7 +210,7 @@ class BroadcastOperator(ProcessOperator):
         for table in self._tables:
             table.begin()
         try:
-            made = list(rows_of(on_broadcast(event, self._rules_context)))
+            made = list(rows_of(on_broadcast(event, self.rules_context)))
         except HeadraceError:
             raise
         except Exception as error:
@@ -319,7 +302,10 @@ def _whole(array: Any) -> pa.Array:
 
 def _has_something(column: ValueColumn | EntriesColumn, slot: int) -> bool:
     if isinstance(column, ValueColumn):
-        return column.get(slot) is not None
+        if column.get(slot) is None:
+            return False
+        expiry = column.expiry
+        return not isinstance(expiry, RowExpiry) or not expiry.is_gone(column.expires[slot])
     return next(column.entries(slot), None) is not None
 
 

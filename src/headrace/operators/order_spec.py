@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 WAITING_TABLES: Final = (WAITING_ROWS, f"{WAITING_ROWS}_right")
 """Where rows of each input wait, by port."""
+WAITING_RULES: Final = f"{WAITING_ROWS}_rules"
+"""Where broadcast rows do."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,9 @@ class TimeOrder:
         """The columns that rows of an input have, by their position."""
         return tuple(codec.index(name) for name in self.columns if name in codec.names)
 
-    def stored(self, info: StepInfo) -> dict[str, StoredType]:
-        """What waits of each input that has a key."""
-        kinds = [codec.type for codec in info.taken]
+    def stored(self, taken: Sequence[RowCodec]) -> dict[str, StoredType]:
+        """What waits of inputs that have keys."""
+        kinds = [codec.type for codec in taken]
         return {table: StoredType(COLUMNS, describe_type(kind), kind) for table, kind in zip(WAITING_TABLES, kinds)}
 
     def rules(self) -> dict[str, str]:
@@ -66,7 +68,7 @@ class OrderedSpec(StepSpec):
         )
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
-        return self.order.stored(info)
+        return self.order.stored(info.taken)
 
     def rules(self, info: StepInfo) -> Mapping[str, str]:
         return self.order.rules()

@@ -30,7 +30,10 @@ class StateType(NamedTuple):
 def step_types(node: KeyedNode, info: StepInfo) -> dict[str, StateType]:
     """Everything a step keeps → its kind, and the types of its values and keys."""
     key = None if node.key.type is None else describe_type(node.key.type)
-    types = {name: StateType(stored, key) for name, stored in _nameless(node, info).items()}
+    types = {
+        name: StateType(stored, None if stored.kind == "broadcast" else key)
+        for name, stored in _nameless(node, info).items()
+    }
     for decl in node.decls:
         if decl.kind not in ("side", "counter"):
             mine = describe_type(decl.args[0]) if decl.kind == "broadcast" else key

@@ -48,7 +48,7 @@ _EMPTY: Final[dict[str, Kind]] = {"list": "list", "timers": "timers"}
 
 def declared_tables(declared: Mapping[str, DeclaredState]) -> list[str]:
     """The states that a step declares for reading, whether something was written to them or not."""
-    return [name for name, known in declared.items() if known.kind in _DECLARED]
+    return [name for name, known in declared.items() if known.kind in _DECLARED and not name.startswith("!")]
 
 
 def readable_tables(layers: Layers, declared: Mapping[str, DeclaredState]) -> list[str]:

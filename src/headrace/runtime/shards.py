@@ -131,7 +131,7 @@ def open_shard(
         layers, lo=groups.start, hi=groups.stop, groups=program.key_groups, spill=opened.spill,
         overlay_limit_bytes=limits.overlay_bytes,
     )  # fmt: skip
-    if "broadcast" in plan.states.values():
+    if any(kind.stored.kind == "broadcast" for kind in plan.types.values()):
         refs = runs.get(layout.broadcast(step)) or runs.get(layout.broadcast(plan.was or ""), ())
         opened.state.shared = open_shared(store, refs, groups=program.key_groups, hidden=hidden, adapters=adapters)
     return opened

@@ -55,7 +55,7 @@ class StoredTables(Protocol):
         """Whether anything in a table still counts: a value, an entry, or a window that is open."""
 
     def waiting(self, step: str, table: str) -> int:
-        """How many rows of a table of whole rows lie behind the watermark of the step."""
+        """How many rows in a table of rows that wait for event time still do."""
 
     def cuts(self, step: str, table: str) -> frozenset[str]:
         """How partial aggregates that are still needed were cut (`headrace.state.panes.about.cut_of`)."""
@@ -109,12 +109,15 @@ class RunTables:
 
     def waiting(self, step: str, table: str) -> int:
         reached = self._state.manifest.time.steps.get(step, MIN_TIME)
-        views = [view for layers in self._of(step) for view in layers.views(table) if view.table.kind == ROWS]
-        return sum(
-            int(np.count_nonzero(rows.column("at").to_numpy() > reached))
-            for view in views
-            for rows in rows_between(view, view.low, view.high)
-        )
+        count = 0
+        for layers in self._of(step):
+            if layers.tables.get(table) == VALUE:
+                count += sum(batch.num_rows for batch in layers.scan(table))
+                continue
+            for view in layers.views(table):
+                for rows in rows_between(view, view.low, view.high):
+                    count += int(np.count_nonzero(rows.column("at").to_numpy() > reached))
+        return count
 
     def cuts(self, step: str, table: str) -> frozenset[str]:
         return frozenset(map(cut_of, self._needed_panes(step, table)))
