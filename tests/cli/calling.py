@@ -15,7 +15,7 @@ def call(*arguments: object, catch_exceptions: bool = True) -> Result:
     return CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=catch_exceptions)
 
 
-def call_json(*arguments: object) -> Any:
+def call_json(*arguments: object, code: int = 0) -> Any:
     result = call(*arguments, "--json")
-    assert result.exit_code == 0, result.stderr
+    assert result.exit_code == code, result.stderr
     return json.loads(result.stdout)

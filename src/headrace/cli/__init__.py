@@ -34,6 +34,7 @@ from headrace.cli import (
     serve,
     state,
     stop,
+    verify,
 )
 
 __all__ = ["main"]
@@ -73,6 +74,7 @@ app.command("run", no_args_is_help=True, cls=run.RunCommand)(run.run)
 app.command("demo")(demo.demo)
 app.command("plan", no_args_is_help=True)(plan.plan)
 app.command("explain", no_args_is_help=True)(explain.explain)
+app.command("verify", no_args_is_help=True)(verify.verify)
 app.command("epochs", no_args_is_help=True)(epochs.epochs)
 app.command("state", no_args_is_help=True)(state.state)
 app.command("stop", no_args_is_help=True)(stop.stop)

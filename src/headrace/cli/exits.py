@@ -5,7 +5,7 @@ code  meaning
 ====  ==========================================================================================================
 0     done; also a run that was asked to stop and has stopped after its epoch
 1     the program, a setting, a row or a key is at fault, or something that should not have happened; also what
-      ``headrace diff`` or ``headrace replay`` compared differs
+      ``headrace diff``, ``headrace replay`` or ``headrace verify`` compared differs
 2     the command was written wrongly; nothing was done
 3     the machine lacks something: Java, a package, memory (Spark's JVM died, and could not be replaced)
 4     the store is at fault: none there, in use by another driver, damaged, not resumable

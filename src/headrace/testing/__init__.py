@@ -11,13 +11,17 @@ from headrace.testing.operators import EpochInput, verify_operator, verify_step
 from headrace.testing.rig import OperatorRig
 from headrace.testing.sinks import SinkTarget, verify_sink
 from headrace.testing.sources import verify_source
+from headrace.testing.verifying import Dependence, DependenceReport, verify_program
 
 __all__ = [
+    "Dependence",
+    "DependenceReport",
     "EpochInput",
     "Harness",
     "OperatorRig",
     "SinkTarget",
     "verify_operator",
+    "verify_program",
     "verify_sink",
     "verify_source",
     "verify_step",

@@ -32,11 +32,14 @@ class PlayedSpark(TasksHere):
         self.session = session
         self.splits: dict[str, list[str]] = {}
         """Source → the split of each row that the next epoch reads."""
+        self.chain_order: tuple[int, ...] = ()
+        """The order in which sources are read, by their places; empty: as the program names them."""
 
     def run(self, env: TaskEnv, queued: dict[str, list[Any]]) -> list[TaskReport]:
         """One epoch over the queued rows of each source; the reports of all its tasks."""
         batches: list[pa.RecordBatch] = []
-        for index, source in enumerate(self.program.sources):
+        for index in self.chain_order or range(len(self.program.sources)):
+            source = self.program.sources[index]
             rows = queued.get(source.name)
             if rows:
                 batches += self.run_chain(env, index, self._input(source, rows))
