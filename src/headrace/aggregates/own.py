@@ -114,10 +114,19 @@ def add_guarded(own: Own, accs: list[Any], rows: Sequence[Any]) -> tuple[list[An
     return guarded.accs, refused
 
 
-def encode_columns(codec: RowCodec, made: Mapping[str, Sequence[Any]], own: Set[str], rows: int) -> list[pa.Array]:
-    """Rows of results as columns; ``own``: which of them aggregators of the user's gave. Raises FunctionFailed."""
+def encode_columns(
+    codec: RowCodec, made: Mapping[str, Sequence[Any]], own: Set[str], rows: int, carried: Mapping[str, pa.Array]
+) -> list[pa.Array]:
+    """Rows of results as columns; ``own``: which of them aggregators of the user's gave. Raises FunctionFailed.
+
+    ``carried``: columns that are there already.
+    """
     columns: list[pa.Array] = []
     for name, column in codec.columns.items():
+        if name in carried:
+            there = carried[name]
+            columns.append(there if there.type == column.arrow else there.cast(column.arrow))
+            continue
         values = made[name] if name in made else [codec.defaults.get(name)] * rows
         columns.append(_encode_results(name, column, values) if name in own else column.encode(values))
     return columns

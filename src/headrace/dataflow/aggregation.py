@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from headrace.aggregates.declare import Agg
+from headrace.dataflow.projection import known_column
 from headrace.dataflow.site import Site
 from headrace.errors import ProgramError
 from headrace.model.keyspec import KeySpec
@@ -14,6 +15,7 @@ from headrace.model.record import row_type
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.shapes import split_optional
 from headrace.model.values import type_name
+from headrace.windows.triggers import PerRow
 
 KEY: Final = "key"
 """Name of the key's column where the key is a function of the row."""
@@ -61,6 +63,26 @@ def aggregate_codec(
     return target
 
 
+def row_columns(fire: Any, codec: RowCodec, key: KeySpec, at: Site) -> dict[str, Any]:
+    """The columns of each row that ``fire=hr.per_row(…)`` asks for beside the results, with their types."""
+    if not isinstance(fire, PerRow):
+        return {}
+    names = [known_column(codec, column, str(at)) for column in fire.columns]
+    return {name: codec.annotations[name] for name in names if name not in key_columns(codec, key)}
+
+
+def refuse_row_columns(fire: Any, what: str, at: Site) -> None:
+    """``hr.per_row("id")`` where results have no row of their own."""
+    if isinstance(fire, PerRow) and fire.columns:
+        raise ProgramError(
+            f"per_row(…) with columns is for rolling aggregates, and this is {what}",
+            where=str(at),
+            expected="fire=hr.per_row()",
+            found=f"columns: {', '.join(map(repr, fire.columns))}",
+            next_move="leave the columns out; or take key_by(…).aggregate(fire=hr.per_row(…), …)",
+        )
+
+
 def _check_key(codec: RowCodec, key: KeySpec, where: str) -> None:
     """A field that holds values of several types is packed into bytes, which a row of results cannot give back."""
     for name in key.columns or ():
@@ -96,6 +118,19 @@ def _check_agg(codec: RowCodec, name: str, agg: Any, keys: Mapping[str, Any], wh
     except ProgramError as error:
         error.where = where
         raise
+
+
+def check_asked(target: RowCodec, asked: Mapping[str, Any], at: Site) -> None:
+    """Refuses columns that were asked for by name where the type of the results has no field for one."""
+    missing = [name for name in asked if name not in target.names]
+    if missing:
+        raise ProgramError(
+            f"{type_name(target.type)} has no field {missing[0]!r}",
+            where=str(at),
+            expected=f"one of {', '.join(target.names)}",
+            found=", ".join(asked),
+            next_move=f"add {missing[0]} to {type_name(target.type)}, or do not ask for it",
+        )
 
 
 def _check_into(target: RowCodec, keys: Mapping[str, Any], results: Mapping[str, Any], where: str) -> None:

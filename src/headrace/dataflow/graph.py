@@ -242,6 +242,8 @@ class KeyedNode(Node):
     decls: tuple[StateDecl, ...] = ()
     fire: Fire = "per_epoch"
     """When ``reduce`` and ``aggregate`` give out results: for each row, or for each changed key once per epoch."""
+    carried: tuple[str, ...] = ()
+    """Columns of each row that its result has, too."""
 
     @property
     def verb(self) -> str:

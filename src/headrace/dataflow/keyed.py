@@ -12,7 +12,7 @@ import typing_extensions
 
 from headrace.aggregates.declare import Agg
 from headrace.dataflow import checks
-from headrace.dataflow.aggregation import aggregate_codec
+from headrace.dataflow.aggregation import aggregate_codec, check_asked, refuse_row_columns, row_columns
 from headrace.dataflow.clocks import check_expiry, check_horizons, has_event_time, time_order
 from headrace.dataflow.connected import BroadcastConnected, BroadcastStream, CoGrouped, Connected
 from headrace.dataflow.function_checks import check_function
@@ -119,6 +119,7 @@ class KeyedStream(Generic[T, K]):
         check_callable(fn, "reduce", at)
         refuse_updates(self._stream.node, "reduce", at)
         codec = self._stream.node.codec
+        refuse_row_columns(fire, "reduce", at)
         fires = _fire(fire, "per_row", at)
         return self._step("reduce", codec, at, fn=fn, placed_by=self._key.columns, fire=fires)
 
@@ -142,25 +143,31 @@ class KeyedStream(Generic[T, K]):
         """Running aggregates per key: ``aggregate(total=hr.sum("cents"), n=hr.count())``.
 
         Rows hold the key's columns and the aggregates. Each key that changed is emitted once per epoch, or with
-        ``fire=hr.per_row()`` for every row. With ``over``, as in ``hr.sum("cents", over="1h")``, an aggregate is of the
-        rows of such a span of event time up to the time of the result: the row's, or that of the key's newest row.
+        ``fire=hr.per_row()`` for every row; ``hr.per_row("id")`` puts columns of the row itself beside the results.
+        With ``over``, as in ``hr.sum("cents", over="1h")``, an aggregate is of the rows of such a span of event time up
+        to the time of the result: the row's, or that of the key's newest row.
 
         Over rows that replace each other each counts as long as it holds: what is replaced or goes is taken out again.
         """
         at = call_site()
-        codec = aggregate_codec(self._stream.node.codec, self._key, into, aggs, at)
+        taken = self._stream.node.codec
+        carried = row_columns(fire, taken, self._key, at)
+        codec = aggregate_codec(taken, self._key, into, aggs, at, before=carried, by_name=carried)
+        check_asked(codec, carried, at)
         columns = self._key.columns
         placed_by = columns if columns is not None and set(columns) <= set(codec.names) else None
         fires = _fire(fire, "per_epoch", at)
         spec: StepSpec | None = None
         if check_horizons(aggs, self._stream.node, at):
             refuse_updates(self._stream.node, "aggregate with over=", at)
-            spec = HorizonSpec(dict(aggs), fires == "per_row")
+            spec = HorizonSpec(dict(aggs), fires == "per_row", tuple(carried))
         elif self._stream.node.kind.corrects:
             spec = RetractSpec(dict(aggs))
             check_retracting(self._stream.node, fires, at)
             spec.check(self._stream.node.codec, str(at), timed=has_event_time(self._stream.node))
-        return self._step("aggregate", codec, at, aggs=dict(aggs), placed_by=placed_by, fire=fires, spec=spec)
+        return self._step(
+            "aggregate", codec, at, aggs=dict(aggs), placed_by=placed_by, fire=fires, spec=spec, carried=tuple(carried)
+        )
 
     @overload
     def connect(self, other: BroadcastStream[U]) -> BroadcastConnected[T, U, K]: ...

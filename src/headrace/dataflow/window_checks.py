@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.aggregates.declare import column_annotation
+from headrace.dataflow.aggregation import refuse_row_columns
 from headrace.dataflow.clocks import has_event_time
 from headrace.dataflow.graph import Node
 from headrace.dataflow.projection import known_column
@@ -61,6 +62,7 @@ def check_window(assigner: Any, fire: Any, panes: Any, allow_late_us: int, evict
             next_move="leave allow_late= out",
         )
     for trigger in (fire, fire.of) if isinstance(fire, Timeout) else (fire,):
+        refuse_row_columns(trigger, "a window", at)
         _check_trigger(trigger, assigner, node, timed, at)
     _check_evictor(evict, node, timed, at)
 

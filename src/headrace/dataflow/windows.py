@@ -142,9 +142,13 @@ def every(span: Span | None = None, *, rows: int | None = None, clock: Clock = "
     return EveryRows(rows)
 
 
-def per_row() -> Trigger:
-    """A result after every row, as Flink's rolling aggregates give them."""
-    return PerRow()
+def per_row(*columns: Any) -> Trigger:
+    """A result after every row, as Flink's rolling aggregates give them.
+
+    ``per_row("id", Tx.at)``: results of a rolling aggregate have these columns of their row, too, as those of
+    ``OVER (PARTITION BY …)`` in SQL.
+    """
+    return PerRow(columns)
 
 
 def per_epoch() -> Trigger:

@@ -177,9 +177,11 @@ class AggregateOperator(RollingOperator):
 
     def __init__(
         self, step: str, aggs: Mapping[str, Agg[Any]], taken: RowCodec, codec: RowCodec, *, key_fields: Sequence[str],
-        key_type: Any = None, per_row: bool = False,
+        key_type: Any = None, per_row: bool = False, carried: Sequence[str] = (),
     ) -> None:  # fmt: skip
+        """``carried``: columns of each row that its result has, with ``per_row``."""
         self.aggs = dict(aggs)
+        self._carried = {name: taken.index(name) for name in carried}
         self.folds: list[KeyFold | None] = [make_fold(agg, taken, f"step {step}", name) for name, agg in aggs.items()]
         self.finishing = list(self.folds)
         """How accumulators become results; None for own aggregators."""
@@ -325,7 +327,8 @@ class AggregateOperator(RollingOperator):
 
     def give_rows(self, batch: KeyedBatch, snapshots: list[list[Any]]) -> None:
         """Gives out a result for every row."""
-        columns = self._columns(batch.slots.tolist(), snapshots, own_done=True)
+        carried = {name: batch.rows.columns[place] for name, place in self._carried.items()}
+        columns = self._columns(batch.slots.tolist(), snapshots, own_done=True, carried=carried)
         self.emit(Rows.of_columns(self.codec, columns, batch.rows.times))
 
     def _with_own(self, batch: KeyedBatch, row: int, slot: int) -> list[Any] | None:
@@ -358,7 +361,10 @@ class AggregateOperator(RollingOperator):
         held = [self.column.get(slot) for slot in slots]
         return Rows.of_columns(self.codec, self._columns(slots, held), stamps_of([accs[-1] for accs in held]))
 
-    def _columns(self, slots: list[int], held: list[list[Any]], *, own_done: bool = False) -> list[pa.Array]:
+    def _columns(
+        self, slots: list[int], held: list[list[Any]], *, own_done: bool = False,
+        carried: Mapping[str, pa.Array] | None = None,
+    ) -> list[pa.Array]:  # fmt: skip
         """The columns of the result. ``own_done``: in the place of own accumulators stand their results."""
         made: dict[str, list[Any]] = {}
         for i, (name, agg) in enumerate(self.aggs.items()):
@@ -373,7 +379,7 @@ class AggregateOperator(RollingOperator):
         made.update(zip(self.key_fields, parts))
         own = {name for name, agg in self.aggs.items() if isinstance(agg, Aggregator)}
         try:
-            return encode_columns(self.codec, made, own, len(slots))
+            return encode_columns(self.codec, made, own, len(slots), carried or {})
         except FunctionFailed as error:
             raise self.place(error, None if error.stretch is None else slots[error.stretch]) from error
 

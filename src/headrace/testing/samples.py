@@ -24,7 +24,8 @@ def read_sample(folder: Path, reads: Sequence[ReadNode]) -> list[SampleRow]:
     """All rows of a folder, file by file."""
     sources = {read.name or "": read for read in reads}
     if not folder.is_dir():
-        raise ProgramError("there is no such folder", where=str(folder), expected=f"files named after {_source_words(sources)}",
+        raise ProgramError("there is no such folder", where=str(folder),
+                           expected=f"files named after {_source_words(sources)}",
                            next_move="give a folder with a file of rows for each source")  # fmt: skip
     rows: list[SampleRow] = []
     for source, split, file in _files(folder):

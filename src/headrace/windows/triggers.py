@@ -100,6 +100,9 @@ class Trigger:
 class PerRow(Trigger):
     """A result after every row."""
 
+    columns: tuple[Any, ...] = ()
+    """Of a rolling aggregate: what the result has of the row itself, as the user named it."""
+
 
 @dataclass(frozen=True)
 class PerEpoch(Trigger):

@@ -73,9 +73,11 @@ class HorizonOperator(HoldsRows, AggregateOperator):
 
     def __init__(
         self, step: str, aggs: Mapping[str, Agg[Any]], taken: RowCodec, codec: RowCodec, *, key_fields: Sequence[str],
-        key_type: Any = None, per_row: bool = False,
+        key_type: Any = None, per_row: bool = False, carried: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        super().__init__(step, aggs, taken, codec, key_fields=key_fields, key_type=key_type, per_row=per_row)
+        super().__init__(
+            step, aggs, taken, codec, key_fields=key_fields, key_type=key_type, per_row=per_row, carried=carried
+        )
         where, over = f"step {step}", horizons_of(aggs)
         self.columns = KeptColumns(over.values(), taken, where)
         self.moving: dict[int, Moving] = {

@@ -32,13 +32,15 @@ class HorizonSpec(StepSpec):
 
     aggs: Mapping[str, Agg[Any]]
     per_row: bool = False
+    carried: tuple[str, ...] = ()
+    """Columns of each row that its result has, too."""
 
     def build(self, info: StepInfo) -> Operator:
         from headrace.operators.horizons.operator import HorizonOperator
 
         return HorizonOperator(
             info.step, self.aggs, info.taken[0], info.codec, key_fields=info.key_fields, key_type=info.key_type,
-            per_row=self.per_row,
+            per_row=self.per_row, carried=self.carried,
         )  # fmt: skip
 
     def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:

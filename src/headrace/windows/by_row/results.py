@@ -109,7 +109,7 @@ class ResultColumns:
     def arrays(self, results: list[WindowResult]) -> list[pa.Array]:
         own = {name for name, agg in self._contents.aggs.items() if isinstance(agg, Aggregator)}
         try:
-            return encode_columns(self._codec, self._values(results), own, len(results))
+            return encode_columns(self._codec, self._values(results), own, len(results), {})
         except FunctionFailed as error:
             slot = None if error.stretch is None else results[error.stretch].slot
             raise self._operator.place(error, slot) from error
