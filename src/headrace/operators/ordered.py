@@ -112,15 +112,16 @@ class OrderedProcessOperator(ProcessOperator):
         due = self.waiting.due(after_us, upto_us)
         for start, end in due.groups(self._piece_rows):
             hashes, keys = due.hashes[start:end], due.keys[start:end]
-            alone, code = end - start == 1, start
+            timers = due.timers.within(start, end) if self._event_timers else {}
+            alone = end - start == 1
             if alone:
-                self._begin_key(due.timers.of(start), stored=True)
+                self._begin_key(timers.get(start, ()), stored=True)
             for piece in due.pieces(start, end, self._piece_rows):
                 slots = self.state.enter(hashes, keys).tolist()
                 bounds = np.searchsorted(piece.codes, np.arange(start, end + 1)).tolist()
                 for code in range(start, end):
                     if not alone:
-                        times = due.timers.of(code)
+                        times = timers.get(code, ())
                         self._begin_key(times, stored=bool(times))
                     self._bind(slots[code - start])
                     self._handle(piece, bounds[code - start], bounds[code - start + 1])
@@ -150,7 +151,7 @@ class OrderedProcessOperator(ProcessOperator):
 
     # --- one key
 
-    def _begin_key(self, times: list[int], *, stored: bool) -> None:
+    def _begin_key(self, times: Sequence[int], *, stored: bool) -> None:
         """``times``: those at which the index knows of timers of the key."""
         self._reached_us, self._stored = MIN_TIME, stored
         for timer in self._event_timers:
@@ -173,10 +174,11 @@ class OrderedProcessOperator(ProcessOperator):
     def _handle(self, piece: OrderedRows, start: int, end: int) -> None:
         context: Any = self.context
         calls, add_row, add_time = self._calls, self._rows.append, self._times.append
-        rows = zip(piece.events[start:end], piece.at[start:end].tolist(), piece.ports[start:end].tolist())
-        for event, at, port in rows:
+        fires = bool(self._event_timers)
+        for event, at, port in zip(piece.events[start:end], piece.at[start:end], piece.ports[start:end]):
             if at != self._reached_us:
-                self._fire_upto(at - 1)
+                if fires:
+                    self._fire_upto(at - 1)
                 self._reached_us, context.watermark = at, at - 1
             context.timestamp = at
             result = None

@@ -31,8 +31,8 @@ class OrderedRows(NamedTuple):
 
     codes: Int64s
     """Of the keys; never falls."""
-    at: Int64s
-    ports: Int64s
+    at: list[int]
+    ports: list[int]
     events: list[Any]
 
 
@@ -46,14 +46,15 @@ def in_order(inputs: Sequence[GatheredRows], codecs: Sequence[RowCodec], order: 
     at = np.concatenate([found.at for found in inputs])
     ports = np.repeat(np.arange(len(inputs)), [len(found) for found in inputs])
     events = [event for each, found in zip(rows, inputs) if len(found) for event in each.objects]
-    places = np.lexsort((ports, at, codes))
-    same = _same_as_before(codes[places], at[places], ports[places])
+    alone = len(inputs) == 1
+    places = np.lexsort((at, codes) if alone else (ports, at, codes))
+    same = _same_as_before(codes[places], at[places], *(() if alone else (ports[places],)))
     if same.any():
         columns = [[each.columns[i] for i in order.places(codec)] for each, codec in zip(rows, codecs)]
         tied = _with_neighbours(same)
         groups = np.cumsum(~same, dtype=np.int64)[tied]
         places[tied] = _ranked(places[tied], groups, _column_ranks(columns, ports, places[tied]), events)
-    return OrderedRows(codes[places], at[places], ports[places], [events[i] for i in places.tolist()])
+    return OrderedRows(codes[places], at[places].tolist(), ports[places].tolist(), [events[i] for i in places.tolist()])
 
 
 def order_alike(rows: Rows, order: TimeOrder) -> Int64s:

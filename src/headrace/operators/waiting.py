@@ -218,9 +218,12 @@ class _TimerTimes:
         order = np.lexsort((times, codes))
         self._codes, self._times = codes[order], times[order]
 
-    def of(self, code: int) -> list[int]:
-        first, last = np.searchsorted(self._codes, [code, code + 1])
-        times: list[int] = self._times[first:last].tolist()
+    def within(self, start: int, end: int) -> dict[int, list[int]]:
+        """Code → times, of those that have any."""
+        first, last = np.searchsorted(self._codes, [start, end])
+        times: dict[int, list[int]] = {}
+        for code, time in zip(self._codes[first:last].tolist(), self._times[first:last].tolist()):
+            times.setdefault(code, []).append(time)
         return times
 
 
