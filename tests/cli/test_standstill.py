@@ -80,6 +80,7 @@ HELD: dict[str, Any] = {
     "since": "2024-01-01T12:00:00Z",
     "silent": True,
     "waits_for": "2024-01-01T12:01:20Z",
+    "waiting_rows": 0,
     "aligned_waiting": [],
 }
 

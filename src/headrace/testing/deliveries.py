@@ -84,7 +84,7 @@ class Delivery:
         return "; ".join(words)
 
 
-class Played(NamedTuple):
+class DeliveryOutcome(NamedTuple):
     """What a program came to."""
 
     rows: Mapping[int, Counter[str]]
@@ -177,7 +177,7 @@ def _cut(order: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, ...], .
     return tuple(epochs)
 
 
-def play(app: App, rows: Sequence[SampleRow], delivery: Delivery) -> Played:
+def play(app: App, rows: Sequence[SampleRow], delivery: Delivery) -> DeliveryOutcome:
     """Runs the program over a delivery, from nothing to the end of its input."""
     clock_us = parse_time(START)
     with Harness(app, parallelism=delivery.parallelism, start=START) as h:
@@ -190,11 +190,11 @@ def play(app: App, rows: Sequence[SampleRow], delivery: Delivery) -> Played:
             states = _states(h)
             h.drain()
         except HeadraceError as error:
-            return Played({}, {}, {}, f"{type(error).__name__}: {error}".splitlines()[0])
+            return DeliveryOutcome({}, {}, {}, f"{type(error).__name__}: {error}".splitlines()[0])
         manifest = None if h._coordinator.state is None else h._coordinator.state.manifest
         late = {} if manifest is None else {step: counts.get("late", 0) for step, counts in manifest.counters.items()}
         given = {node.id: _rows_of_node(node, h._taken[node.id].rows) for node in app.nodes if node.id in h._taken}
-        return Played(given, states, late, "")
+        return DeliveryOutcome(given, states, late, "")
 
 
 def _run_epoch(h: Harness, clock_us: int, chains: tuple[int, ...], dies_at: str | None) -> None:

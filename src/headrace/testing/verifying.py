@@ -25,7 +25,7 @@ from headrace.testing.deliveries import (
     FACTORS,
     WORDS,
     Delivery,
-    Played,
+    DeliveryOutcome,
     SampleRow,
     play,
     take_back,
@@ -190,7 +190,7 @@ class _DependenceSearch:
         }
         self._found: dict[str, _Finding] = {}
         self._small: list[frozenset[int]] = []
-        self._known: dict[str, Played] = {}
+        self._known: dict[str, DeliveryOutcome] = {}
 
     def run(self, tries: int, progress: Callable[[int], None]) -> DependenceReport:
         self._note(self._play(self._usual), self._usual, (AGAIN,))
@@ -207,12 +207,12 @@ class _DependenceSearch:
     def _vary(self, factors: Sequence[str]) -> Delivery:
         return vary(self._rows, self._usual, factors, self._random, self._sources)
 
-    def _play(self, delivery: Delivery) -> Played:
+    def _play(self, delivery: Delivery) -> DeliveryOutcome:
         return play(self._app, self._rows, delivery)
 
     # --- what differs
 
-    def _note(self, played: Played, delivery: Delivery, factors: tuple[str, ...]) -> None:
+    def _note(self, played: DeliveryOutcome, delivery: Delivery, factors: tuple[str, ...]) -> None:
         for what in self._differing(self._whole, played):
             known = self._found.get(what)
             if known is not None and (known.factors == {AGAIN} or known.factors & set(factors)):
@@ -233,7 +233,7 @@ class _DependenceSearch:
                 delivery, factors = other, rest
         return delivery, factors
 
-    def _differing(self, one: Played, other: Played) -> list[str]:
+    def _differing(self, one: DeliveryOutcome, other: DeliveryOutcome) -> list[str]:
         if one.failure or other.failure:
             return [] if one.failure == other.failure else ["the run"]
         found = [what for what, node in self._outputs.items() if one.rows[node.id] != other.rows[node.id]]
@@ -257,7 +257,7 @@ class _DependenceSearch:
         suspects = () if node is None else tuple(suspect(node, factors, late))
         return Dependence(what, factors, step, suspects, example)
 
-    def _make_small(self, what: str, delivery: Delivery) -> tuple[frozenset[int], Played, Played]:
+    def _make_small(self, what: str, delivery: Delivery) -> tuple[frozenset[int], DeliveryOutcome, DeliveryOutcome]:
         """As few rows as show the difference, found by leaving out stretches of them, ever smaller ones."""
         for known in self._small[-_SMALL_SAMPLES:]:
             # What shows one difference often shows another.
@@ -285,18 +285,20 @@ class _DependenceSearch:
             self._small.append(small)
         return small, *pair
 
-    def _pair(self, rows: frozenset[int], delivery: Delivery) -> tuple[Played, Played]:
+    def _pair(self, rows: frozenset[int], delivery: Delivery) -> tuple[DeliveryOutcome, DeliveryOutcome]:
         usual, varied = self._usual.only(rows), delivery.only(rows)
         # Of two equal deliveries each is a run of its own: they are held against each other.
         return self._recall(usual), self._play(varied) if varied == usual else self._recall(varied)
 
-    def _recall(self, delivery: Delivery) -> Played:
+    def _recall(self, delivery: Delivery) -> DeliveryOutcome:
         known = self._known.get(repr(delivery))
         if known is None:
             known = self._known[repr(delivery)] = self._play(delivery)
         return known
 
-    def _only_in_one(self, what: str, one: Played, other: Played) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _only_in_one(
+        self, what: str, one: DeliveryOutcome, other: DeliveryOutcome
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if what in self._outputs:
             node = self._outputs[what].id
             left, right = one.rows[node], other.rows[node]
@@ -309,7 +311,7 @@ class _DependenceSearch:
 
     # --- the step to look at
 
-    def _step_of(self, what: str, one: Played, other: Played) -> Node | None:
+    def _step_of(self, what: str, one: DeliveryOutcome, other: DeliveryOutcome) -> Node | None:
         """The first step that gives something else, or keeps it, although what comes to it is the same."""
         if one.failure or other.failure:
             return None
@@ -324,7 +326,7 @@ class _DependenceSearch:
                 return node
         return ends[0] if ends else None
 
-    def _keeps_other(self, node: Node, one: Played, other: Played) -> bool:
+    def _keeps_other(self, node: Node, one: DeliveryOutcome, other: DeliveryOutcome) -> bool:
         if not isinstance(node, KeyedNode):
             return False
         mine = [each for each in one.states if each.partition(".")[0] == node.name]
