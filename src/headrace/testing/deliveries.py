@@ -212,7 +212,7 @@ def _run_epoch(h: Harness, clock_us: int, chains: tuple[int, ...], dies_at: str 
 
 
 def _rows_of_node(node: Node, rows: Sequence[Any]) -> Counter[str]:
-    if not node.updates:
+    if not node.kind.corrects:
         return Counter(map(text_of, rows))
     key = update_key(node)
     return Counter(text_of(row) for row in ({tuple(getattr(row, name) for name in key): row for row in rows}.values()))
@@ -220,6 +220,8 @@ def _rows_of_node(node: Node, rows: Sequence[Any]) -> Counter[str]:
 
 def update_key(node: Node) -> tuple[str, ...]:
     """The columns by which later rows replace earlier ones, as far as the graph knows them."""
+    if node.kind.key is not None:
+        return node.kind.key
     windows = tuple(name for name in ("window_start", "window_end") if name in node.codec.names)
     return (*(node.placed_by or ()), *windows)
 
