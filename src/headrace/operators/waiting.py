@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.model.batch import Int64s, UInt64s
@@ -35,7 +34,8 @@ if TYPE_CHECKING:
 WAITING: Final = 255
 """The number of rows that wait, in the index that they share with the step's timers."""
 
-Mask = npt.NDArray[np.bool_]
+_SAMPLES: Final = 64
+"""By so many of its rows the times at which a long key is cut are found."""
 
 
 class _Fresh(NamedTuple):
@@ -138,8 +138,7 @@ class DueRows:
             yield self._piece(start, end, self._after_us, self._upto_us)
             return
         after_us = self._after_us
-        while after_us < self._upto_us:
-            upto_us = self._cut(start, after_us, most_rows)
+        for upto_us in [*self._cuts(start, most_rows), self._upto_us]:
             yield self._piece(start, end, after_us, upto_us)
             after_us = upto_us
 
@@ -165,45 +164,24 @@ class DueRows:
             inputs.append(GatheredRows([*parts, fresh.between(start, end, after_us, upto_us)], codec))
         return in_order(inputs, waiting.codecs, waiting.order)
 
-    def _cut(self, code: int, after_us: int, most_rows: int) -> int:
-        """Up to where a key has no more than so many rows; where those of its first time are more, that time."""
-        mine = self._stored[self._stored == code]
-        low, high = self._first(code, after_us), self._upto_us
-        if self._count(mine, after_us, high, code)[0] <= most_rows:
-            return high
-        if self._count(mine, after_us, low, code)[0] > most_rows:
-            return low
-        while high - low > 1:
-            middle = (low + high) // 2
-            count = self._count(mine, after_us, middle, code)[0]
-            if count > most_rows:
-                high = middle
-            else:
-                low = middle
-                if count > most_rows // 2:
-                    break
-        return low
-
-    def _first(self, code: int, after_us: int) -> int:
-        mine = self._stored[self._stored == code]
-        wanted = self._key_times(mine, after_us, self._upto_us)
-        times = [MAX_TIME]
-        for table in self._waiting.tables:
-            times += table.first(wanted, fresh=self._waiting.spilled).tolist()
+    def _cuts(self, code: int, most_rows: int) -> list[int]:
+        """Times between which a key has about so many rows, or rows of one time only; found from a sample of them."""
+        every = max(most_rows // _SAMPLES, 1)
+        wanted = self._key_times(self._stored[self._stored == code], self._after_us, self._upto_us)
+        times = [table.sample(wanted, every, fresh=self._waiting.spilled) for table in self._waiting.tables]
         for fresh in self._fresh:
-            some = fresh.between(code, code + 1, after_us, self._upto_us).rows
-            if some is not None and len(some):
-                times.append(int(fresh.at[some[0]]))
-        return min(times)
+            rows = fresh.between(code, code + 1, self._after_us, self._upto_us).rows
+            times.append(fresh.at[rows[::every]] if rows is not None else np.empty(0, np.int64))
+        cuts: list[int] = np.unique(np.sort(np.concatenate(times))[_SAMPLES - 1 :: _SAMPLES]).tolist()
+        return [cut for cut in cuts if cut < self._upto_us]
 
-    def _count(self, stored: Int64s, after_us: int, upto_us: int, code: int | None = None) -> Int64s:
-        """Rows of each key, or of one, in a stretch of time."""
-        first, end = (0, len(self)) if code is None else (code, code + 1)
-        counts = np.zeros(end - first, np.int64)
+    def _count(self, stored: Int64s, after_us: int, upto_us: int) -> Int64s:
+        """Rows of each key."""
+        counts = np.zeros(len(self), np.int64)
         wanted = self._key_times(stored, after_us, upto_us)
         for table, fresh in zip(self._waiting.tables, self._fresh, strict=True):
-            counts[stored - first] += table.count(wanted, fresh=self._waiting.spilled)
-            counts += np.bincount(fresh.between(first, end, after_us, upto_us).codes - first, minlength=end - first)
+            counts[stored] += table.count(wanted, fresh=self._waiting.spilled)
+            counts += np.bincount(fresh.codes, minlength=len(self))
         return counts
 
     def _key_times(self, codes: Int64s, after_us: int, upto_us: int) -> KeyTimes:

@@ -186,6 +186,16 @@ def first_in_views(views: Sequence[TableView], wanted: KeyTimes) -> Int64s:
     return first
 
 
+def times_in_views(views: Sequence[TableView], wanted: KeyTimes, every: int) -> Int64s:
+    """The times of one of so many rows, of every run and batch."""
+    times = [
+        found.batch.column("at").to_numpy()[start : start + count : every]
+        for _, found in _stretches(views, wanted)
+        for start, count in zip(found.starts.tolist(), found.counts.tolist())
+    ]
+    return np.concatenate([*times, np.empty(0, np.int64)])
+
+
 class _Stretches(NamedTuple):
     """Stretches of a batch, one for each of some keys; a key whose rows go on in the next batch has one there too."""
 

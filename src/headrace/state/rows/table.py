@@ -27,6 +27,7 @@ from headrace.state.rows.find import (
     find_in_views,
     first_in_views,
     rows_between,
+    times_in_views,
 )
 from headrace.state.rows.format import EPOCH_BITS, Keeps, rows_schema
 
@@ -125,6 +126,10 @@ class RowTable:
     def count(self, wanted: KeyTimes, *, fresh: bool = False) -> Int64s:
         """How many rows `find` would give of each key."""
         return count_in_views(self._older(fresh), wanted)
+
+    def sample(self, wanted: KeyTimes, every: int, *, fresh: bool = False) -> Int64s:
+        """The times of some of the rows that `find` would give: of one of so many."""
+        return times_in_views(self._older(fresh), wanted, every)
 
     def first(self, wanted: KeyTimes, *, fresh: bool = False) -> Int64s:
         """The time of the first row that `find` would give of each key; the end of time where there is none."""
