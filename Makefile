@@ -53,6 +53,7 @@ soak: $(INSTALLED) ## kill and resume at random points for SOAK_SECONDS (300); t
 	$(WITH_JAVA) $(PY) -m tests.soak --seconds $(SOAK_SECONDS)
 	$(WITH_JAVA) $(PY) -m tests.connector_soak --seconds $(SOAK_SECONDS)
 	$(WITH_JAVA) HYPOTHESIS_PROFILE=soak $(PY) -m pytest tests/crash/test_kills.py tests/crash/test_connector_kills.py
+	HEADRACE_SOAK=1 $(PY) -m pytest tests/operators/test_hot_key.py --timeout 1800
 	HYPOTHESIS_PROFILE=soak SOAK_SECONDS=$(SOAK_SECONDS) \
 		$(PY) -m pytest $(AT_ONCE) -m "hypothesis and not spark" --timeout 3600 --verbose
 
