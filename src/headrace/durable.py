@@ -53,7 +53,8 @@ def make_folder(folder: Path, *, durable: bool = True) -> None:
     try:
         folder.mkdir()
     except FileExistsError:
-        if not folder.is_dir():
+        # A folder may be gone again by now, where a sweep removes empty ones: who writes into it tries again.
+        if not folder.is_dir() and os.path.lexists(folder):
             raise
     if durable:
         sync_path(folder.parent)
