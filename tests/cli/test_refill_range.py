@@ -361,7 +361,7 @@ def test_a_target_that_has_rows_of_others_is_refused(job: Job, tmp_path: Path) -
 
 
 def test_another_program_is_refused_before_a_row_is_written(job: Job, tmp_path: Path) -> None:
-    job.file.write_text(job.text.replace('tumbling("10m")', 'tumbling("20m")'))
+    job.file.write_text(job.text.replace('tumbling("10m")', 'tumbling("1h")'))
     done = job.refill("large", "--from", 2, "--into", tmp_path / "new")
     assert done.exit_code == 4 and "of another program" in done.stderr
     assert not list((tmp_path / "new").rglob("part-*"))
