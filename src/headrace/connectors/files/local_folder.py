@@ -10,6 +10,7 @@ import errno
 import filecmp
 import os
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,8 @@ class LocalFolder:
         self.where = path
         self.root = Path(os.path.abspath(path))
         self._touched: set[Path] = set()
+        """Folders with names that no sync has made durable yet; each is added behind its name."""
+        self._settling = threading.Lock()
 
     def prepare(self) -> None:
         try:
@@ -80,11 +83,15 @@ class LocalFolder:
 
     def publish(self, made: Path, name: str) -> None:
         with self._failing():
-            take_name(made, self._finished(made, name))
+            target = self._finished(made, name)
+            take_name(made, target)
+            self._touched.add(target.parent)
 
     def swap(self, made: Path, name: str) -> None:
         with self._failing():
-            move(made, self._finished(made, name))
+            target = self._finished(made, name)
+            move(made, target)
+            self._touched.add(target.parent)
 
     def _finished(self, made: Path, name: str) -> Path:
         """Makes what is in a file durable; gives back where it is to appear."""
@@ -93,7 +100,6 @@ class LocalFolder:
         # Private while it was being made; as readable as any new file from here on.
         made.chmod(0o666 & ~_umask())
         make_folder(target.parent)
-        self._touched.add(target.parent)
         return target
 
     def copy(self, source: str, name: str) -> None:
@@ -105,8 +111,9 @@ class LocalFolder:
             made.write_bytes(data)
             sync_path(made)
             make_folder(target.parent)
+            is_ours = take_name(made, target)
             self._touched.add(target.parent)
-            return take_name(made, target)
+            return is_ours
 
     def replace(self, name: str, data: bytes) -> None:
         with self.making() as made, self._failing():
@@ -149,10 +156,17 @@ class LocalFolder:
             raise failed(self.where, error) from error
 
     def settle(self) -> None:
-        touched, self._touched = self._touched, set()
-        with self._failing():
-            for folder in touched:
-                sync_path(folder)
+        # Files are let appear side by side: nobody goes on while somebody else syncs what is theirs.
+        with self._settling, self._failing():
+            while self._touched:
+                folder = self._touched.pop()
+                try:
+                    sync_path(folder)
+                except FileNotFoundError:
+                    pass  # It was empty, so it was taken away.
+                except OSError:
+                    self._touched.add(folder)
+                    raise
 
 
 def _umask() -> int:
