@@ -119,7 +119,7 @@ def _only(fragment: Fragment, way: list[int], place: int) -> Fragment:
 
 def _what_it_is(op: OpPlan, operator: Operator) -> str:
     kind = type(operator).__name__.removesuffix("Operator").lower()
-    return f"rows of {op.step} ({kind}), which keeps no copy of what it gave out"
+    return f"rows of {op.step} ({kind}), from whose state no output is written again"
 
 
 def _refused(output: OutputPlan, found: str) -> ProgramError:
