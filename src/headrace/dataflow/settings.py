@@ -40,7 +40,7 @@ FILE: Final = "headrace.toml"
 PREFIX: Final = "HEADRACE_"
 VAR_PREFIX: Final = "HEADRACE_VAR_"
 #: Names in the environment that are read elsewhere and are no settings.
-_OTHER_NAMES: Final = ("PROFILE", "CONFIG", "CRASH", "SECRETS_DIR", "CACHE_DIR", "CACHE_GB")
+_OTHER_NAMES: Final = ("PROFILE", "CONFIG", "CRASH", "SECRETS_DIR", "CACHE_DIR", "CACHE_GB", "SQL_HISTORY")
 _MAX_DEFAULT_PARALLELISM: Final = 4
 
 
