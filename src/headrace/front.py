@@ -57,6 +57,7 @@ from headrace.model.pace import adaptive
 from headrace.model.record import Failed, Record, Row
 from headrace.model.requests import AsyncFunction
 from headrace.model.time import Duration, Span, Timestamp, days, hours, milliseconds, minutes, seconds, timestamp
+from headrace.program_mistakes import print_mistakes_in_words
 from headrace.sql.expr import col
 from headrace.state.handles import (
     AggregatingState,
@@ -201,6 +202,8 @@ _WHEN_ASKED: Final = {
     "testing": "headrace",
 }
 """Names whose modules are loaded when somebody asks for them: most programs never do."""
+
+print_mistakes_in_words()
 
 
 def _near(name: str) -> str:

@@ -110,3 +110,19 @@ def test_a_window_that_is_closed_stays_in_the_store_as_it_fired(windows: Any, al
                 done = {window for window in stored if window[1] <= h.at(watermark)}
                 assert {window: stored[window] for window in done} == {window: fired[window] for window in done}
     assert len(fired) >= 4
+
+
+@pytest.mark.parametrize(
+    ("windows", "evict"),
+    [(hr.rows(10, every=1), None), (hr.unbounded(), hr.keep_rows(10))],
+    ids=["windows of rows", "an evictor"],
+)
+def test_a_window_that_keeps_its_rows_says_how_many_there_are_by_every_reader(windows: Any, evict: Any) -> None:
+    app = hr.App("pages")
+    views = app.read("views", hr.source.items([]), View, time=View.at)
+    window = views.key_by(View.page).window(windows, fire=hr.per_row() if evict else None, evict=evict)
+    latest = window.aggregate(n=hr.count()).named("latest").queryable()
+    with Harness(app, start="2024-01-01T12:00:00") as h:
+        h.push(views, View("a", h.at("12:00")), View("a", h.at("12:00")))
+        h.epoch()
+        assert h.state(latest, key="a") == {"page": "a", "rows": 2} == hr.Store(h.store).state("latest")["a"]

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.aggregates.declare import Agg, Declared
 from headrace.aggregates.lifting import (
     NUMBERS,
     ORDERED,
-    Mask,
     PaneAggregate,
+    amounts,
+    ones,
     plain,
     some_rows,
     travels,
@@ -33,6 +33,7 @@ from headrace.aggregates.lifting import (
     where_taken,
 )
 from headrace.aggregates.listed import CollectAggregate, DistinctAggregate, QuantileAggregate, TopAggregate
+from headrace.aggregates.mean import AVG, MeanAggregate
 from headrace.aggregates.numbers import adder, summing
 from headrace.aggregates.rules import (
     BESIDE,
@@ -61,7 +62,7 @@ class _Count(PaneAggregate):
         self.fields = [merge_field(f"{name}.count", pa.int64(), SUM)]
 
     def lift(self, rows: Rows) -> list[pa.Array]:
-        return [_ones(len(rows), self.taken_rows(rows))]
+        return [ones(len(rows), self.taken_rows(rows))]
 
 
 class _Sum(PaneAggregate):
@@ -80,41 +81,10 @@ class _Sum(PaneAggregate):
 
     def lift(self, rows: Rows) -> list[pa.Array]:
         array = self.values.array(rows)
-        return [_amounts(array, self.taken_rows(rows, array), self.type)]
+        return [amounts(array, self.taken_rows(rows, array), self.type)]
 
     def accumulators(self, merged: Sequence[pa.Array]) -> tuple[Int64s, list[Any]]:
         return np.arange(len(merged[0])), self.values.python(merged[0])
-
-
-class _Avg(PaneAggregate):
-    """The sum and the number of rows. Whole numbers beyond 2**53 are rounded to the nearest float, as in Spark."""
-
-    def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str, *, several: bool) -> None:
-        super().__init__(name, agg, codec, where)
-        exact = self.values.type is Decimal
-        self.in_columns = self.values.type in (*NUMBERS, Decimal)
-        self.acc_type = tuple[Decimal if exact else float, int]  # type: ignore[misc]
-        self.type = DECIMAL if exact else pa.float64()
-        self.fields = [
-            merge_field(f"{name}.total", self.type, SUM),
-            merge_field(f"{name}.rows", pa.int64(), SUM),
-        ]
-        add_two, add_all = adder(self.fields[0]), summing(self.fields[0])
-        self.merge = lambda older, newer: (add_two(older[0], newer[0]), older[1] + newer[1])
-        self.gather = lambda part: (add_all(part if exact else list(map(float, part))), len(part))
-
-    def lift(self, rows: Rows) -> list[pa.Array]:
-        array = self.values.array(rows)
-        taken = self.taken_rows(rows, array)
-        if pa.types.is_integer(array.type):
-            array = array.cast(pa.float64(), safe=False)
-        return [_amounts(array, taken, self.type), _ones(len(rows), taken)]
-
-    def accumulators(self, merged: Sequence[pa.Array]) -> tuple[Int64s, list[Any]]:
-        present = np.flatnonzero(merged[1].to_numpy())
-        totals, rows = some_rows(merged, present)
-        sums = self.values.objects(totals) if pa.types.is_decimal(totals.type) else totals.to_numpy().tolist()
-        return present, list(zip(sums, rows.to_numpy().tolist()))
 
 
 class _Extreme(PaneAggregate):
@@ -199,7 +169,7 @@ class _ChoiceAggregate(PaneAggregate):
 _CLASSES: Final[dict[str, type[PaneAggregate]]] = {
     "count": _Count,
     "sum": _Sum,
-    "avg": _Avg,
+    AVG: MeanAggregate,
     "min": _Extreme,
     "max": _Extreme,
     "first": _ChoiceAggregate,
@@ -238,21 +208,6 @@ def key_aggregate(name: str, agg: Declared[Any], codec: RowCodec, where: str) ->
         agg = replace(agg, by=agg.column)
     made: Callable[..., PaneAggregate] = class_of(agg)
     return made(name, agg, codec, where, several=False)
-
-
-def _ones(count: int, taken: Mask | None) -> pa.Array:
-    return pa.array(np.ones(count, np.int64) if taken is None else taken.astype(np.int64))
-
-
-def _amounts(array: pa.Array, taken: Mask | None, kind: pa.DataType) -> pa.Array:
-    """Numbers to add up: 0 where a row is not taken."""
-    array = plain(array, kind)
-    if taken is None:
-        return array
-    if pa.types.is_decimal(kind):
-        return pc.if_else(pa.array(taken), array, pa.scalar(Decimal(0), kind))
-    numbers = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
-    return pa.array(np.where(taken, numbers, numbers.dtype.type(0)))
 
 
 def _later(older: tuple[int | None, Any], newer: tuple[int | None, Any]) -> tuple[int | None, Any]:

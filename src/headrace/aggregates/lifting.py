@@ -184,6 +184,22 @@ def plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array if array.type == kind else array.cast(kind)
 
 
+def ones(count: int, taken: Mask | None) -> pa.Array:
+    """What each row counts for: 0 where it is not taken."""
+    return pa.array(np.ones(count, np.int64) if taken is None else taken.astype(np.int64))
+
+
+def amounts(array: pa.Array, taken: Mask | None, kind: pa.DataType) -> pa.Array:
+    """Numbers to add up: 0 where a row is not taken."""
+    array = plain(array, kind)
+    if taken is None:
+        return array
+    if pa.types.is_decimal(kind):
+        return pc.if_else(pa.array(taken), array, pa.scalar(Decimal(0), kind))
+    numbers = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
+    return pa.array(np.where(taken, numbers, numbers.dtype.type(0)))
+
+
 def valid_rows(array: pa.Array) -> Int64s:
     """The positions of what is not null."""
     if not array.null_count:

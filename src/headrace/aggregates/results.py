@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -24,11 +24,11 @@ from headrace.aggregates.list_rules import (
     python_list,
     values_of,
 )
+from headrace.aggregates.mean import AVG, mean, means
 from headrace.aggregates.rules import rule_of
 from headrace.aggregates.sketch import quantile_of, quantiles_of
-from headrace.model.columns import DECIMAL, shortest_decimal
+from headrace.model.columns import shortest_decimal
 
-AVG: Final = "avg"
 COUNT_DISTINCT: Final = "count_distinct"
 QUANTILE: Final = "quantile"
 COLLECT: Final = "collect"
@@ -37,8 +37,6 @@ EXACT: Final = "exact"
 """What a description of results says last where values are decimals, because those are stored as text."""
 LISTED: Final = frozenset({COUNT_DISTINCT, QUANTILE, COLLECT, TOP})
 """Kinds of aggregates whose column has lists for cells."""
-_QUOTIENT: Final = Context(prec=77, rounding=ROUND_HALF_UP)
-_SCALE: Final = Decimal(1).scaleb(-DECIMAL.scale)
 
 
 def read_results(merged: pa.RecordBatch, results: Mapping[str, Sequence[str]]) -> dict[str, pa.Array]:
@@ -50,7 +48,7 @@ def read_results(merged: pa.RecordBatch, results: Mapping[str, Sequence[str]]) -
             continue
         parts = [merged.column(column) for column in columns]
         if kind == AVG:
-            made[name] = _means(*parts)
+            made[name] = means(*parts)
         elif len(parts) == 2:
             made[name] = _beside(*parts)
         else:
@@ -83,24 +81,6 @@ def _quantiles(held: FlatValues, q: float) -> pa.Array:
     quantiles = np.zeros(len(some))
     quantiles[some] = quantiles_of(buckets, counts, held.counts[some], q)
     return pa.array(quantiles, mask=~some)
-
-
-def _means(totals: pa.Array, counts: pa.Array) -> pa.Array:
-    rows = counts.to_numpy(zero_copy_only=False)
-    if pa.types.is_decimal(totals.type):
-        return pa.array(list(map(mean, totals.to_pylist(), rows.tolist())), totals.type)
-    empty = rows == 0
-    return pa.array(totals.to_numpy(zero_copy_only=False) / np.where(empty, 1, rows), mask=empty)
-
-
-def mean(total: Any, rows: int) -> Any:
-    """``avg`` of one key: a float, or of decimals a Decimal, rounded half up to the digits of its column."""
-    if not rows:
-        return None
-    if isinstance(total, Decimal):
-        return shortest_decimal(_QUOTIENT.divide(total, Decimal(rows)).quantize(_SCALE, context=_QUOTIENT))
-    # A Decimal is stored as text.
-    return mean(Decimal(total), rows) if isinstance(total, str) else total / rows
 
 
 def _beside(chosen_by: pa.Array, values: pa.Array) -> pa.Array:

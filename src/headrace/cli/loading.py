@@ -8,10 +8,8 @@ as it does for ``python app.py``. Its functions and classes are shipped by value
 from __future__ import annotations
 
 import importlib.util
-import linecache
 import re
 import sys
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +19,7 @@ import xxhash
 
 from headrace.errors import HeadraceError, ProgramError
 from headrace.model.nearest import nearest
-from headrace.state.handles import HANDLE_KINDS
+from headrace.program_mistakes import import_failure, place_in
 
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
@@ -92,65 +90,18 @@ def import_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise ProgramError(
             "the program ended its own process while it was imported",
-            where=_place(path, error),
+            where=place_in(path, error),
             expected='a module that makes an hr.App; what only a script does stands under if __name__ == "__main__":',
             found=f"SystemExit: {error}",
             next_move="move the call of sys.exit, or of what calls it, under that line",
         ) from error
     except Exception as error:
         del sys.modules[name]
-        raise _import_failed(path, error) from error
+        raise import_failure(path, error) from error
     from headrace.plan.ship import ship_by_value
 
     ship_by_value(module)
     return module
-
-
-def _import_failed(path: Path, error: Exception) -> ProgramError:
-    next_move = "correct it; --trace shows the whole way there"
-    if isinstance(error, SyntaxError):
-        where = f"{error.filename or path}:{error.lineno or 0}"
-        found = f"{error.msg}: {(error.text or '').strip()}" if error.text else str(error.msg)
-        return ProgramError("this is not valid Python", where=where, found=found, next_move=next_move)
-    where, found = _place(path, error), f"{type(error).__name__}: {error}"
-    field = re.match(r"Required field '(\w+)' cannot follow optional fields", str(error))
-    if field is not None:
-        name = field[1]
-        return ProgramError(
-            f"the field {name!r} has no default and stands behind a field that has one",
-            where=where,
-            expected="fields without a default first, or hr.Record with kw_only=True",
-            found=linecache.getline(*_file_and_line(where)).strip(),
-            next_move=f"move {name!r} up, or give it a default",
-        )
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        next_move = f"install {error.name.partition('.')[0]} beside headrace, or correct the name"
-    elif isinstance(error, TypeError):
-        next_move = _known_slip(str(error)) or next_move
-    return ProgramError("the program could not be imported", where=where, found=found, next_move=next_move)
-
-
-def _place(path: Path, error: BaseException) -> str:
-    """The file with the last of its lines that led to an error."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f"{path}:{lines[-1]}" if lines else str(path)
-
-
-def _file_and_line(where: str) -> tuple[str, int]:
-    file, _, line = where.rpartition(":")
-    return (file, int(line)) if line.isdecimal() else (where, 1)
-
-
-def _known_slip(text: str) -> str:
-    """What to write instead, where Python's own words for a mistake are about our insides; else empty."""
-    if "'member_descriptor'" in text:
-        return 'a field names a column and has no value: write SQL text, "n > 0", or hr.col("n") > 0'
-    if "as a default value is unsafe" in text:
-        return "all rows would share it: write msgspec.field(default_factory=lambda: …); an empty [] or {} may stay"
-    called, made, _ = text.partition(".__init__() missing")
-    if made and called in {base.__name__ for handle in HANDLE_KINDS for base in handle.__mro__}:
-        return "declare a state by an annotation, and give it no value: seen: hr.ValueState[int]"
-    return ""
 
 
 def find_app(module: ModuleType, name: str | None, path: Path) -> App:
@@ -203,7 +154,7 @@ def _call(make: Any, name: str, path: Path) -> Any:
     except Exception as error:
         raise ProgramError(
             f"{name}() could not be called to make the app",
-            where=_place(path, error),
+            where=place_in(path, error),
             expected="an hr.App, or a function without arguments that returns one",
             found=f"{type(error).__name__}: {error}",
             next_move="correct it; --trace shows the whole way there",

@@ -17,6 +17,7 @@ from headrace.read.entries import HeldWindowsReader
 from headrace.read.steps import runs_of
 from headrace.read.store import Store, open_state
 from headrace.read.values import AggregateReader
+from headrace.windows.spec import WindowSpec
 
 if TYPE_CHECKING:
     from headrace.state.handles import StateDecl
@@ -70,8 +71,13 @@ def held_state(store: str, held: JobState | None, node: Node, of: Any, key: Any)
 
 def _finished(result: Any, node: KeyedNode) -> Any:
     """A result in the type of the step's rows; what only the program can finish is finished by it."""
-    if result is None or (node.spec is not None and node.fn is not None):
-        # What the rows of a window come to before its function sees them has no type of its own.
+    spec = node.spec
+    if (
+        result is None
+        or (spec is not None and node.fn is not None)
+        or (isinstance(spec, WindowSpec) and spec.keeps_rows)
+    ):
+        # Rows that a window keeps have not come to anything yet: the state tells how many there are.
         return result
     aggs = node.aggs or getattr(node.spec, "aggs", {})
     for name, agg in aggs.items():
