@@ -61,23 +61,23 @@ def held_state(store: str, held: JobState | None, node: Node, of: Any, key: Any)
         return {} if shared and key is None else None  # It is declared, and nothing was ever written to it.
     if shared and key is None:
         return {reader.decoded(each): value for each, value in reader.items()}
+    if not isinstance(node, KeyedNode) or _holds_rows(node):
+        return reader.value(encode_key(key))
     if isinstance(reader, HeldWindowsReader):
         reader.shows_pane = "pane" in node.codec.names
     value = reader.value(encode_key(key))
-    if isinstance(reader, AggregateReader | HeldWindowsReader) and isinstance(node, KeyedNode):
-        return _finished(value, node)
-    return value
+    return _finished(value, node) if isinstance(reader, AggregateReader | HeldWindowsReader) else value
+
+
+def _holds_rows(node: KeyedNode) -> bool:
+    """Whether a window holds its rows, which have not come to anything yet: its state says how many there are."""
+    return isinstance(node.spec, WindowSpec) and node.spec.keeps_rows
 
 
 def _finished(result: Any, node: KeyedNode) -> Any:
     """A result in the type of the step's rows; what only the program can finish is finished by it."""
-    spec = node.spec
-    if (
-        result is None
-        or (spec is not None and node.fn is not None)
-        or (isinstance(spec, WindowSpec) and spec.keeps_rows)
-    ):
-        # Rows that a window keeps have not come to anything yet: the state tells how many there are.
+    if result is None or (node.spec is not None and node.fn is not None):
+        # What the rows of a window come to before its function sees them has no type of its own.
         return result
     aggs = node.aggs or getattr(node.spec, "aggs", {})
     for name, agg in aggs.items():
