@@ -60,6 +60,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         "connectors.source_contract",
         "connectors.sink_contract",
     },
+    "tables": {
+        "model",
+        "sql",
+        "dataflow",
+        "aggregates.declare",
+        "windows.kinds",
+        "windows.spec",
+    },
     "plan": {
         "model",
         "sql",
@@ -125,7 +133,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 DOORS: dict[str, set[str]] = {
     "read.store": {"transfer"},
     "transfer.bootstrap": {"spark", "plan"},
-    "dataflow.app": {"spark", "plan", "foreground", "starting", "upgrade.lines"},
+    "dataflow.app": {"spark", "plan", "foreground", "starting", "upgrade.lines", "tables.query"},
     "dataflow.app_graph": {"connectors.console.sink", "connectors.files.archive"},
 }
 

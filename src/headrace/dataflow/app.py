@@ -28,6 +28,7 @@ from headrace.dataflow.variables import check_variables, find_missing, missing_s
 from headrace.dataflow.watermarking import Watermark, plan_alignment, plan_marking
 from headrace.errors import HeadraceError, ProgramError
 from headrace.model.generators import WatermarkGenerator
+from headrace.model.record import Row
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Span, span_us
 from headrace.sql.expr import Expr
@@ -204,6 +205,36 @@ class App(AppGraph):
         node = self._add(LoopNode, at, codec_of(type, where=str(at)), inputs=())
         self._name(node, name, None, at)
         return Loop(self, node)
+
+    # -- SQL -------------------------------------------------------------------------------------------------
+
+    @overload
+    def sql(self, query: str, /, *, name: str | None = None, **tables: Stream[Any]) -> Stream[Row]: ...
+    @overload
+    def sql(self, into: type[T], query: str, /, *, name: str | None = None, **tables: Stream[Any]) -> Stream[T]: ...
+    def sql(self, first: Any, second: Any = None, /, *, name: str | None = None, **tables: Any) -> Stream[Any]:
+        """A query over streams, as a stream: ``app.sql("SELECT card, SUM(cents) AS total FROM tx GROUP BY card")``.
+
+        Every named source and step is a table; others are given by name: ``app.sql("… FROM orders", orders=orders)``.
+        With a type before the query its rows are of that type. A query that keeps state needs a name, as every step
+        does: ``name="totals"``, or ``.named("totals")``.
+
+        >>> import headrace as hr
+        >>> class Tx(hr.Record):
+        ...     card: str
+        ...     cents: int
+        >>> app = hr.App("shop")
+        >>> tx = app.read("tx", hr.source.items([]), Tx)
+        >>> large = app.sql("SELECT card, cents / 100 AS euros FROM tx WHERE cents >= 5000")
+        >>> with hr.testing.Harness(app) as h:
+        ...     h.push(tx, Tx("ann", 4200), Tx("bob", 9900))
+        ...     h.epoch()
+        ...     h.take(large)
+        [Row(card='bob', euros=99.0)]
+        """
+        from headrace.tables.query import run_sql
+
+        return run_sql(self, first, second, name, tables, call_site())
 
     # -- running ---------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ sqlglot is imported on first use, because an import of Headrace must stay cheap.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Any
 
@@ -110,6 +111,19 @@ def _syntax_error(detail: dict[str, Any], text: str) -> ExpressionError:
 def blank_quoted(text: str) -> str:
     """The text with its literals, quoted names and comments blanked out; every other character keeps its place."""
     return _PIECES.sub(lambda match: match[0] if match.lastgroup == "array" else " " * len(match[0]), text)
+
+
+def literal_pieces(text: str) -> Iterator[tuple[int, int, str | None]]:
+    """Where each quoted literal of a text begins and ends, and what it stands for.
+
+    None stands for the name ``array`` before its arguments, which a parser must not see as it is.
+    """
+    for match in _PIECES.finditer(text):
+        if match.lastgroup == "array":
+            yield match.start(), match.end(), None
+        elif match.lastgroup in ("raw", "text"):
+            piece = match.group()
+            yield match.start(), match.end(), piece[2:-1] if match.lastgroup == "raw" else unescape(piece)
 
 
 def point_at(text: str, at: int) -> str:
