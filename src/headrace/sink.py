@@ -168,8 +168,8 @@ def postgres(
     same key, so streams that correct themselves can be written too; ``mode="append"`` appends all the same. Rows and
     the number of their epoch (in the table ``headrace_epochs`` of the same schema) are one transaction.
 
-    With ``undo="24h"`` the rows that were replaced are kept for so long (in the table ``headrace_undo``), so that a job
-    that goes back to an earlier epoch takes back what it wrote since.
+    A job that goes back to an earlier epoch takes back what it wrote since: by the state of a rolling step, or, with
+    ``undo="24h"``, by the rows that were replaced, which are kept for so long in the table ``headrace_undo``.
 
     `table` may name a schema (``"shop.sales"``). It is made from the row type where it is missing, unless
     ``create=False``, and compared with it where it is there. `dsn` is what psycopg connects with: a URL or

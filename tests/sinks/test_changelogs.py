@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 import uuid
 from collections.abc import Callable
@@ -107,6 +108,17 @@ def test_hashes_of_redis_are_those_of_rows_that_hold(redis_server: Redis, tmp_pa
         assert {region: (int(row[b"cards"]), int(row[b"total"])) for region, row in found.items()} == regions
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_strings_of_redis_are_rows_that_hold(redis_server: Redis, tmp_path: Path, seed: int) -> None:
+    name = uuid.uuid4().hex
+    app, tx = shop(lambda rows, key: rows.write(hr.sink.redis(key=f"{name}:{key}:{{{key}}}", url=redis_server.url)))
+    rich, regions = play(app, tx, seed, tmp_path / "store")
+    with redis_server.client() as client:
+        for key, held in (("card", rich), ("region", regions)):
+            found = {each.decode().rpartition(":")[2]: client.get(each) for each in client.keys(f"{name}:{key}:*")}
+            assert {each: json.loads(row)["total"] for each, row in found.items()} == {k: v[1] for k, v in held.items()}
+
+
 def test_whole_rows_in_fields_of_one_hash_go_field_by_field(redis_server: Redis, tmp_path: Path) -> None:
     name = uuid.uuid4().hex
     app, tx = shop(
@@ -138,7 +150,6 @@ REFUSED: dict[str, Callable[[hr.Stream[Any]], None]] = {
     "no key any more": lambda rows: rows.map(lambda row: Total("", row.region, 1), output=Total).write(
         hr.sink.kafka("t", key="region")
     ),
-    "strings": lambda rows: rows.write(hr.sink.redis(key="r:{region}", url="redis://x")),
     "by topic": lambda rows: rows.write(hr.sink.kafka("t", key="region", topic_field="region")),
 }
 

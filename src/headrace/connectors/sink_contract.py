@@ -14,7 +14,10 @@ Outputs are staged first and released afterwards. The two halves of a sink never
 5. When a job goes back to an earlier epoch, the driver calls `Sink.check_forget` and then `Sink.forget` of each output
    that is to be repeated, before any epoch of the new timeline is released: once per timeline that is abandoned, the
    newest first, and again after a crash. Outputs that are held are not asked: their rows are kept back until the old
-   end is passed.
+   end is passed. A sink that cannot forget, but finds rows by the unique key of its stream (`Sink.changelog_key`) and
+   is exactly once, may be brought back by what the step's state said then: `Sink.check_restated`, and then `release`,
+   as for an epoch of the new timeline, with the number of the one that the job goes back to. Its rows are those of
+   keys that changed since; keys that were not there then go.
 6. `Sink.close` is called once in the driver when the run ends; not at all when the process dies.
 
 User code never runs between 3 and 4, so what is released again is what was released before, byte for byte.
@@ -238,6 +241,10 @@ class Sink(ABC):
         Raises SinkUnavailable when trying again may help, SinkFailed when rows cannot be taken back.
         """
         raise NotImplementedError(f"the sink {self.kind} cannot take back what went out")
+
+    def check_restated(self) -> None:  # noqa: B027 - a hook that most sinks need not override
+        """Before a rewind that brings the target back by rows of a state: raises SinkFailed where whoever reads it
+        would take such a row for more than the newest of its key."""
 
     def keyed(self, job: str) -> KeyedTarget | None:
         """What this output has in the target, where that holds one row per key that can be compared and written again.

@@ -168,6 +168,11 @@ def can_take_back(sink: Sink, kind: StreamKind) -> bool:
     return kind.key is not None and set(kind.key) == set(sink.changelog_key)
 
 
+def finds_by_key(sink: Sink, kind: StreamKind) -> bool:
+    """Whether a sink finds the row of a key, by the unique key of a stream, and can take it away."""
+    return kind.corrects and sink.changelog_key is not None and can_take_back(sink, kind)
+
+
 def _leaves_out(node: Node) -> bool:
     """Whether a step between these rows and those that gave them may leave some out."""
     drops = isinstance(node, ExprNode) and node.op == "where"

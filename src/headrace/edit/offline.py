@@ -45,4 +45,5 @@ def edit_stopped(
 
 def edit_note(plan: EditPlan, why: str, at_us: int) -> EpochNote:
     """What the manifest says of edits: how many keys of which states, by whom and why; not which keys."""
-    return EpochNote(kind=EDIT, by=read_owner().user, at_us=at_us, why=why, changed=dict(plan.changed))
+    deleted = sorted({change.edit.state for change in plan.changes if change.values.after is None})
+    return EpochNote(kind=EDIT, by=read_owner().user, at_us=at_us, why=why, changed=dict(plan.changed), deleted=deleted)

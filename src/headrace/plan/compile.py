@@ -33,6 +33,7 @@ from headrace.dataflow.graph import (
     readers,
     upstream,
 )
+from headrace.dataflow.update_kinds import finds_by_key
 from headrace.errors import ProgramError
 from headrace.model.keyspec import KeySpec
 from headrace.model.migrations import Migration, registered_migrations
@@ -147,6 +148,7 @@ class _Compiler:
                     node.codec,
                     node.site,
                     changelog=node.inputs[0].kind.rows == "changelog",
+                    by_key=finds_by_key(node.sink, node.inputs[0].kind),
                 )
                 for node in self.writes
             ),

@@ -237,6 +237,8 @@ class OutputPlan:
     site: str
     changelog: bool = False
     """Whether rows bring their kinds."""
+    by_key: bool = False
+    """Whether its target finds rows by the unique key of their stream, and can delete them."""
 
 
 @dataclass(frozen=True)

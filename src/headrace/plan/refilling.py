@@ -1,8 +1,12 @@
 """Which step's state holds what an output wrote: decided from the compiled program, or refused with the ways out.
 
 An output can be written again from state where its rows are what one rolling step gives out (`aggregate`, `reduce`,
-`latest`), changed on their way by nothing but functions and expressions of a row. What other steps gave out is not in
-their state: windows that closed are gone, and what `process` emitted was never kept.
+`latest`, and what is kept to take rows back), changed on their way by nothing but functions and expressions of a row.
+What other steps gave out is not in their state: windows that closed are gone, and what `process` emitted was never
+kept.
+
+When a job goes back, an output repeats from state where, beyond that, its sink finds rows by the unique key of the
+stream: then whatever went out of a key since is replaced by one row, or goes.
 """
 
 from __future__ import annotations
@@ -13,6 +17,9 @@ from typing import TYPE_CHECKING
 from headrace.errors import ProgramError
 from headrace.model.nearest import nearest
 from headrace.model.report import TAP
+from headrace.operators.changelogs.aggregate import RetractingOperator
+from headrace.operators.changelogs.latest import RetractingLatestOperator
+from headrace.operators.changelogs.normalise import NormaliseOperator
 from headrace.operators.rolling import RollingOperator
 from headrace.operators.stateless import BatchOperator, ExprOperator, OnlyOperator, RowOperator
 from headrace.plan.physical import Fragment, OpPlan, OutputPlan, Program, Target
@@ -21,6 +28,8 @@ if TYPE_CHECKING:
     from headrace.operators.contract import Operator
 
 _PURE = (RowOperator, OnlyOperator, BatchOperator, ExprOperator)
+_ROLLING = (RollingOperator, NormaliseOperator, RetractingOperator, RetractingLatestOperator)
+"""What keeps, of each key, the row that holds; `results` makes it."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,16 @@ def derive_refill(program: Program, name: str) -> RefillPlan:
     return RefillPlan(output, place, fragment.ops[way[0]].step, _only(fragment, way, place))
 
 
+def derive_restating(program: Program, name: str) -> RefillPlan:
+    """The way to an output that can be brought back to what a state says. Raises ProgramError where there is none."""
+    output = find_output(program, name)[1]
+    if not output.by_key:
+        raise _refused(output, "rows that its target does not find by the unique key of their stream")
+    if output.sink.guarantee != "exactly once":
+        raise _refused(output, "a target that is written at least once")
+    return derive_refill(program, name)
+
+
 def find_output(program: Program, name: str) -> tuple[int, OutputPlan]:
     """An output of the program by its name, and its place. Raises ProgramError where there is none."""
     known = {output.name: place for place, output in enumerate(program.outputs) if not output.name.startswith(TAP)}
@@ -73,7 +92,7 @@ def _way_back(fragment: Fragment, last: int, output: OutputPlan) -> list[int]:
     way = [last]
     while True:
         operator = fragment.ops[way[0]].build()
-        if isinstance(operator, RollingOperator):
+        if isinstance(operator, _ROLLING):
             return way
         if not isinstance(operator, _PURE):
             raise _refused(output, _what_it_is(fragment.ops[way[0]], operator))

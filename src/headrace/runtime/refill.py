@@ -26,6 +26,7 @@ from headrace.connectors.keyed_target import Comparison, KeyedTarget, Position, 
 from headrace.errors import MissingFile, StoreError
 from headrace.model.crash import reach
 from headrace.state.manifest import JobState, read_manifest, read_state
+from headrace.state.record import read_timeline
 
 if TYPE_CHECKING:
     from headrace.connectors.sink_contract import Sink
@@ -143,8 +144,8 @@ def read_released_state(store: StoreFiles, newest: ManifestName, output: str, po
 
     Epochs behind the position may have given out nothing; the first that did is still being released, or waits for it.
     """
-    if position is None or (position[0] > newest.timeline and position[1] < 0):
-        # Nothing was ever released; or rows were taken back, and the timeline that goes on has published nothing.
+    if position is None or (position[0] > newest.timeline and position[0] <= read_timeline(store)):
+        # Nothing was ever released; or the job went back, and the timeline that goes on has published nothing.
         return read_state(store, *newest)
     if position[0] > newest.timeline:
         raise StoreError(

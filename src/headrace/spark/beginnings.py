@@ -16,6 +16,7 @@ from headrace.checkpoint.rewind.rewinder import Rewinder
 from headrace.model.amounts import human_bytes
 from headrace.plan.sides import all_sources
 from headrace.read.store import open_for_reading
+from headrace.runtime.restating import StateRestating
 
 if TYPE_CHECKING:
     from headrace.checkpoint.release import Releaser
@@ -45,7 +46,10 @@ def choose_beginning(
     if settings.fresh:
         start_over(store, program.app)
     sinks = {output.name: output.sink for output in program.outputs}
-    rewinder = Rewinder(store, program.facts, fence, releaser, sinks, all_sources(program), drop=settings.drop)
+    restating = StateRestating(store, program)
+    rewinder = Rewinder(
+        store, program.facts, fence, releaser, sinks, all_sources(program), restating, drop=settings.drop
+    )
     for line in rewinder.begin(_asked(store, settings)):
         say(line)
 

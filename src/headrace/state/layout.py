@@ -57,6 +57,9 @@ MAKING: Final = "making.json"
 UNRELEASED: Final = "unreleased.json"
 """Which sinks the driver waits for, while it does; where it died waiting, until the next one has released all."""
 
+RESTATED: Final = "restated.json"
+"""The rows that bring outputs back to an earlier epoch, while a rewind is under way."""
+
 HEARTBEATS: Final = "heartbeats"
 """Signs of life of drivers, one file per fence."""
 

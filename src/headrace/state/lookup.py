@@ -327,17 +327,18 @@ class Layers:
         """The earliest time after ``after_us`` in a timer index: a hint too, never later than the truth."""
         return find_next_due(self.views(table), after_us)
 
-    def scan(self, table: str, now_us: int | None = None) -> Iterator[pa.RecordBatch]:
+    def scan(self, table: str, now_us: int | None = None, *, dead: bool = False) -> Iterator[pa.RecordBatch]:
         """The live rows of a value or entries table in (hash, key, sub) order, without expired ones if told the time.
 
-        Rows of a timer index come in time order, dead ones included; partial aggregates by slice, merged.
+        Rows of a timer index come in time order, dead ones included; partial aggregates by slice, merged. ``dead``:
+        with the rows that say a key or entry was deleted, as far as folds have left any.
         """
         views = self.views(table)
         if not views:
             return
         kind = views[0].table.kind
         for batch in merge.merge_views(views, kind):
-            if kind not in BY_TIME and kind != ROWS:
+            if kind not in BY_TIME and kind != ROWS and not dead:
                 batch = merge.drop_dead(batch if now_us is None else merge.drop_expired(batch, now_us))
             if batch.num_rows:
                 yield batch

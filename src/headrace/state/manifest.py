@@ -83,6 +83,8 @@ class EpochNote(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """``step`` or ``step.state`` → how many of its keys."""
     request: str = ""
     """Of a running job: what was asked, by the mark of its command."""
+    deleted: list[str] = []
+    """Those states of ``changed`` in which keys were deleted."""
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):

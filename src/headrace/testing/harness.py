@@ -49,6 +49,7 @@ from headrace.model.watermarks import derive_waiting
 from headrace.plan.ship import check_shippable, copy_program
 from headrace.read.store import open_for_reading
 from headrace.runtime.failures import failure_error
+from headrace.runtime.restating import StateRestating
 from headrace.runtime.task import TaskEnv
 from headrace.state import layout
 from headrace.state.savepoints import Savepoint, create_savepoint
@@ -339,7 +340,8 @@ class Harness:
         sinks = {output.name: output.sink for output in self._program.outputs}
         # Rows are pushed, so no source is of any kind, and there is none to ask whether it still has them.
         releaser, job = Releaser(self._store, sinks), replace(self._program.facts, source_kinds={})
-        Rewinder(self._store, job, fence, releaser, sinks, {}, lambda: self.clock_us / 1e6, self._drop).begin(request)
+        restating, clock = StateRestating(self._store, self._program), lambda: self.clock_us / 1e6
+        Rewinder(self._store, job, fence, releaser, sinks, {}, restating, clock, self._drop).begin(request)
         recovered = recover(self._store, job, fence, releaser, drop=self._drop)
         self._run = recovered.run
         self._upkeep = Upkeep(

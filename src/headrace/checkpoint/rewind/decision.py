@@ -11,7 +11,7 @@ that epoch could come to something else than those did.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.checkpoint.decide import Refuse
 from headrace.checkpoint.rewind.request import ALL, RewindRequest
@@ -46,6 +46,8 @@ class RewindFacts:
     sources: Mapping[str, Replay]
     """Source → whether it still has what was read behind the start."""
     job: JobFacts
+    unrepeatable: Mapping[str, str] = field(default_factory=dict)
+    """Output → why no state says what its target should have."""
 
     @property
     def begun(self) -> Branch | None:
@@ -144,7 +146,7 @@ def _decide_outputs(facts: RewindFacts, request: RewindRequest) -> RewindDecisio
         if choice is None:
             open_.append(name)
         elif choice not in can:
-            return _cannot(name, choice)
+            return _cannot(name, choice, facts.unrepeatable.get(name, ""))
         else:
             chosen[name] = choice
     obstacles = tuple(_find_obstacles(facts))
@@ -222,11 +224,12 @@ def _late_rows(manifest: Manifest) -> int:
     return sum(counters.get("late", 0) for counters in manifest.counters.values())
 
 
-def _cannot(name: str, choice: str) -> Refuse:
+def _cannot(name: str, choice: str, reason: str) -> Refuse:
     if choice == "repeat":
         return Refuse(
             f"the output {name!r} cannot take back what went out, so its rows would be there twice", f"--hold {name}",
-            f"--repeat {name}", "hold it back; or let a second job begin there, with outputs of its own: --store NEW",
+            f"--repeat {name}" + f"; {reason}" * bool(reason),
+            "hold it back; or let a second job begin there, with outputs of its own: --store NEW",
         )  # fmt: skip
     return Refuse(
         f"the output {name!r} cannot be held", f"--repeat {name}", f"--hold {name}", "let it repeat what went out"
@@ -234,7 +237,8 @@ def _cannot(name: str, choice: str) -> Refuse:
 
 
 def _undecided(facts: RewindFacts, outputs: list[str], obstacles: tuple[str, ...]) -> Refuse:
-    names = ", ".join(outputs)
+    reasons = {name: facts.unrepeatable.get(name, "") for name in outputs}
+    names = ", ".join(f"{name} ({reason})" if reason else name for name, reason in reasons.items())
     first = f"--hold {' --hold '.join(outputs)}"
     hold = f"{first} gives nothing out until epoch {facts.end.epoch} is passed"
     if obstacles:

@@ -3,12 +3,14 @@
 What a restart sees if everything dies right after:
 
 1. Everything is proved: the state is whole, sources have their       Nothing has happened.
-   rows, outputs can do what was chosen.
+   rows, outputs can do what was chosen. Rows for outputs whose
+   sinks cannot forget, but have one row per key, are staged.
 2. The seal takes the name of the manifest that would have been       The rewind is carried out, whoever starts.
    next: no older driver can publish any more.
 3. What was staged at the old end goes to the sinks that hold.        The same; sinks know what they have.
 4. The old end is pinned by a savepoint.                              The same.
-5. Sinks that repeat forget, one after the other.                     The same; they can forget again.
+5. Sinks that repeat forget, one after the other; the others of       The same; they can forget again.
+   them are given the rows of the state that is gone back to.
 6. Spark's log and what was noted for the next epoch go.              The same.
 7. The record names the new timeline.                                 The job begins with its first epoch, and an
                                                                       output that holds still does.
@@ -39,12 +41,20 @@ from headrace.checkpoint.release import Releaser
 from headrace.checkpoint.rewind.decision import GoBack, GoOn, RewindFacts, decide_rewind
 from headrace.checkpoint.rewind.proof import Sources, prove_sources
 from headrace.checkpoint.rewind.request import RewindRequest, StartRequest
+from headrace.checkpoint.rewind.restated import (
+    Restating,
+    abandoned_ends,
+    drop_restated,
+    find_reasons,
+    read_restated,
+    stage_restated,
+)
 from headrace.checkpoint.sparklog import drop_spark_logs
 from headrace.connectors.sink_contract import Rewind, Sink
-from headrace.errors import AlreadyExists, Fenced, MissingFile, Refused, StoreError
+from headrace.errors import AlreadyExists, Fenced, MissingFile, Refused, SinkFailed, StoreError
 from headrace.model import crash
 from headrace.model.job import JobFacts
-from headrace.model.report import TAP
+from headrace.model.report import TAP, StagedPart
 from headrace.state import layout
 from headrace.state.copying import settle_copy
 from headrace.state.lineage import derive_lineage, list_places
@@ -90,10 +100,12 @@ class Rewinder:
         releaser: Releaser,
         sinks: Mapping[str, Sink],
         sources: Sources,
+        restating: Restating,
         clock: Callable[[], float] = time.time,
         drop: Collection[str] = (),
     ) -> None:
         """``sinks``: by output, and started. ``sources``: all that the program may read. ``drop``: as of `recover`."""
+        self._restating = restating
         self._store = store
         self._job = job
         self._fence = fence
@@ -139,8 +151,11 @@ class Rewinder:
                 case GoBack():
                     branch = self._branch(facts, decision, request)
             self._check_program(facts)
-            self._prove(facts, branch)
+            restated = self._prove(facts, branch)
             crash.reach("rewind_proved", facts.start.epoch)
+            if restated:
+                self._stage(facts, branch, restated)
+                crash.reach("rewind_staged", facts.start.epoch)
             if self._seal(facts, branch):
                 crash.reach("rewind_sealed", facts.start.epoch)
                 self._carry_out(facts.record, branch)
@@ -185,14 +200,20 @@ class Rewinder:
             with contextlib.suppress(MissingFile):
                 between.append(read_manifest(store, *place))
         first = read_manifest(store, *start)
+        later = (*between, *([end] if end.epoch > start.epoch else []))
+        unrepeatable = find_reasons(self._restating, self._sinks, first, later)
         return RewindFacts(
             record=record,
             start=first,
             newest=places[-1],
             end=end,
             lineage=lineage,
-            between=(*between, *([end] if end.epoch > start.epoch else [])),
-            outputs={output: _rewinds(sink, output, record, first.place) for output, sink in self._sinks.items()},
+            between=later,
+            outputs={
+                output: _rewinds(sink, output, record, first.place, restated=output not in unrepeatable)
+                for output, sink in self._sinks.items()
+            },
+            unrepeatable=unrepeatable,
             sources=prove_sources(store, self._sources, first, end),
             job=self._job,
         )
@@ -216,16 +237,38 @@ class Rewinder:
         """Refuses a program that does not fit what is stored there: then nothing is gone back to."""
         plan_upgrade_at(self._store, facts.start.place, self._job, self._drop).check()
 
-    def _prove(self, facts: RewindFacts, branch: Branch) -> None:
-        """The last look: what can be seen of files and sinks without changing anything."""
+    def _prove(self, facts: RewindFacts, branch: Branch) -> list[str]:
+        """The last look: what can be seen of files and sinks without changing anything.
+
+        Gives back the outputs that repeat, and whose sinks cannot forget: a state says what they should have.
+        """
         store, start = self._store, facts.start
         place = start.place
         if all(each.place != place for each in list_savepoints(store)):
             # A savepoint that is there was looked at when it was taken. Drivers that sweep are shut out by our fence.
             refuse_condemned(store, place)
         check_state_files(store, read_state(store, *place), f"{store.url}, epoch {start.epoch}")
+        restated = set()
         for output, context in self._forgets(branch):
-            self._releaser.insist(output, methodcaller("check_forget", context))
+            if "repeat" not in self._sinks[output].rewinds:
+                restated.add(output)
+                continue
+            try:
+                self._releaser.insist(output, methodcaller("check_forget", context))
+            except SinkFailed:
+                # It has not kept enough of what was there before.
+                if output in facts.unrepeatable:
+                    raise
+                restated.add(output)
+        for output in sorted(restated):
+            self._releaser.insist(output, methodcaller("check_restated"))
+        return sorted(restated)
+
+    def _stage(self, facts: RewindFacts, branch: Branch, outputs: list[str]) -> None:
+        """Makes the rows that bring these outputs back, before anything is changed."""
+        unreleased = read_facts(self._store).unreleased
+        ends = {output: abandoned_ends(branch, facts.record, unreleased, output) for output in outputs}
+        stage_restated(self._store, self._restating, branch, ends, fence=self._fence.number)
 
     # --- doing
 
@@ -256,10 +299,13 @@ class Rewinder:
         if branch.end_timeline == record.timeline:
             self._pin_end(branch)
         crash.reach("rewind_pinned", branch.from_epoch)
-        for number, (output, context) in enumerate(self._forgets(branch)):
+        restated = read_restated(store, branch)
+        forgets = [(output, context) for output, context in self._forgets(branch) if output not in restated]
+        for number, (output, context) in enumerate(forgets):
             if number:
                 crash.reach("rewind_forgetting", branch.from_epoch)
             self._releaser.insist(output, methodcaller("forget", context))
+        self._bring_back(branch, restated)
         crash.reach("rewind_forgotten", branch.from_epoch)
         drop_spark_logs(store, keep="")
         for note in (layout.TICK, layout.WAITING, layout.RELEASED, layout.UNRELEASED):
@@ -268,6 +314,15 @@ class Rewinder:
         moved = msgspec.structs.replace(record, timeline=branch.timeline, branches=(*record.branches, branch))
         store.write(layout.STORE_RECORD, msgspec.json.encode(moved))
         crash.reach("rewind_recorded", branch.from_epoch)
+        drop_restated(store, restated)
+
+    def _bring_back(self, branch: Branch, restated: Mapping[str, list[StagedPart]]) -> None:
+        """Lets the rows of the state out that is gone back to, as what the new timeline begins with."""
+        outputs = {output: parts for output, parts in restated.items() if parts}
+        if outputs:
+            start = read_manifest(self._store, *branch.start)
+            beginning = msgspec.structs.replace(start, timeline=branch.timeline, outputs=outputs)
+            self._releaser.release(beginning, only=outputs)
 
     def _forgets(self, branch: Branch) -> list[tuple[str, ForgetContext]]:
         """What each sink that repeats has to take back: the newest timeline first, and whole, but for the one that is
@@ -320,11 +375,16 @@ class Rewinder:
                 create_savepoint(self._store, name=name, note=note, place=branch.end, clock=self._clock)
 
 
-def _rewinds(sink: Sink, output: str, record: StoreRecord, start: layout.ManifestName) -> frozenset[Rewind]:
-    """What an output can do behind an epoch. Rows that a fork took over are of its original: they stay."""
+def _rewinds(
+    sink: Sink, output: str, record: StoreRecord, start: layout.ManifestName, *, restated: bool
+) -> frozenset[Rewind]:
+    """What an output can do behind an epoch. Rows that a fork took over are of its original: they stay.
+
+    ``restated``: whether a state says what its target should have.
+    """
     forked = record.forked_from
     if forked is None or forked.passing is None or output not in forked.passing.outputs or start != forked.place:
-        return sink.rewinds
+        return sink.rewinds | ({"repeat"} if restated else set())
     return sink.rewinds - {"repeat"}
 
 

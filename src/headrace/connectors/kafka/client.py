@@ -232,6 +232,17 @@ class Topics:
         """After an error: a topic may be gone."""
         self._known.clear()
 
+    def cleanup_policy(self, name: str) -> str:
+        """What a topic does with old messages: ``delete``, ``compact`` or both."""
+        kafka = confluent_kafka()
+        asked = kafka.admin.ConfigResource(kafka.admin.ConfigResource.Type.TOPIC, name)
+        admin = self.cluster.admin()  # a name of its own: an answer to a client that is gone never comes
+        try:
+            answer = admin.describe_configs([asked], request_timeout=ANSWER_S)[asked].result()
+        except kafka.KafkaException as raised:
+            raise self.cluster.error(raised, f"the settings of the topic {name} cannot be read") from raised
+        return str(answer["cleanup.policy"].value)
+
     def _exists(self, name: str) -> bool:
         unknown = confluent_kafka().KafkaError.UNKNOWN_TOPIC_OR_PART
         told: list[Any] = []

@@ -17,7 +17,7 @@ from headrace.connectors.kafka.client import Cluster, Topics, check_options
 from headrace.connectors.kafka.release import AtLeastOnce, ExactlyOnce
 from headrace.connectors.kafka.rows import FORMATS, MESSAGES, Format, MessageForm, MessageWriter
 from headrace.connectors.sink_contract import GuaranteeChoice, Release, Sink, StageTask, StageWriter, chosen_guarantee
-from headrace.errors import ProgramError
+from headrace.errors import ProgramError, SinkFailed
 from headrace.model.report import StagedPart
 
 if TYPE_CHECKING:
@@ -163,6 +163,19 @@ class KafkaSink(Sink):
             else:
                 self._way = AtLeastOnce(topics.cluster, topics, self.topic)
         self._way.release(parts, ctx)
+
+    def check_restated(self) -> None:
+        policy = self._open_topics().cleanup_policy(self.topic)
+        if "compact" not in policy:
+            raise SinkFailed(
+                "messages of this topic are read one by one, so none of them can be taken back",
+                where=self.where,
+                expected="a topic of which the newest message of a key counts: cleanup.policy=compact",
+                found=f"cleanup.policy={policy}",
+                next_move=f"hold the output until the job has passed its old end (--hold {self.output}); or, if "
+                "readers do take the newest message of a key, say so: kafka-configs.sh --alter --entity-type topics "
+                f"--entity-name {self.topic} --add-config cleanup.policy=compact --bootstrap-server HOST:PORT",
+            )
 
     def moved_to(self, target: str) -> Self | None:
         if self.topic_field is not None:

@@ -39,6 +39,7 @@ local function write_string(at, pack)
   if undo_ms > 0 then
     keep({'s', pack[at], redis.call('DUMP', pack[at]), redis.call('PEXPIRETIME', pack[at])})
   end
+  if pack[1] == 'gone' then return redis.pcall('UNLINK', pack[at]), at + 2 end
   if pack[2] > 0 then return redis.pcall('SET', pack[at], pack[at + 1], 'PX', pack[2]), at + 2 end
   return redis.pcall('SET', pack[at], pack[at + 1]), at + 2
 end
@@ -129,11 +130,12 @@ local first = tonumber(ARGV[6])
 local packs = #ARGV - 8
 for number = math.max(0, done - first), packs - 1 do
   local pack = cmsgpack.unpack(ARGV[9 + number])
-  local write = pack[1] == 'string' and write_string or write_fields
+  local whole = pack[1] == 'string' or pack[1] == 'gone'
+  local write = whole and write_string or write_fields
   local at, row, size = 4, 0, #pack
   while at <= size do
     if first + number == done and row < skipped then
-      if pack[1] == 'string' then at = at + 2 else
+      if whole then at = at + 2 else
         local set_to = at + 1 + pack[at + 1]
         at = set_to + 2 + pack[set_to + 1]
       end

@@ -1,8 +1,9 @@
 """Rows as writes to Redis, made in tasks: keys from a template, values as documents or field by field, in packs.
 
 A pack is MessagePack that the releasing script unpacks inside the server: ``[shape, ttl_ms, maxlen, …]`` and then per
-row ``key, value`` for strings, or ``key, n, name, value, …, m, name, …`` for hashes and streams: n texts to set, and m
-names to remove. It says everything itself, so what an earlier program staged is written as that program meant it.
+row ``key, value`` for strings (``key, ""`` in a pack of the shape ``gone``, whose keys are deleted), or ``key, n, name,
+value, …, m, name, …`` for hashes and streams: n texts to set, and m names to remove. It says everything itself, so what
+an earlier program staged is written as that program meant it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ PACKS: Final = "packs"
 _TEXT: Final = 0xDB
 _INT_BYTES: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 """Of MessagePack: text of up to 4 GB, and whole numbers, which are never negative here, by their first byte."""
+_GONE: Final = b"gone"
 PACK_ROWS = 1000
 PACK_BYTES = 512 * 1024
 """A pack is written as a whole or not at all; a release joins as many as the server can take at once."""
@@ -133,6 +135,15 @@ def pack_table(table: pa.Table, codec: RowCodec, form: RowForm) -> pa.Buffer:
         kinds = table.column(ROW_KIND).to_numpy()
         said = np.flatnonzero(holds_or_goes(kinds))
         table, gone = table.drop_columns([ROW_KIND]).take(pa.array(said)), kinds[said] == DELETE
+    if gone is not None and form.shape == "string":
+        # Of a key an epoch says one thing, so what goes may lie apart from what is set.
+        keys = form.key.fill(table.filter(pa.array(gone)), codec)
+        table = table.filter(pa.array(~gone))
+        for start in range(0, len(keys), PACK_ROWS):
+            some = keys[start : start + PACK_ROWS]
+            packs.append(encode_pack([_GONE, 0, 0, *(part for key in some for part in (key, b""))]))
+            counts.append(len(some))
+        gone = None
     for row in _writes(table, codec, form, [False] * table.num_rows if gone is None else gone.tolist()):
         content += row
         rows += 1
@@ -164,7 +175,7 @@ def unpack_rows(pack: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
     shape, at = items[0], 3
     while at < len(items):
         key = items[at]
-        if shape == b"string":
+        if shape in (b"string", _GONE):
             yield key, []
             at += 2
             continue

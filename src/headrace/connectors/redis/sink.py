@@ -91,9 +91,9 @@ class RedisSink(Sink):
             )
         if self.undo_ms:
             self.rewinds: frozenset[Rewind] = frozenset({"repeat", "hold"})
-        # A string holds a row and nothing else; fields of a hash go one by one.
-        self.accepts_changelog = shape == "hash"  # type: ignore[misc]
-        self.changelog_key = self.form.key_fields if shape == "hash" else None
+        # Strings and hashes hold one row of a key each; entries of a stream stand for themselves.
+        self.accepts_changelog = shape != "stream"  # type: ignore[misc]
+        self.changelog_key = self.form.key_fields if shape != "stream" else None
         self._client: redis.Redis | None = None
         self._seen = _NOTHING_SEEN
         """Timeline and epoch that this process has seen written."""

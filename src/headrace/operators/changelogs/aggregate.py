@@ -134,6 +134,12 @@ class RetractingOperator(KeyedOperator):
                 self._give(slots[start : start + _EMIT_ROWS].tolist())
                 yield
 
+    def results(self, slots: list[int]) -> Rows:
+        """The rows that hold for these groups, each of which has one."""
+        held = [self.column.get(slot) for slot in slots]
+        times = stamps_of([None if kept is None else kept[self._time] for kept in held])
+        return Rows.of_columns(self.codec, self._columns(slots, held), times)
+
     def _give(self, slots: list[int]) -> None:
         held = [self._settle(slot) for slot in slots]
         kinds = np.array([DELETE if kept is None else INSERT for kept in held], np.int8)

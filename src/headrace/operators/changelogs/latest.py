@@ -21,7 +21,7 @@ from headrace.model.row_kind import DELETE, INSERT, takes_back
 from headrace.model.values import value_codec
 from headrace.operators.changelogs.errors import below_zero
 from headrace.operators.contract import TaskInfo
-from headrace.operators.keyed import KeyedBatch, KeyedOperator
+from headrace.operators.keyed import KeyedBatch, KeyedOperator, stamps_of
 from headrace.operators.rolling import TIME_TABLE
 
 if TYPE_CHECKING:
@@ -71,6 +71,11 @@ class RetractingLatestOperator(KeyedOperator):
             for start in range(0, len(slots), _EMIT_KEYS):
                 self._give(slots[start : start + _EMIT_KEYS].tolist())
                 yield
+
+    def results(self, slots: list[int]) -> Rows:
+        """The rows that hold for these keys, each of which has one."""
+        rows = [self.newest.get(slot) for slot in slots]
+        return Rows.of_objects(self.codec, rows, stamps_of([self.times.get(slot) for slot in slots]))
 
     def _give(self, slots: list[int]) -> None:
         given: list[Any] = []

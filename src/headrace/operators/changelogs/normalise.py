@@ -83,6 +83,11 @@ class NormaliseOperator(KeyedOperator):
                 self._give(slots[start : start + _EMIT_KEYS].tolist())
                 yield
 
+    def results(self, slots: list[int]) -> Rows:
+        """The rows that hold for these keys, each of which has one."""
+        rows = [self.newest.get(slot) for slot in slots]
+        return Rows.of_objects(self.codec, rows, stamps_of([self.times.get(slot) for slot in slots]))
+
     def _give(self, slots: list[int]) -> None:
         encode, decode = self._stored.encode, self._stored.decode
         given: list[Any] = []
