@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "patterns": {"model", "sql"},
     "operators": {"model", "sql", "aggregates", "state"},
     "windows": {"model", "sql", "aggregates", "state", "operators"},
-    "joins": {"model", "state", "operators", "windows"},
+    "joins": {"model", "sql", "state", "operators", "windows"},
     "dataflow": {
         "model",
         "sql",

@@ -183,7 +183,14 @@ REFUSED_OVER_CHANGELOGS: dict[str, tuple[Callable[[hr.Stream[Any]], Any], str]] 
     "window": (lambda rows: rows.key_by("card").window(hr.tumbling("1h")), "every version"),
     "map_async": (lambda rows: rows.map_async(answered, output=Tx), "taken back"),
     "lookup": (lambda rows: rows.lookup(answered, by="card", output=Tx), "taken back"),
-    "join": (lambda rows: rows.key_by("card").join(rows.key_by("card"), within=None), "taken back"),
+    "join within a time": (
+        lambda rows: rows.key_by("card").join(rows.key_by("card"), within=("0s", "1h")),
+        "cannot take updates",
+    ),
+    "join of the newest": (
+        lambda rows: rows.key_by("card").join(rows.key_by("card"), within=None, keep="latest"),
+        "taken back",
+    ),
     "join_asof": (lambda rows: rows.key_by("card").join_asof(other(rows).key_by("card")), "taken back"),
     "keyed sink": (lambda rows: rows.write(hr.sink.kafka("t", key="n")), "would find other rows by its key"),
     "appending sink": (lambda rows: rows.write(hr.sink.files("out/")), "can only append rows"),

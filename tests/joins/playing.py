@@ -2,8 +2,8 @@
 
 Rows of both sides are written ``a1@5``: key a, number 1, time 5 µs; ``_1@5`` has no key. A pair is written ``1+2@9``:
 left row 1 beside right row 2, and the time that the result carries; ``1+_@9`` is a left row beside nobody, ``_+2@9`` a
-right one. What a co-group sees is written ``a[0,10)=1,2+3``. Rows of the other outlets are written like rows, with the
-time that they carry there.
+right one. ``-1+_@9`` takes it back. What a co-group sees is written ``a[0,10)=1,2+3``. Rows of the other outlets are
+written like rows, with the time that they carry there.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 import headrace as hr
 from headrace.dataflow.connected import CoGrouped
 from headrace.dataflow.graph import KeyedNode
 from headrace.model.ids import MAX_TIME
+from headrace.model.row_kind import takes_back
 from headrace.plan.build import operator_builder
 from headrace.testing.rig import EmittedRow, OperatorRig, row_time
 
@@ -101,15 +104,16 @@ def told(emitted: EmittedRow) -> str:
     """A result, or a row of another outlet, as text."""
     row = emitted.value
     at = "" if emitted.at is None else f"@{emitted.at}"
+    back = "-" if emitted.kind is not None and takes_back(np.array([emitted.kind])).any() else ""
     if isinstance(row, Seen):
         assert emitted.at == row.end - 1, f"the time of a result is the last instant of its window: {emitted}"
         return f"{row.key or '_'}[{row.start},{row.end})={_listed(row.lefts)}+{_listed(row.rights)}"
     if isinstance(row, Ask):
-        return f"{row.key or '_'}{row.n}{at}"
+        return f"{back}{row.key or '_'}{row.n}{at}"
     if isinstance(row, Bid):
         return f"{row.name or '_'}{row.number}{at}"
     left, right = row.left, row.right
-    return f"{'_' if left is None else left.n}+{'_' if right is None else right.number}{at}"
+    return f"{back}{'_' if left is None else left.n}+{'_' if right is None else right.number}{at}"
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -172,25 +172,16 @@ def _held(rights: Sequence[Right], row: Left, tolerance: int | None) -> Right | 
 # --- without a limit, from all rows
 
 
-def naive_all(epochs: Sequence[Epoch], how: str) -> list[Expected]:
+def naive_all(epochs: Sequence[Epoch]) -> list[Expected]:
     old: tuple[list[Left], list[Right]] = ([], [])
     found = []
     for epoch in epochs:
         expected = Expected()
         everyone = (old[0] + list(epoch.lefts), old[1] + list(epoch.rights))
-        met: tuple[set[int], set[int]] = (set(), set())
         for i, mine in enumerate(everyone[0]):
             for j, other in enumerate(everyone[1]):
                 if (i >= len(old[0]) or j >= len(old[1])) and _same(mine.key, other.name):
                     expected.main[Pair(mine, other), max(mine.at, other.at)] += 1
-                    met[0].add(i)
-                    met[1].add(j)
-        for port in (0, 1):
-            for i in range(len(old[port]), len(everyone[port])):
-                if i not in met[port]:
-                    _alone(expected, port, everyone[port][i], everyone[port][i].at, how)
-        for side in expected.sides.values():
-            side.clear()
         old = everyone
         found.append(expected)
     return found

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
+from headrace.dataflow.checks import check_condition
 from headrace.dataflow.clocks import has_event_time
 from headrace.dataflow.graph import Node
+from headrace.dataflow.projection import columns_sql
+from headrace.dataflow.sided import sided_sql
 from headrace.dataflow.site import Site
 from headrace.dataflow.update_kinds import refuse_updates_joined
 from headrace.errors import ProgramError
-from headrace.joins.spec import AsOfJoin, How, IntervalJoin, Keep, UnboundedJoin, WindowJoin
+from headrace.joins.spec import AnyHow, AsOfJoin, IntervalJoin, Keep, RegularJoin, UnboundedJoin, WindowJoin
 from headrace.model.keyspec import KeySpec
+from headrace.model.pairs import PairCodec
 from headrace.model.rows import RowCodec
 from headrace.model.shapes import column_of, split_optional
 from headrace.model.time import Span, format_span, span_us
@@ -22,22 +26,60 @@ Bounds = Literal["[]", "[)", "(]", "()"]
 Within = tuple[Span, Span] | Assigner
 
 
+class JoinInputs(NamedTuple):
+    """Both sides of a join, and what they are keyed by."""
+
+    nodes: tuple[Node, Node]
+    keys: tuple[KeySpec, KeySpec]
+
+
 def join_spec(
-    nodes: tuple[Node, Node], within: Any, how: Any, bounds: Any, keep: Any, ttl: Any, at: Site
-) -> UnboundedJoin | WindowJoin | IntervalJoin:
+    inputs: JoinInputs, within: Any, how: Any, bounds: Any, keep: Any, ttl: Any, on: Any, at: Site
+) -> UnboundedJoin | RegularJoin | WindowJoin | IntervalJoin:
     """The join that the arguments of ``join`` describe; refuses those that do not go together."""
-    _check_choice(how, How, "how", at)
+    nodes = inputs.nodes
+    _check_choice(how, AnyHow, "how", at)
     if within is None:
         _check_unused("within=None", at, bounds=None if bounds == "[]" else bounds)
-        return UnboundedJoin(how, _keep_of(keep, nodes, at), _ttl_of(ttl, nodes, at))
+        return _lasting_join(inputs, how, keep, _ttl_of(ttl, nodes, at), on, at)
+    single = how if how in ("semi", "anti") else None
     if isinstance(within, Assigner):
-        _check_unused("a window", at, keep=keep, ttl=ttl, bounds=None if bounds == "[]" else bounds)
+        _check_unused("a window", at, how=single, on=on, keep=keep, ttl=ttl, bounds=None if bounds == "[]" else bounds)
         check_windows("a join within windows", within, nodes, at)
         return WindowJoin(within, how)
-    _check_unused("within=(…)", at, keep=keep, ttl=ttl)
+    _check_unused("within=(…)", at, how=single, on=on, keep=keep, ttl=ttl)
     _check_timed("a join within a stretch of time", nodes, at)
     refuse_updates_joined("a join within a stretch of time", nodes, at)
     return IntervalJoin(*_bounds(within, bounds, at), how)
+
+
+def _lasting_join(
+    inputs: JoinInputs, how: Any, keep: Any, ttl: TTL | None, on: Any, at: Site
+) -> UnboundedJoin | RegularJoin:
+    nodes, keys = inputs
+    if keep is not None:
+        _check_choice(keep, Keep, "keep", at)
+    if keep == "latest":
+        _check_unused('keep="latest"', at, on=on, how=how if how in ("semi", "anti") else None)
+        return UnboundedJoin(how, keep, ttl)
+    text = None if on is None else _condition(on, nodes, at)
+    signed = (nodes[0].kind.corrects, nodes[1].kind.corrects)
+    if how == "inner" and not any(signed):
+        return UnboundedJoin(how, "all", ttl, text)
+    unique = (nodes[0].kind.key, nodes[1].kind.key)
+    single = (_has_one_row(unique[0], keys[0]), _has_one_row(unique[1], keys[1]))
+    return RegularJoin(how, signed, unique, single, text, ttl)
+
+
+def _has_one_row(unique: tuple[str, ...] | None, key: KeySpec) -> bool:
+    return unique is not None and key.columns is not None and set(unique) <= set(key.columns)
+
+
+def _condition(on: Any, nodes: tuple[Node, Node], at: Site) -> str:
+    pairs = PairCodec(nodes[0].codec, nodes[1].codec)
+    text = sided_sql(columns_sql({"on": on}, str(at))["on"], pairs, at, what="a condition of a join")
+    check_condition(text, pairs, at)
+    return text
 
 
 def as_of_spec(nodes: tuple[Node, Node], tolerance: Span | None, at: Site) -> AsOfJoin:
@@ -96,26 +138,6 @@ def _positive(span: int, at: Site) -> int:
     return span
 
 
-def _keep_of(keep: Any, nodes: tuple[Node, Node], at: Site) -> Keep:
-    """All rows, or the newest: told, or told by what the streams are."""
-    if keep is not None:
-        _check_choice(keep, Keep, "keep", at)
-        if keep == "all":
-            refuse_updates_joined('a join with keep="all"', nodes, at)
-        kept: Keep = keep
-        return kept
-    if nodes[0].kind.corrects != nodes[1].kind.corrects:
-        replaces, plain = nodes if nodes[0].kind.corrects else nodes[::-1]
-        raise ProgramError(
-            f"cannot join updates ({replaces.label}) with plain rows ({plain.label})",
-            where=str(at),
-            expected='keep="latest", to join the newest rows of both; or .changes() of the one, to join every version',
-            found=f"{replaces.label} gives the row of a key anew whenever it changes",
-            next_move="to join each row with what held at its time: join_asof",
-        )
-    return "latest" if nodes[0].kind.corrects else "all"
-
-
 def _ttl_of(ttl: Any, nodes: tuple[Node, Node], at: Site) -> TTL | None:
     given = as_ttl(ttl)
     if given is None:
@@ -149,7 +171,7 @@ def _check_unused(beside: str, at: Site, **given: Any) -> None:
             raise ProgramError(
                 f"{name}= cannot be combined with {beside}",
                 where=str(at),
-                expected="bounds= with within=(…); keep= and ttl= with within=None",
+                expected="bounds= with within=(…); keep=, ttl=, on=, semi and anti with within=None",
                 found=f"{name}={value!r}",
                 next_move=f"leave {name}= out",
             )

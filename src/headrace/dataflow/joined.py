@@ -6,7 +6,6 @@ objects only as far as somebody asks for them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
@@ -15,16 +14,16 @@ from headrace.dataflow.graph import CallNode, ExprNode, KeyedNode, Node
 from headrace.dataflow.naming import check_name
 from headrace.dataflow.outputs import check_callable, output_type
 from headrace.dataflow.projection import Projection, columns_sql, into_row, into_type
+from headrace.dataflow.sided import sided_sql
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Column, Stream
 from headrace.dataflow.verbs import unknown_of_join
-from headrace.errors import ExpressionError, ProgramError
-from headrace.model.nearest import nearest
+from headrace.errors import ProgramError
 from headrace.model.pairs import LEFT, RIGHT, PairCodec
 from headrace.model.record import Failed, Row
 from headrace.model.rows import codec_of
 from headrace.model.values import type_name
-from headrace.sql.expr import check, parse, quote_name, supported
+from headrace.sql.expr import quote_name
 
 if TYPE_CHECKING:
     from headrace.dataflow.app_graph import AppGraph
@@ -35,12 +34,6 @@ U = TypeVar("U")
 X = TypeVar("X")
 
 _SIDES: Final = (LEFT, RIGHT)
-_WORDS: Final = re.compile(
-    r"""'(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" | `(?:[^`]|``)*` | (?<![\w.])(?P<side>left|right)(?!\w|\s*\()""",
-    re.VERBOSE | re.IGNORECASE | re.DOTALL,
-)
-
-_QUOTED_SIDE: Final = re.compile(r"`(left|right)`")
 
 
 class OfPair:
@@ -210,46 +203,10 @@ class Joined(Generic[L, R]):
     # -- SQL over both sides ---------------------------------------------------------------------------------
 
     def _sided(self, text: str, at: Site) -> str:
-        """The text with the sides' names quoted, which are words of SQL; refuses what no side has."""
-        quoted = _WORDS.sub(lambda match: f"`{match['side'].lower()}`" if match["side"] else match[0], text)
-        unknown = sorted(name for name in parse(quoted, str(at)).columns if name.lower() not in _SIDES)
-        if unknown:
-            raise self._sideless(unknown[0], text, at)
-        try:
-            check(quoted, self._pairs.schema, str(at))
-        except ExpressionError as error:
-            raise _without_quotes(error) from None
-        reason = supported(quoted, self._pairs.schema)
-        if reason is not None:
-            raise ExpressionError(
-                f"this cannot be selected from a join: {reason}",
-                where=str(at),
-                expected=f"columns of either side: {self._columns_text()}",
-                found=repr(text),
-                next_move="name a column of a side, or use map() with a Python function",
-            )
-        return quoted
-
-    def _sideless(self, name: str, text: str, at: Site) -> ExpressionError:
-        there = [side for side in _SIDES if name in self._names(side)]
-        known = [f"{side}.{each}" for side in _SIDES for each in self._names(side)]
-        near = [f"{side}.{name}" for side in there]
-        if not near:
-            close = nearest(name, [each for side in _SIDES for each in self._names(side)])
-            near = [each for each in known if each.partition(".")[2] in close]
-        return ExpressionError(
-            f"{name!r} needs its side, left or right",
-            where=str(at),
-            expected=f"columns with their side in front: {self._columns_text()}",
-            found=repr(text),
-            next_move=f"did you mean {' or '.join(near)}?" if near else "",
-        )
+        return sided_sql(text, self._pairs, at)
 
     def _names(self, side: str) -> list[str]:
         return (self._pairs.left if side == LEFT else self._pairs.right).names
-
-    def _columns_text(self) -> str:
-        return ", ".join(f"{side}.{name}" for side in _SIDES for name in self._names(side))
 
     def _implied(self, into: Any, given: Mapping[str, str], at: Site) -> dict[str, str]:
         """Fields that nobody said and one side has."""
@@ -305,16 +262,6 @@ class Joined(Generic[L, R]):
 
         def __getattr__(self, name: str) -> Any:
             raise unknown_of_join(name)
-
-
-def _without_quotes(error: ExpressionError) -> ExpressionError:
-    """The error with the sides as they were written, and its mark under the same character."""
-    text, newline, mark = error.found.partition("\n")
-    quotes = sum(2 for _ in _QUOTED_SIDE.finditer(text, 0, max(len(mark) - len("  found:    "), 0)))
-    error.found = _QUOTED_SIDE.sub(r"\1", text) + newline + mark[quotes:]
-    error.what = _QUOTED_SIDE.sub(r"\1", error.what)
-    error.next_move = _QUOTED_SIDE.sub(r"\1", error.next_move)
-    return error
 
 
 def _path(side: str, name: str) -> str:

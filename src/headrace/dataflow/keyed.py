@@ -18,15 +18,15 @@ from headrace.dataflow.connected import BroadcastConnected, BroadcastStream, CoG
 from headrace.dataflow.function_checks import check_function
 from headrace.dataflow.functions import Process, declarations
 from headrace.dataflow.graph import Fire, KeyedNode, Node
-from headrace.dataflow.join_specs import Bounds, Within, as_of_spec, check_keys, check_windows, join_spec
+from headrace.dataflow.join_specs import Bounds, JoinInputs, Within, as_of_spec, check_keys, check_windows, join_spec
 from headrace.dataflow.joined import Joined
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.site import Site, call_site
-from headrace.dataflow.stream import Stream
+from headrace.dataflow.stream import Column, Stream
 from headrace.dataflow.update_kinds import check_newest, check_retracting, refuse_updates
 from headrace.dataflow.verbs import unknown_keyed_verb
 from headrace.errors import ProgramError
-from headrace.joins.spec import How, Keep
+from headrace.joins.spec import AnyHow, Keep
 from headrace.model.keyspec import KeySpec
 from headrace.model.pairs import PairCodec
 from headrace.model.record import Row
@@ -188,39 +188,54 @@ class KeyedStream(Generic[T, K]):
     @overload
     def join(
         self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["inner"] = "inner",
-        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
+        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None, on: Column | None = None,
     ) -> Joined[T, U]: ...  # fmt: skip
     @overload
     def join(
         self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["left"],
-        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
+        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None, on: Column | None = None,
     ) -> Joined[T, U | None]: ...  # fmt: skip
     @overload
     def join(
         self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["right"],
-        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
+        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None, on: Column | None = None,
     ) -> Joined[T | None, U]: ...  # fmt: skip
     @overload
     def join(
         self, other: KeyedStream[U, K], *, within: Within | None, how: Literal["full"],
-        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None,
+        bounds: Bounds = "[]", keep: Keep | None = None, ttl: Span | TTL | None = None, on: Column | None = None,
     ) -> Joined[T | None, U | None]: ...  # fmt: skip
+    @overload
     def join(
-        self, other: Any, *, within: Any, how: How = "inner", bounds: Bounds = "[]", keep: Keep | None = None,
-        ttl: Span | TTL | None = None,
-    ) -> Joined[Any, Any]:  # fmt: skip
+        self, other: KeyedStream[U, K], *, within: None, how: Literal["semi", "anti"],
+        ttl: Span | TTL | None = None, on: Column | None = None,
+    ) -> Stream[T]: ...  # fmt: skip
+    def join(
+        self, other: Any, *, within: Any, how: AnyHow = "inner", bounds: Bounds = "[]", keep: Keep | None = None,
+        ttl: Span | TTL | None = None, on: Column | None = None,
+    ) -> Any:  # fmt: skip
         """Rows of two streams that have the same key and belong together in time.
 
         ``within=("0s", "1h")``: the right row comes at most an hour after the left one, by event time; negative spans
         look back, ``bounds="[)"`` leaves out the upper bound. ``within=hr.tumbling("1h")``: both lie in the same
-        window, of any kind that has an end. ``within=None``: no limit; both sides are kept for ever, or for ``ttl``,
-        all rows of them or with ``keep="latest"`` the newest of each key. ``how``: ``inner``, ``left``, ``right`` or
-        ``full``, whose rows without a partner come out too. Null keys have no partners.
+        window, of any kind that has an end. ``how``: ``inner``, ``left``, ``right`` or ``full``, whose rows without a
+        partner come out too. Null keys have no partners.
+
+        ``within=None``: no limit; both sides are kept for ever, or for ``ttl``. Rows may replace each other and go: the
+        result is what all rows that hold come to, a changelog unless nothing can go. ``on="left.a < right.b"`` is a
+        further condition. ``how="semi"`` gives left rows that have a partner, ``"anti"`` those that have none.
+        ``keep="latest"`` joins only the newest row of each key on either side.
         """
         at = call_site()
         nodes = self._check(other, "join", at)
-        spec = join_spec(nodes, within, how, bounds, keep, ttl, at)
-        return self._joined(other, spec, at)
+        spec = join_spec(JoinInputs(nodes, (self._key, other._key)), within, how, bounds, keep, ttl, on, at)
+        if how not in ("semi", "anti"):
+            return self._joined(other, spec, at)
+        node = self.app._add(
+            KeyedNode, at, nodes[0].codec, inputs=nodes, op="join", key=self._key, other_keys=(other._key,), spec=spec,
+            placed_by=self._key.columns,
+        )  # fmt: skip
+        return Stream(self.app, node)
 
     def join_asof(self, other: KeyedStream[U, K], *, tolerance: Span | None = None) -> Joined[T, U | None]:
         """Each row beside the row of the other stream that held at its time: the newest that is not after it.

@@ -28,7 +28,8 @@ from headrace.dataflow.graph import (
 )
 from headrace.dataflow.projection import bare_column
 from headrace.errors import ProgramError
-from headrace.joins.spec import AsOfJoin, UnboundedJoin
+from headrace.joins.spec import AsOfJoin, RegularJoin, UnboundedJoin
+from headrace.model.pairs import LEFT, RIGHT, PairCodec, side_path
 from headrace.model.row_kind import APPEND, StreamKind
 from headrace.windows.kinds import Session
 from headrace.windows.settings import WINDOW_END, WINDOW_START
@@ -37,6 +38,8 @@ from headrace.windows.spec import WindowSpec
 if TYPE_CHECKING:
     from headrace.connectors.sink_contract import Sink
     from headrace.dataflow.site import Site
+    from headrace.model.keyspec import KeySpec
+    from headrace.model.rows import RowCodec
 
 _HANDING_ON: Final = ("process", "connect", "broadcast")
 """Keyed steps whose functions hand on what their rows are."""
@@ -81,11 +84,19 @@ def _after_expressions(node: ExprNode) -> StreamKind:
     before = node.inputs[0].kind
     if node.op == "where" or before.key is None:
         return before
-    names = list(node.inputs[0].codec.names)
-    kept = {column: name for name, text in node.exprs if (column := bare_column(text, names)) is not None}
+    kept = {column: name for name, text in node.exprs if (column := _column_of(text, node.inputs[0].codec)) is not None}
     if not set(before.key) <= set(kept):
         return _without_key(before)
     return replace(before, key=tuple(kept[column] for column in before.key))
+
+
+def _column_of(text: str, codec: RowCodec) -> str | None:
+    """The column, if the text is nothing but one column's name; those of pairs have their side in front."""
+    if not isinstance(codec, PairCodec):
+        return bare_column(text, list(codec.names))
+    plain = text.replace("`", "")
+    sides = ((LEFT, codec.left), (RIGHT, codec.right))
+    return plain if plain in {side_path(side, name) for side, rows in sides for name in rows.names} else None
 
 
 _FROM_SIDE: Final = {"late": 0, "late_left": 0, "late_right": 1, "unmatched_left": 0, "unmatched_right": 1}
@@ -117,7 +128,31 @@ def _keyed(node: KeyedNode) -> StreamKind:
         return StreamKind("upsert", _key_of_windows(node, spec))
     if isinstance(spec, UnboundedJoin) and spec.updates:
         return StreamKind("upsert")
-    return APPEND
+    return _joined(node, spec) if isinstance(spec, RegularJoin) else APPEND
+
+
+def _joined(node: KeyedNode, spec: RegularJoin) -> StreamKind:
+    """Of a regular join: results have the unique keys of both sides, or of one where the other has one row for it."""
+    if spec.appends:
+        return APPEND
+    left, right = spec.unique
+    sided = spec.how not in ("semi", "anti")
+    parts = {"left": (left,), "right": (right,), "both": (left, right)}[spec.grouping]
+    if any(part is None for part in parts):
+        return StreamKind("changelog")
+    names = {"left": (LEFT,), "right": (RIGHT,), "both": (LEFT, RIGHT)}[spec.grouping]
+    key = tuple(
+        side_path(side, name) if sided else name for side, part in zip(names, parts, strict=True) for name in part or ()
+    )
+    keys = {LEFT: (node.key, left), RIGHT: (node.other_keys[0], right)}
+    # A row whose unique key lacks a column of the join's key may move to another key of the join, and so elsewhere.
+    always = {"inner": names, "left": (LEFT,), "right": (RIGHT,), "semi": (LEFT,), "anti": (LEFT,), "full": names}
+    stays = [_lies_in(*keys[side]) for side in always[spec.how]]
+    return StreamKind("changelog", key, scattered=not (any(stays) if spec.how == "inner" else all(stays)))
+
+
+def _lies_in(key: KeySpec | None, unique: tuple[str, ...] | None) -> bool:
+    return key is not None and key.columns is not None and set(key.columns) <= set(unique or ())
 
 
 def _key_in(node: KeyedNode) -> tuple[str, ...] | None:
@@ -149,6 +184,8 @@ def takes_changelog(node: Node) -> bool:
     match node:
         case KeyedNode(op="aggregate"):
             return node.input.kind.corrects
+        case KeyedNode(spec=RegularJoin()):
+            return any(before.kind.corrects for before in node.inputs)
         case KeyedNode(op="latest"):
             return node.input.kind.rows == "changelog"
         case ChangesNode():
@@ -165,7 +202,7 @@ def can_take_back(sink: Sink, kind: StreamKind) -> bool:
     """Whether a sink can take back rows of a stream: where it finds them by a key, by that of the stream."""
     if sink.changelog_key is None:
         return sink.accepts_changelog
-    return kind.key is not None and set(kind.key) == set(sink.changelog_key)
+    return kind.key is not None and not kind.scattered and set(kind.key) == set(sink.changelog_key)
 
 
 def finds_by_key(sink: Sink, kind: StreamKind) -> bool:
@@ -185,6 +222,11 @@ def _can_be_undone(node: Node) -> bool:
     if hands_on_changelog(node):
         return all(map(_can_be_undone, node.inputs))
     return isinstance(node, KeyedNode) and node.op in _ROLLING and node.kind.key is not None
+
+
+def gives_changelog(node: Node) -> bool:
+    """Whether a step gives a whole changelog by itself, with what each row takes back."""
+    return isinstance(node, KeyedNode) and isinstance(node.spec, RegularJoin) and node.kind.rows == "changelog"
 
 
 def hands_on_changelog(node: Node) -> bool:
@@ -233,7 +275,7 @@ def _check_way(node: Node, verb: str, at: Site) -> None:
             _check_way(before, verb, at)
         return
     rolling = isinstance(node, KeyedNode) and node.op in _ROLLING
-    if rolling and node.kind.key is not None:
+    if (rolling and node.kind.key is not None) or gives_changelog(node):
         return
     if isinstance(node, KeyedNode) and rolling:
         raise _no_key(node, verb, at)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headrace.state.shard import ShardState
 
 
-How = Literal["inner", "left", "right", "full"]
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 TABLES: Final = ("!left", "!right")
 UNMATCHED: Final = ("unmatched_left", "unmatched_right")
@@ -42,6 +42,9 @@ OUTER: Final[dict[str, tuple[bool, bool]]] = {
     "left": (True, False),
     "right": (False, True),
     "full": (True, True),
+    # These give left rows alone, and say themselves which.
+    "semi": (False, False),
+    "anti": (False, False),
 }
 
 

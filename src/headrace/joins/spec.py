@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.windows.kinds import Assigner
 
 How = Literal["inner", "left", "right", "full"]
+AnyHow = Literal["inner", "left", "right", "full", "semi", "anti"]
 Keep = Literal["all", "latest"]
 
 
@@ -73,35 +74,100 @@ class IntervalJoin(StepSpec):
 
 @dataclass(frozen=True)
 class UnboundedJoin(StepSpec):
-    """All rows of one key, or the newest of either side."""
+    """All pairs of rows that stay, or the newest row of either side."""
 
     how: How = "inner"
     keep: Keep = "all"
     ttl: TTL | None = None
+    on: str | None = None
 
     def build(self, info: StepInfo) -> Operator:
         from headrace.joins.unbounded import LatestJoinOperator, UnboundedJoinOperator
 
-        kind = UnboundedJoinOperator if self.keep == "all" else LatestJoinOperator
         left, right = info.taken
-        return kind(info.step, left, right, self.how, self.ttl)
+        if self.keep == "latest":
+            return LatestJoinOperator(info.step, left, right, self.how, self.ttl)
+        return UnboundedJoinOperator(info.step, left, right, self.ttl, self.on)
 
     @property
     def updates(self) -> bool:
         """Whether later results replace earlier ones."""
-        return self.keep == "latest" or self.how != "inner"
+        return self.keep == "latest"
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _sides(info)
 
     def rules(self, info: StepInfo) -> Mapping[str, str]:
-        ttl = {} if self.ttl is None else {"ttl": f"{format_span(self.ttl.span_us)} by the {self.ttl.clock} clock"}
-        return {"rows": "a join without a window", "keep": self.keep, "how": self.how, **ttl}
+        return {"rows": "a join without a window", "keep": self.keep, "how": self.how, **_ttl_rule(self.ttl)}
 
     def tell(self) -> tuple[str, ...]:
         rows = "all rows" if self.keep == "all" else "the newest row"
-        lasting = "for ever" if self.ttl is None else f"for {format_span(self.ttl.span_us)} by {self.ttl.clock} clock"
-        return (f"{self.how} join without a window", f"keeps {rows} of either side {lasting}")
+        where = () if self.on is None else (_condition_text(self.on),)
+        return (f"{self.how} join without a window", *where, f"keeps {rows} of either side {_lasting(self.ttl)}")
+
+
+@dataclass(frozen=True)
+class RegularJoin(StepSpec):
+    """What all rows of both sides that hold come to, whatever comes and goes."""
+
+    how: AnyHow
+    signed: tuple[bool, bool]
+    """By side: whether rows may go."""
+    unique: tuple[tuple[str, ...] | None, tuple[str, ...] | None]
+    """By side: the unique key of its rows, where one is known."""
+    single: tuple[bool, bool] = (False, False)
+    """By side: whether a key of the join has one row at most."""
+    on: str | None = None
+    """A further condition: SQL over ``left`` and ``right``."""
+    ttl: TTL | None = None
+
+    @property
+    def appends(self) -> bool:
+        """Whether results never go: so with semi joins of rows that stay."""
+        return self.how in ("inner", "semi") and not any(self.signed)
+
+    @property
+    def grouping(self) -> Literal["left", "right", "both"]:
+        """Which side's unique key is that of results."""
+        if self.how in ("semi", "anti") or (self.how in ("inner", "left") and self.single[1]):
+            return "left"
+        return "right" if self.how in ("inner", "right") and self.single[0] else "both"
+
+    def build(self, info: StepInfo) -> Operator:
+        from headrace.joins.regular import RegularJoinOperator
+
+        left, right = info.taken
+        return RegularJoinOperator(info.step, left, right, self, info.key_type)
+
+    def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
+        return _sides(info)
+
+    def rules(self, info: StepInfo) -> Mapping[str, str]:
+        # What is kept are hashes of whole rows, and numbers of partners: other rows have others.
+        sides = " and ".join(
+            ", ".join(f"{field.name} {field.type}" for field in codec.schema) or "nothing" for codec in info.taken
+        )
+        where = "" if self.on is None else f", {_condition_text(self.on)}"
+        kept = "for every change" if any(self.signed) else "for rows that stay"
+        return {"rows": f"a {self.how} join {kept}{where}, of ({sides})", "how": self.how, **_ttl_rule(self.ttl)}
+
+    def tell(self) -> tuple[str, ...]:
+        where = () if self.on is None else (_condition_text(self.on),)
+        partners = "" if self.how == "inner" else " and who has partners,"
+        return (f"{self.how} join without a window", *where, f"keeps all rows of either side{partners} "
+                f"{_lasting(self.ttl)}")  # fmt: skip
+
+
+def _ttl_rule(ttl: TTL | None) -> dict[str, str]:
+    return {} if ttl is None else {"ttl": f"{format_span(ttl.span_us)} by the {ttl.clock} clock"}
+
+
+def _lasting(ttl: TTL | None) -> str:
+    return "for ever" if ttl is None else f"for {format_span(ttl.span_us)} by {ttl.clock} clock"
+
+
+def _condition_text(on: str) -> str:
+    return f"where {on.replace('`', '')}"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Joins without a stretch of time: both sides are kept for ever, or as long as a time to live says.
 
-`UnboundedJoinOperator` keeps every row and gives every pair once, in the epoch that brings the later of its rows. In an
-outer join a row that has no partner when its epoch ends comes out alone at once; a pair that comes later replaces it.
+`UnboundedJoinOperator` keeps every row and gives every pair once, in the epoch that brings the later of its rows: the
+inner join of rows that stay. All other joins of all rows are `headrace.joins.regular`.
 
 `LatestJoinOperator` keeps the newest row of each key on either side, by event time where there is one, among equals the
 last to come. A key whose newest row changed on either side comes out once per epoch, and replaces what came before.
@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.joins.buffered import TABLES, How, JoinOperator, PairingOperator, PartnerRows, none_if_untimed
+from headrace.joins.condition import Condition
 from headrace.joins.fresh import Fresh
 from headrace.model.batch import Int64s
 from headrace.model.ids import MAX_TIME, MIN_TIME
-from headrace.model.pairs import NONE
+from headrace.model.pairs import NONE, PairRows, SideRows
 from headrace.operators.matching import Mask, RowLine, shifted
 from headrace.state.rows.find import GatheredRows, KeyTimes
 from headrace.state.rows.table import RowTable, joined
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     from headrace.state.ttl import TTL
 
 
-class _Lasting(JoinOperator):
+class LastingJoin(JoinOperator):
     """Base: rows are kept until their time to live is over, if they have one."""
 
     keeps: Keeps = "all"
+    own_fields: tuple[pa.Field, ...] = ()
+    """Columns of ours beside those of rows."""
 
     def __init__(self, step: str, left: RowCodec, right: RowCodec, how: How, ttl: TTL | None) -> None:
         super().__init__(step, left, right, how)
@@ -45,7 +48,9 @@ class _Lasting(JoinOperator):
 
     def _open(self, port: int) -> RowTable:
         clock = "" if self.ttl is None else EVENT_DUE if self.ttl.clock == "event" else WALL_DUE
-        return self.state.rows(TABLES[port], self.codecs[port], epoch=self.task.epoch, clock=clock, keeps=self.keeps)
+        return self.state.rows(
+            TABLES[port], self.codecs[port], self.own_fields, epoch=self.task.epoch, clock=clock, keeps=self.keeps
+        )
 
     def expires(self, port: int, at: Int64s) -> Int64s | None:
         if self.ttl is None:
@@ -62,8 +67,21 @@ class _Lasting(JoinOperator):
         return found.only(found.expires() > now_us)
 
 
-class UnboundedJoinOperator(_Lasting, PairingOperator):
-    """Every pair of rows of one key."""
+class UnboundedJoinOperator(LastingJoin, PairingOperator):
+    """Every pair of rows of one key, as far as a further condition holds for it."""
+
+    def __init__(self, step: str, left: RowCodec, right: RowCodec, ttl: TTL | None, on: str | None = None) -> None:
+        super().__init__(step, left, right, "inner", ttl)
+        self._condition = None if on is None else Condition(step, on, self.codec)
+
+    def give_pairs(
+        self, left: SideRows, left_at: Int64s, right: SideRows, right_at: Int64s, times: Int64s | None
+    ) -> None:
+        if self._condition is not None and len(left_at):
+            holds = self._condition.holds(PairRows(self.codec, left, left_at, right, right_at, times))
+            left_at, right_at = left_at[holds], right_at[holds]
+            times = None if times is None else times[holds]
+        super().give_pairs(left, left_at, right, right_at, times)
 
     def reach(self, port: int, at: Int64s) -> tuple[Int64s, Int64s]:
         return np.full(len(at), MIN_TIME), np.full(len(at), MAX_TIME)
@@ -72,14 +90,11 @@ class UnboundedJoinOperator(_Lasting, PairingOperator):
         return self.living(super().old_rows(port, fresh))
 
     def settle(self, port: int, fresh: Fresh, met: PartnerRows) -> None:
-        new = fresh.sides[port]
-        alone = np.flatnonzero(~met.new_met)
-        self.give_alone(port, self.side(port, new.gathered(self.codecs[port])), alone, new.at[alone])
         if not self.spilled:
-            self.tables[port].put_back(new.batch)
+            self.tables[port].put_back(fresh.sides[port].batch)
 
 
-class LatestJoinOperator(_Lasting):
+class LatestJoinOperator(LastingJoin):
     """The newest row of either side for each key."""
 
     keeps: Keeps = "latest"

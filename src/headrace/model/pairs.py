@@ -20,12 +20,18 @@ import pyarrow as pa
 from headrace.model.batch import Int64s, Rows
 from headrace.model.columns import Column
 from headrace.model.record import Row, row_type
+from headrace.model.row_kind import Kinds
 from headrace.model.rows import RowCodec
 
 LEFT: Final = "left"
 RIGHT: Final = "right"
 NONE: Final = -1
 """Position of a side that has no row."""
+
+
+def side_path(side: str, name: str) -> str:
+    """How a column of a side is written: ``left.card``."""
+    return f"{side}.{name}"
 
 
 def pair_type(left: Any, right: Any) -> type[Row]:
@@ -118,10 +124,10 @@ class PairRows(Rows):
 
     def __init__(
         self, codec: PairCodec, left: SideRows, left_at: Int64s, right: SideRows, right_at: Int64s,
-        times: Int64s | None,
+        times: Int64s | None, kinds: Kinds | None = None,
     ) -> None:  # fmt: skip
         """``left_at`` and ``right_at``: positions, `NONE` where a pair lacks a side."""
-        super().__init__(codec, None, None, times)
+        super().__init__(codec, None, None, times, kinds)
         self.left, self.left_at = left, left_at
         self.right, self.right_at = right, right_at
         self.length = len(left_at)
@@ -150,14 +156,19 @@ class PairRows(Rows):
 
     def take(self, indices: Int64s) -> PairRows:
         times = None if self.times is None else self.times[indices]
-        codec = self.codec
-        assert isinstance(codec, PairCodec)
-        return PairRows(codec, self.left, self.left_at[indices], self.right, self.right_at[indices], times)
+        kinds = None if self.kinds is None else self.kinds[indices]
+        return self._of(self.left_at[indices], self.right_at[indices], times, kinds)
 
     def with_times(self, times: Int64s | None) -> PairRows:
+        return self._of(self.left_at, self.right_at, times, self.kinds)
+
+    def with_kinds(self, kinds: Kinds | None) -> PairRows:
+        return self._of(self.left_at, self.right_at, self.times, kinds)
+
+    def _of(self, left_at: Int64s, right_at: Int64s, times: Int64s | None, kinds: Kinds | None) -> PairRows:
         codec = self.codec
         assert isinstance(codec, PairCodec)
-        return PairRows(codec, self.left, self.left_at, self.right, self.right_at, times)
+        return PairRows(codec, self.left, left_at, self.right, right_at, times, kinds)
 
 
 class PairBatch:

@@ -42,6 +42,9 @@ class StreamKind:
     rows: Literal["append", "upsert", "changelog"] = "append"
     key: tuple[str, ...] | None = None
     """The columns of which no two rows that hold have the same values; None: no columns are known to be such."""
+    scattered: bool = False
+    """Whether rows of one unique key may come out of several shards: what goes may then come behind what stands in its
+    place, and only the sum of all is right."""
 
     @property
     def corrects(self) -> bool:
@@ -53,7 +56,8 @@ class StreamKind:
             return self.rows
         if self.key is None:
             return f"{self.rows}, no unique key is known"
-        return f"{self.rows} by {', '.join(self.key) or 'nothing: one row'}"
+        by = ", ".join(self.key) or "nothing: one row"
+        return f"{self.rows} by {by}{', from several shards' * self.scattered}"
 
 
 APPEND: Final = StreamKind()

@@ -70,6 +70,15 @@ class EmittedRow(NamedTuple):
 
     value: Any
     at: int | None
+    kind: int | None = None
+    """Of a changelog."""
+
+
+class RowOfKind(NamedTuple):
+    """A row of a changelog that goes in; all rows of its batch are such."""
+
+    value: Any
+    kind: int
 
 
 class _ShardOutcome(NamedTuple):
@@ -209,11 +218,15 @@ class OperatorRig:
         return self._rows_of(batch, Port(self.taken, self.key, self.time))
 
     def _rows_of(self, batch: Sequence[Any], port: Port) -> tuple[Rows, Keys | None]:
+        kinds = None
+        if batch and isinstance(batch[0], RowOfKind):
+            kinds = np.array([row.kind for row in batch], dtype=np.int8)
+            batch = [row.value for row in batch]
         stamps = None if port.time is None else np.array([port.time(row) for row in batch], dtype=np.int64)
         if self.as_objects:
-            rows = Rows.of_objects(port.taken, list(batch), stamps)
+            rows = Rows.of_objects(port.taken, list(batch), stamps, kinds)
         else:
-            rows = Rows.of_columns(port.taken, port.taken.to_arrays(batch), stamps)
+            rows = Rows.of_columns(port.taken, port.taken.to_arrays(batch), stamps, kinds)
         if port.key is None or port.key is everywhere:
             return rows, None
         encoded = [encode_key(port.key(row)) for row in batch]
@@ -228,7 +241,8 @@ class OperatorRig:
             # Columns and back: what comes out has to fit the type it is said to have, and each column be whole.
             lengths = {len(column) for column in rows.columns} | {len(times)}
             assert lengths <= {len(rows)}, f"outlet {tag}: {len(rows)} rows with columns of {sorted(lengths)}"
-            self.out.setdefault(tag, []).extend(map(EmittedRow, rows.codec.to_objects(rows.columns), times))
+            kinds = [None] * len(rows) if rows.kinds is None else rows.kinds.tolist()
+            self.out.setdefault(tag, []).extend(map(EmittedRow, rows.codec.to_objects(rows.columns), times, kinds))
 
         return take
 

@@ -27,7 +27,13 @@ from headrace.dataflow.graph import (
     readers,
 )
 from headrace.dataflow.keying import key_of_columns
-from headrace.dataflow.update_kinds import can_take_back, derive_kind, hands_on_changelog, takes_changelog
+from headrace.dataflow.update_kinds import (
+    can_take_back,
+    derive_kind,
+    gives_changelog,
+    hands_on_changelog,
+    takes_changelog,
+)
 from headrace.errors import ProgramError
 from headrace.operators.changelogs.spec import NormaliseSpec
 
@@ -96,11 +102,13 @@ class _Rewriting:
         given = self._copies[before]
         if isinstance(reader, TapNode):
             return given
-        if isinstance(given, KeyedNode) and takes_changelog(given):
+        if isinstance(given, KeyedNode) and takes_changelog(given) and not gives_changelog(given):
             # It says of keys that are gone no more than that.
             given = self._normalised(given)
         if reader in self._wanting:
-            return self._as_changelog(given)
+            # Steps with a key know of rows that do not say it that they come.
+            plain = given.kind.rows == "append" and isinstance(reader, KeyedNode)
+            return given if plain else self._as_changelog(given)
         takes = isinstance(reader, WriteNode) and can_take_back(reader.sink, given.kind)
         return given if given.kind.rows != "changelog" or takes else self._as(given, "upsert")
 

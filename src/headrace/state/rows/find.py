@@ -53,8 +53,8 @@ class GatheredRows:
         self.parts = [part for part in parts if len(part.codes)]
         self._codec = codec
         self.codes: Int64s = _joined([part.codes for part in self.parts])
-        self.at: Int64s = self._numbers("at")
-        self.seq: Int64s = self._numbers("seq")
+        self.at: Int64s = self.numbers("at")
+        self.seq: Int64s = self.numbers("seq")
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -75,7 +75,8 @@ class GatheredRows:
         """The same rows by other codes: ``codes[i]`` instead of ``i``."""
         return GatheredRows([part._replace(codes=codes[part.codes]) for part in self.parts], self._codec)
 
-    def _numbers(self, name: str) -> Int64s:
+    def numbers(self, name: str) -> Int64s:
+        """A column of ours, of whole numbers without nulls."""
         found = []
         for part in self.parts:
             values = part.batch.column(name).to_numpy()

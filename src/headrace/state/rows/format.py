@@ -7,7 +7,8 @@ time. No row replaces another; what may go is said by the table's own metadata, 
 
 - ``clock``: the timer index (``!event``, ``!wall``) whose clock decides about ``expires``;
 - ``keeps``: ``all`` rows; or those at most of which a ``newest`` one at or before the clock is wanted, so that those
-  before it may go; or only the ``latest`` row of each key.
+  before it may go; or only the ``latest`` row of each key; or what rows come to, ``net``: here ``at`` is the hash of
+  the row, and its numbers are added up (`headrace.state.rows.netting`).
 
 What this module deliberately does not do: search (`headrace.state.rows.find`).
 """
@@ -23,8 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import StoreError
+from headrace.state.rows.netting import add_up
 
-Keeps = Literal["all", "newest", "latest"]
+Keeps = Literal["all", "newest", "latest", "net"]
 
 FIELD: Final = "="
 """Before the name of a row's own column, so that none is mistaken for one of ours."""
@@ -130,6 +132,8 @@ def drop_unwanted(
     live = batches if now_us is None else (_drop_expired(batch, now_us) for batch in batches)
     if keeps == "latest":
         return _drop_replaced(live, None)
+    if keeps == "net":
+        return add_up(live)
     event_us = clocks.get("!event")
     if keeps == "newest" and event_us is not None:
         return _drop_replaced(live, event_us)
