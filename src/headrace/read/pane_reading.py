@@ -251,7 +251,7 @@ def _cell_of(column: pa.Array) -> Cell:
     """Numbers and times are read from memory; everything else goes through Arrow."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz)).view(pa.int64())
-    if pa.types.is_decimal(column.type):
+    if pa.types.is_decimal(column.type) or pa.types.is_nested(column.type):
         return lambda row: plain_values(column.slice(row, 1))[0]
     code = _CODES.get(column.type)
     if code is None or column.offset:

@@ -11,9 +11,8 @@ Single keys are merged cell by cell (`headrace.read.pane_reading`), whole states
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -24,12 +23,13 @@ from headrace.aggregates.results import read_results
 from headrace.errors import FunctionFailed
 from headrace.model.fields import former_names
 from headrace.model.ids import MAX_TIME, MIN_TIME
-from headrace.model.key_bytes import as_type, plain_type
 from headrace.model.key_text import key_phrase
 from headrace.model.keys import decode_key, hash_key
+from headrace.model.shapes import field_shapes, is_record_class
 from headrace.model.time import format_time
 from headrace.model.time_shape import TIME, TimeShape
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
+from headrace.read.asked_types import Convert, spans_and_datetimes_of
 from headrace.read.columns import Piece, times_of
 from headrace.read.forms import PACKED
 from headrace.read.paging import Walk
@@ -120,7 +120,7 @@ class WindowReader(Reader):
             # An archived window has the names of the program that closed it.
             if name not in row and (former := next((each for each in was if each in row), None)) is not None:
                 row = {**row, name: row[former]}
-        timed = {name: _as_times(row[name], kind) for name, kind in self._typed_times.items() if name in row}
+        timed = {name: convert(row[name]) for name, convert in self._typed_times.items() if name in row}
         return self.fit(key, lambda: msgspec.convert({**row, **timed}, into))
 
     @cached_property
@@ -129,10 +129,11 @@ class WindowReader(Reader):
         return former_names(self.value_type)
 
     @cached_property
-    def _typed_times(self) -> dict[str, Any]:
-        """Fields of the type asked for that are datetimes, or hold such: in a row of results times are numbers."""
-        fields = getattr(self.value_type, "__annotations__", {}) and msgspec.structs.fields(self.value_type)
-        return {field.name: field.type for field in fields if _has_times(field.type)}
+    def _typed_times(self) -> dict[str, Convert]:
+        """Fields of the type asked for that are datetimes or spans, or hold such: they are numbers in results."""
+        fields = field_shapes(self.value_type) if is_record_class(self.value_type) else ()
+        converts = {field.encode_name: spans_and_datetimes_of(field.type) for field in fields}
+        return {name: convert for name, convert in converts.items() if convert is not None}
 
     @property
     def tells_pane(self) -> bool:
@@ -331,17 +332,6 @@ class SlicedReader(WindowReader):
         columns = self._columns(merged)
         names, plain = columns.schema.names, [plain_values(column) for column in columns.columns]
         return zip(merged.column("key").to_pylist(), (dict(zip(names, row)) for row in zip(*plain)))
-
-
-def _has_times(annotation: Any) -> bool:
-    kind = plain_type(annotation)
-    return (isinstance(kind, type) and issubclass(kind, datetime)) or any(map(_has_times, get_args(annotation)))
-
-
-def _as_times(value: Any, annotation: Any) -> Any:
-    if isinstance(value, list):
-        return [_as_times(each, get_args(annotation)[0]) for each in value]
-    return as_type(value, plain_type(annotation)) if isinstance(value, int) else value
 
 
 def window_name(window: Window) -> str:

@@ -1,0 +1,95 @@
+"""Values of odd types as results: read by key, all at once, typed and by the harness, they are what the rows held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+
+import headrace as hr
+from headrace.read.asked_types import spans_and_datetimes_of
+from headrace.testing import Harness
+
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+
+
+class Part(hr.Record):
+    since: datetime
+    price: Decimal
+    day: date
+
+
+class Odd(hr.Record):
+    key: str
+    at: hr.Timestamp
+    span: timedelta
+    maybe: timedelta | None
+    part: Part
+    spans: list[timedelta]
+    pair: tuple[datetime, ...]
+    numbers: dict[str, float]
+    times: dict[str, datetime]
+    prices: dict[str, list[Decimal]]
+    day: date
+
+
+class Node(msgspec.Struct):
+    since: datetime
+    under: list[Node]
+
+
+TYPES = {field.name: field.type for field in msgspec.structs.fields(Odd) if field.name not in ("key", "at")}
+ROW = Odd(
+    "a", hr.Timestamp(0), timedelta(seconds=3), timedelta(-1), Part(NOON, Decimal("1.5"), date(2000, 1, 1)),
+    [timedelta(1)], (NOON, NOON), {"x": 1.5}, {"x": NOON}, {"x": [Decimal("2.5")]}, date(1, 1, 1),
+)  # fmt: skip
+Ask = Callable[[Any, Any, Any], Any]
+WAYS: dict[str, Ask] = {
+    "rolling": lambda keyed, into, agg: keyed.aggregate(into, x=agg),
+    "tumbling": lambda keyed, into, agg: keyed.window(hr.tumbling("1h")).aggregate(into, x=agg),
+    "session": lambda keyed, into, agg: keyed.window(hr.session("1h")).aggregate(into, x=agg),
+    "row by row": lambda keyed, into, agg: keyed.window(hr.tumbling("1h"), fire=hr.per_row()).aggregate(into, x=agg),
+}
+
+
+def result_type(kind: Any) -> Any:
+    return msgspec.defstruct("Result", [("key", str), ("x", kind)], bases=(hr.Row,), frozen=True, gc=False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_results_are_the_values_of_rows_however_they_are_read(way: str) -> None:
+    app = hr.App("odd")
+    rows = app.read("rows", hr.source.items([]), Odd, time=Odd.at)
+    steps: dict[str, tuple[Any, Any, Any]] = {}
+    for name, kind in TYPES.items():
+        value = getattr(ROW, name)
+        for verb, into, expected in (
+            ("last", result_type(kind), value),
+            ("collect", result_type(list[kind]), [value, value]),  # type: ignore[valid-type]
+        ):
+            step = WAYS[way](rows.key_by(Odd.key), into, getattr(hr, verb)(name)).named(f"{verb}_{name}").queryable()
+            steps[f"{verb}_{name}"] = step, into, expected
+    with Harness(app, start="2024-01-01T12:00") as h:
+        for _ in range(2):
+            h.push(rows, ROW.replace(at=h.at("12:00:01")))
+            h.epoch(watermark="12:00:02")
+        store = hr.Store(h.store)
+        for address, (step, into, expected) in steps.items():
+            typed = store.state(address, into)
+            assert h.state(step, key="a").x == expected, address
+            assert typed["a"].x == expected, address
+            assert dict(typed.items())["a"].x == expected, address
+            assert store.state(address)["a"] == dict(store.state(address).items())["a"], address
+
+
+def test_a_record_inside_of_itself_is_left_as_it_is() -> None:
+    convert = spans_and_datetimes_of(Node)
+    assert convert is not None
+    assert convert({"since": 0, "under": [{"since": 0}]}) == {
+        "since": datetime(1970, 1, 1, tzinfo=UTC),
+        "under": [{"since": 0}],
+    }
