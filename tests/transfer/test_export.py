@@ -111,8 +111,8 @@ def test_json_lines_say_times_as_text(store: Path, tmp_path: Path) -> None:
 
 
 def test_files_are_of_bounded_size(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.transfer.writers.PART_ROWS", 2)
-    monkeypatch.setattr("headrace.transfer.writers._GROUP_ROWS", 1)
+    monkeypatch.setattr("headrace.transfer.export.PART_ROWS", 2)
+    monkeypatch.setattr("headrace.transfer.export._GROUP_ROWS", 1)
     monkeypatch.setattr("headrace.read.columns.PIECE_ROWS", 1)
     monkeypatch.setattr("headrace.read.values.PIECE_ROWS", 1)
     record = hr.Store(store).export(tmp_path / "out", "keep.count")

@@ -9,10 +9,11 @@ All files of an export are of one epoch. States are walked over batch by batch, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from headrace.errors import ProgramError, StoreError
 from headrace.model.ids import MIN_TIME
@@ -23,18 +24,26 @@ from headrace.read.forms import JSON
 from headrace.read.snapshot import Snapshot
 from headrace.state import layout
 from headrace.state.adapters import Adapters
+from headrace.state.fold import rebatch
 from headrace.state.lookup import Layers, open_layers
 from headrace.state.spark_offsets import source_offsets
 from headrace.transfer.counting import DoneRows, Progress
 from headrace.transfer.folder import ExportFolder
 from headrace.transfer.record import EXACT, RECORD, RESULTS, ExportedTable, ExportRecord, write_export
-from headrace.transfer.writers import JSON_LINES, PARQUET, write_lines, write_parquet
 
 if TYPE_CHECKING:
     from headrace.read.reader import Reader
     from headrace.state.manifest import JobState
     from headrace.state.store import StoreFiles
 
+
+PARQUET: Final = "parquet"
+JSON_LINES: Final = "jsonl"
+PART_ROWS: Final = 2_000_000
+"""Rows of one file: many readers take files side by side."""
+_GROUP_ROWS: Final = 131_072
+"""Rows of one row group."""
+_GROUP_BYTES: Final = 64 * 2**20
 _FORMATS: Final = (PARQUET, JSON_LINES)
 
 
@@ -217,3 +226,48 @@ def _stored(files: StoreFiles, state: JobState, request: ExportRequest) -> list[
         )
         tables += [_StoredTable(layers, listed, table) for table in sorted(layers.tables)]
     return tables
+
+
+# --- rows into files, in parts of bounded size
+
+
+def write_parquet(
+    folder: ExportFolder, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> tuple[list[str], int]:
+    """Paths of the files, and how many rows are in them; a state without rows is a file without rows."""
+    files: list[str] = []
+    groups = rebatch(batches, _GROUP_ROWS, _GROUP_BYTES)
+    group = next(groups, pa.RecordBatch.from_pylist([], schema))
+    total = 0
+    while True:
+        path = f"{name}/part-{len(files):05d}.parquet"
+        files.append(path)
+        rows = 0
+        with folder.open(path, "wb") as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+            while group is not None and rows < PART_ROWS:
+                writer.write_batch(group)
+                rows += group.num_rows
+                group = next(groups, None)
+        total += rows
+        if group is None:
+            return files, total
+
+
+def write_lines(folder: ExportFolder, name: str, rows: Iterable[list[bytes]]) -> tuple[list[str], int]:
+    """The same of rows that are JSON already, some at a time."""
+    files: list[str] = []
+    groups = iter(rows)
+    group = next(groups, None)
+    total = 0
+    while True:
+        path = f"{name}/part-{len(files):05d}.jsonl"
+        files.append(path)
+        count = 0
+        with folder.open(path, "wb") as file:
+            while group is not None and count < PART_ROWS:
+                file.write(b"".join(row + b"\n" for row in group))
+                count += len(group)
+                group = next(groups, None)
+        total += count
+        if group is None:
+            return files, total

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import pyarrow as pa
 
 from headrace.connectors.files.claims import Claims
-from headrace.connectors.files.counting import count_folder_rows
 from headrace.connectors.files.cutting import check_cut, cut_behind
 from headrace.connectors.files.folder import Folder, open_folder
 from headrace.connectors.files.gathering import Gathering
@@ -31,13 +30,14 @@ from headrace.connectors.text import csv_lines, json_lines
 from headrace.errors import Fenced, ProgramError, SinkFailed, SinkUnavailable
 from headrace.model.crash import reach
 from headrace.model.field_names import field_name, field_names
-from headrace.model.part_names import hidden_folder, parse_visible, part_name
+from headrace.model.part_names import HIDDEN, hidden_folder, parse_visible, part_name
 from headrace.model.report import StagedPart
 
 if TYPE_CHECKING:
     from typing import Self
 
     from headrace.model.rows import RowCodec
+
 
 Format = Literal["json", "csv", "parquet"]
 FORMATS: Final = ("json", "csv", "parquet")
@@ -308,3 +308,35 @@ def _bucket_by(given: Any) -> BucketBy:
         expected='bucket_by=(Sale.at, "day"); spans are month, day and hour',
         found=repr(given),
     )
+
+
+# --- how many rows the files of a folder show to its readers
+
+
+def count_folder_rows(folder: Folder) -> int:
+    """Of all files that a files sink of whatever job put there; what waits to be put together is not shown."""
+    total = 0
+    for file in folder.list("", below=True):
+        named = parse_visible(file.name.rpartition("/")[2])
+        if named is not None and not file.name.startswith(f"{HIDDEN}/"):
+            total += _count(folder.read(file.name), named.ext)
+    return total
+
+
+def _count(data: pa.Buffer, ext: str) -> int:
+    if ext == "json":
+        return memoryview(data).tobytes().count(b"\n")
+    if ext == "parquet":
+        import pyarrow.parquet as pq
+
+        return int(pq.read_metadata(pa.BufferReader(data)).num_rows)
+    from pyarrow import csv
+
+    # Text alone, and of one column: what is counted needs no types.
+    table = csv.read_csv(
+        pa.BufferReader(data),
+        csv.ReadOptions(autogenerate_column_names=True),
+        csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        csv.ConvertOptions(include_columns=["f0"], column_types={"f0": pa.string()}),
+    )
+    return int(table.num_rows) - 1

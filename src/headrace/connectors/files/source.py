@@ -10,22 +10,36 @@ How the three formats are read is in `reads`; how a bad row is put into words is
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from urllib.parse import unquote, urlsplit
 
-from headrace.connectors.files.errors import explain_bad_row
-from headrace.connectors.files.json_rows import read_json_file
+import pyarrow as pa
+
+from headrace.connectors.files.errors import explain_bad_row, local_file
 from headrace.connectors.files.parquet_rows import parquet_rows
 from headrace.connectors.files.reads import check_fields, csv_read, json_read, parquet_read, read_csv_header
-from headrace.connectors.files.replay import find_files
-from headrace.connectors.reading import check_positive
-from headrace.connectors.source_contract import BadInput, BadRows, FileRows, Passage, Replay, Source, SparkRead
-from headrace.errors import ExpressionError, ProgramError
+from headrace.connectors.reading import BATCH_ROWS, check_positive
+from headrace.connectors.source_contract import (
+    SURE,
+    BadInput,
+    BadRows,
+    FileRows,
+    InputFile,
+    Passage,
+    Replay,
+    Source,
+    SparkRead,
+)
+from headrace.errors import BadRow, ExpressionError, InputLost, ProgramError
+from headrace.model.amounts import count_of
 from headrace.model.shapes import quoted
 from headrace.sql.expr import as_sql, parse, resolve_name, supported
 
@@ -273,3 +287,83 @@ def _literal_glob(name: str) -> str:
     'a\\\\[1\\\\].json'
     """
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", name)
+
+
+# --- files that a job reads again
+
+
+_MS: int = 1_000_000
+"""Nanoseconds."""
+
+
+def find_files(passage: Passage) -> Replay:
+    """Looks at every file that was read between two positions. One that was changed since may hold other rows now."""
+    gone: list[str] = []
+    changed: list[str] = []
+    for file in passage.files:
+        modified_ms = _modified_ms(file)
+        if modified_ms is None:
+            gone.append(file.url)
+        elif file.modified_ms and modified_ms not in (0, file.modified_ms):
+            changed.append(file.url)
+    if gone:
+        more = f" and {count_of(len(gone) - 1, 'other file')}" if len(gone) > 1 else ""
+        return Replay("lost", f"{gone[0]}{more} cannot be found")
+    return Replay("unknown", f"{changed[0]} was changed since it was read") if changed else SURE
+
+
+def _modified_ms(file: InputFile) -> int | None:
+    """When a file was last changed; None where it is not there, 0 where that is not told."""
+    parts = urlsplit(file.url)
+    if parts.scheme in ("", "file"):
+        try:
+            return Path(unquote(parts.path)).stat().st_mtime_ns // _MS
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    import fsspec
+
+    # Spark's names of object stores are those of Hadoop.
+    url = file.url.replace(f"{parts.scheme}://", f"{parts.scheme.removesuffix('a')}://", 1)
+    system, path = fsspec.core.url_to_fs(unquote(url), use_listings_cache=False)
+    exists: Any = system.exists(path)
+    return 0 if exists else None
+
+
+# --- rows out of files of JSON lines without Spark, for replays: they read few files and start no JVM
+
+
+def read_json_file(codec: RowCodec, uri: str) -> Iterator[pa.RecordBatch | BadRows]:
+    """The rows of a file, by the name Spark gives it: decoded as the row type's own JSON, as events are by HTTP."""
+    path = local_file(uri)
+    if path is None or not path.is_file():
+        raise InputLost(
+            "a file that the job has read is not there any more",
+            where=uri,
+            next_move="bring it back, or replay epochs whose input is still there",
+        )
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        numbered = enumerate(_lines(file), 1)
+        while part := list(islice(numbered, BATCH_ROWS)):
+            yield from _decode(codec, uri, part)
+
+
+def _lines(file: Iterable[bytes]) -> Iterator[bytes]:
+    return (line.removeprefix(b"\xef\xbb\xbf").strip() for line in file)
+
+
+def _decode(codec: RowCodec, uri: str, lines: list[tuple[int, bytes]]) -> Iterator[pa.RecordBatch | BadRows]:
+    rows, bad = [], []
+    for number, line in lines:
+        if not line:
+            continue
+        try:
+            row = codec.from_json(line)
+            codec.to_arrays([row])
+            rows.append(row)
+        except BadRow as error:
+            reason = str(error.__cause__ or error).splitlines()[0]
+            bad.append(BadRows.text(f"{uri}:{number}", line.decode(errors="replace"), reason))
+    if rows:
+        yield pa.RecordBatch.from_arrays(codec.to_arrays(rows), schema=codec.schema)
+    if bad:
+        yield BadRows(bad)

@@ -16,6 +16,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
+from headrace.connectors.kafka.client import ANSWER_S, Cluster, confluent_kafka, kafka_error
 from headrace.connectors.kafka.messages import (
     Format,
     MessageParts,
@@ -33,12 +34,13 @@ from headrace.connectors.kafka.options import (
     start_options,
 )
 from headrace.connectors.reading import check_positive
-from headrace.connectors.source_contract import EPOCH_ROWS_AT_MOST, BadInput, Passage, Replay, Source, SparkRead
+from headrace.connectors.source_contract import EPOCH_ROWS_AT_MOST, SURE, BadInput, Passage, Replay, Source, SparkRead
 from headrace.errors import ProgramError
 from headrace.model.ids import MIN_TIME
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
+
 
 DataLoss = Literal["stop", "skip"]
 
@@ -110,9 +112,6 @@ class KafkaSource(Source):
         return explain_message(codec, self.format, self.parts, raw)
 
     def check_replay(self, passage: Passage) -> Replay:
-        from headrace.connectors.kafka.client import Cluster
-        from headrace.connectors.kafka.replay import find_messages
-
         options = {name: value for name, value in self.options.items() if name == name.lower()}
         return find_messages(Cluster(self.brokers, options, self.where), passage.start or {}, passage.end or {})
 
@@ -202,3 +201,34 @@ def _check_word(name: str, value: Any, known: Sequence[str], where: str) -> None
         found=repr(value),
         next_move=f"{other}or leave {name} out for {known[0]!r}" if other else f"leave {name} out for {known[0]!r}",
     )
+
+
+# --- whether a job that goes back still has its messages
+
+
+Positions = Mapping[str, Mapping[str, int]]
+"""Topic → partition → the next offset to read, as Spark writes it."""
+
+
+def find_messages(cluster: Cluster, start: Positions, end: Positions) -> Replay:
+    """Asks for the oldest message of each partition. One that came later was read from its first message on."""
+    client: Any = confluent_kafka()
+    consumer = cluster.consumer({"group.id": "headrace"})
+    try:
+        for topic, partitions in end.items():
+            for partition, reached in partitions.items():
+                first = start.get(topic, {}).get(partition, 0)
+                if first >= reached:
+                    continue
+                asked = client.TopicPartition(topic, int(partition))
+                try:
+                    oldest, newest = consumer.get_watermark_offsets(asked, timeout=ANSWER_S)
+                except client.KafkaException as raised:
+                    return Replay("unknown", f"it could not be asked ({kafka_error(raised).name()})")
+                if oldest > first:
+                    return Replay("lost", f"messages {first} to {oldest - 1} of {topic}-{partition} were deleted")
+                if newest < reached:
+                    return Replay("lost", f"{topic}-{partition} ends at {newest}: the topic was made anew")
+    finally:
+        consumer.close()
+    return SURE
