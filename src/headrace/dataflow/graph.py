@@ -132,6 +132,8 @@ class ExprNode(Node):
 
     op: ExprOp
     exprs: tuple[tuple[str, str], ...]
+    withdraws: bool = False
+    """Whether rows of a key are taken back once they are left out here, or lose their key: what a query means."""
 
     @property
     def verb(self) -> str:

@@ -82,6 +82,8 @@ def _all_of(inputs: Sequence[Node]) -> StreamKind:
 
 def _after_expressions(node: ExprNode) -> StreamKind:
     before = node.inputs[0].kind
+    if node.withdraws and before.rows == "upsert" and (node.op == "where" or not _keeps_key(node)):
+        return StreamKind("changelog", before.key if node.op == "where" else None)
     if node.op == "where" or before.key is None:
         return before
     kept = {column: name for name, text in node.exprs if (column := _column_of(text, node.inputs[0].codec)) is not None}
@@ -97,6 +99,20 @@ def _column_of(text: str, codec: RowCodec) -> str | None:
     plain = text.replace("`", "")
     sides = ((LEFT, codec.left), (RIGHT, codec.right))
     return plain if plain in {side_path(side, name) for side, rows in sides for name in rows.names} else None
+
+
+def _keeps_key(node: ExprNode) -> bool:
+    kept = {_column_of(text, node.inputs[0].codec) for _, text in node.exprs}
+    return node.inputs[0].kind.key is not None and set(node.inputs[0].kind.key) <= kept
+
+
+def let_withdraw(node: Node, at: Site) -> None:
+    """Makes a step of expressions take rows back that it lets through no more, as a query means it."""
+    if isinstance(node, ExprNode) and not node.withdraws:
+        node.withdraws = True
+        node.kind = derive_kind(node)
+        if node.kind.rows == "changelog":
+            _check_way(node.inputs[0], node.verb, at)
 
 
 _FROM_SIDE: Final = {"late": 0, "late_left": 0, "late_right": 1, "unmatched_left": 0, "unmatched_right": 1}

@@ -206,6 +206,13 @@ def decode_keys(names: Sequence[bytes], key_type: Any) -> list[Any]:
     return list(map(key_decoder(key_type), names))
 
 
+def key_parts(keys: list[Any], columns: int) -> list[list[Any]]:
+    """The columns of keys that have so many; the key of a whole stream has none."""
+    if columns == 1:
+        return [keys]
+    return [list(part) for part in zip(*keys)] if columns else []
+
+
 def check_same_key(columns: Sequence[str], value: Any, event: Any) -> None:
     """Refuses a row that a reduce made of rows of another key. Not-a-number is a key too, and not equal to itself."""
     for name in columns:

@@ -24,7 +24,15 @@ from headrace.model.batch import Int64s, Rows
 from headrace.model.job import VALUE_TABLE
 from headrace.model.values import ValueCodec, value_codec
 from headrace.operators.contract import TaskInfo
-from headrace.operators.keyed import KeyedBatch, KeyedOperator, check_same_key, decode_keys, stamps_of, starts_of
+from headrace.operators.keyed import (
+    KeyedBatch,
+    KeyedOperator,
+    check_same_key,
+    decode_keys,
+    key_parts,
+    stamps_of,
+    starts_of,
+)
 from headrace.state.fitting import declared_codec
 from headrace.state.overlay import UNLOADED, ValueColumn
 
@@ -375,7 +383,7 @@ class AggregateOperator(RollingOperator):
                 results = [accs[i] for accs in held]
                 made[name] = results if own_done else [self._own_result(agg, *each) for each in zip(results, slots)]
         keys = decode_keys([self.state.name(slot) for slot in slots], self.key_type)
-        parts = [keys] if len(self.key_fields) == 1 else [list(part) for part in zip(*keys)]
+        parts = key_parts(keys, len(self.key_fields))
         made.update(zip(self.key_fields, parts))
         own = {name for name, agg in self.aggs.items() if isinstance(agg, Aggregator)}
         try:

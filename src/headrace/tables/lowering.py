@@ -8,14 +8,19 @@ What this module deliberately does not do: optimise. What runs where is for the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from headrace.aggregates.declare import count
+from headrace.dataflow.update_kinds import let_withdraw
 from headrace.tables.catalog import Table, closed_windows
-from headrace.tables.context import QueryContext
+from headrace.tables.context import QueryContext, free_name
 from headrace.tables.dialect import ParsedStatement
+from headrace.tables.grouping import grouped, is_grouped
 from headrace.tables.scope import AtTree, Relation, conjuncts, expression_sql, relation_of
 from headrace.tables.select_list import project, select_items
+from headrace.tables.window_tables import window_call, windowed
 
 
 def lower(ctx: QueryContext, tree: Any) -> Relation:
@@ -30,7 +35,8 @@ def lower(ctx: QueryContext, tree: Any) -> Relation:
         case exp.Subquery():
             return _aliased(lower(ctx, tree.this), tree)
         case exp.Table():
-            return _table(ctx, tree)
+            call = window_call(tree)
+            return _table(ctx, tree) if call is None else _aliased(windowed(ctx, call), tree)
     raise _refused(ctx, tree)
 
 
@@ -40,8 +46,27 @@ def lower_select(ctx: QueryContext, select: Any) -> Relation:
     inner = replace(ctx, ranks={})
     if (where := select.args.get("where")) is not None:
         relation = filtered(inner, relation, where.this)
-    items = select_items(select, relation, ctx.place)
-    return project(inner, relation, items, select)
+    rewrite: Callable[[Any], Any] | None = None
+    if is_grouped(select):
+        relation, rewrite = grouped(inner, select, relation)
+        if (having := select.args.get("having")) is not None:
+            relation = filtered(inner, relation, rewrite(having.this))
+    items = select_items(select, relation, ctx.place, rewrite)
+    relation = project(inner, relation, items, select)
+    if select.args.get("distinct") is not None:
+        relation = distinct(inner, relation, select)
+    return relation
+
+
+def distinct(ctx: QueryContext, relation: Relation, tree: Any) -> Relation:
+    """Each row once: groups by all columns, of which nothing is asked."""
+    with AtTree(ctx.place, tree):
+        rows = free_name("rows_in_group", relation.fields)
+        counted: Any = {rows: count()}
+        made: Any = relation.stream.key_by(*relation.fields).aggregate(**counted)
+        ctx.steps.add(made, "distinct", tree, ", ".join(relation.fields))
+        stream = made.select(*relation.fields)
+    return replace(relation, stream=stream, time=None, closed=None)
 
 
 def settled(ctx: QueryContext, relation: Relation, tree: Any) -> Relation:
@@ -55,6 +80,7 @@ def filtered(ctx: QueryContext, relation: Relation, condition: Any) -> Relation:
         text = expression_sql(relation, each, ctx.place)
         with AtTree(ctx.place, each):
             relation = relation.over(relation.stream.where(text))
+            let_withdraw(relation.stream.node, ctx.place.site)
     return relation
 
 

@@ -46,13 +46,13 @@ class Relation:
     stream: Stream[Any]
     columns: tuple[ScopeColumn, ...]
     time: str | None = None
-    """The field that holds the event time of the rows, where one does."""
+    """The text of the column that holds the event time of the rows, where one does."""
     assigner: Assigner | None = None
     """Windows that the rows are to be put in: columns with a role say which bound of them they are."""
     session_keys: tuple[str, ...] = ()
     """Fields by which sessions of ``assigner`` are kept apart."""
     closed: tuple[str, str] | None = None
-    """The fields with start and end of the window that a row is a result of, where its time is the end of it."""
+    """The texts of start and end of the window that a row is a result of, where the end of it is its time."""
 
     @property
     def fields(self) -> list[str]:
@@ -74,17 +74,20 @@ class Relation:
 def relation_of(
     stream: Stream[Any], table: str, time: str | None = None, closed: tuple[str, str] | None = None
 ) -> Relation:
-    """The columns of a stream, under the name of a table."""
+    """The columns of a stream, under the name of a table; ``time`` and ``closed`` are names of columns."""
     names = stream.node.codec.names
     columns = [ScopeColumn(table, name, quote_name(name)) for name in names]
-    if closed is not None and WINDOW_TIME not in names:
-        columns.append(ScopeColumn(table, WINDOW_TIME, window_time_sql(closed[1])))
-    return Relation(stream, tuple(columns), time, closed=closed)
+    time_sql = None if time is None else quote_name(time)
+    bounds = None if closed is None else (quote_name(closed[0]), quote_name(closed[1]))
+    if bounds is not None and WINDOW_TIME not in names:
+        time_sql = window_time_sql(bounds[1])
+        columns.append(ScopeColumn(table, WINDOW_TIME, time_sql))
+    return Relation(stream, tuple(columns), time_sql, closed=bounds)
 
 
 def window_time_sql(end: str) -> str:
-    """The last instant of a window, by the field that holds its end."""
-    return f"({quote_name(end)} - INTERVAL '0.000001' SECOND)"
+    """The last instant of a window, by the text of its end."""
+    return f"({end} - INTERVAL '0.000001' SECOND)"
 
 
 # --- mistakes, at their place
@@ -189,10 +192,15 @@ def expression_sql(relation: Relation, tree: Any, place: QueryPlace, part: Part 
 
     ``part`` is asked first for each part of the tree: it gives the text that stands for it, or None.
     """
-    text = render(_substituted(relation, tree, place, part))
+    text = rendered(relation, tree, place, part)
     with AtTree(place, tree):
         check(text, relation.stream.node.codec.schema, str(place.site))
     return text
+
+
+def rendered(relation: Relation, tree: Any, place: QueryPlace, part: Part | None = None) -> str:
+    """The same, not checked."""
+    return render(_substituted(relation, tree, place, part))
 
 
 def _substituted(relation: Relation, tree: Any, place: QueryPlace, part: Part | None) -> Any:

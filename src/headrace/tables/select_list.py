@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from headrace.dataflow.naming import proposal
+from headrace.dataflow.update_kinds import let_withdraw
 from headrace.sql.expr import quote_name
 from headrace.sql.parse import column_path
 from headrace.tables.context import QueryContext, free_name
@@ -22,18 +24,23 @@ class SelectItem(NamedTuple):
     """Where it comes from a star."""
 
 
-def select_items(select: Any, relation: Relation, place: QueryPlace) -> list[SelectItem]:
-    """The columns that a SELECT gives, in order, each with a name of its own."""
+def select_items(
+    select: Any, relation: Relation, place: QueryPlace, rewrite: Callable[[Any], Any] | None = None
+) -> list[SelectItem]:
+    """The columns that a SELECT gives, in order, each with a name of its own; ``rewrite`` makes them ones of groups."""
     from sqlglot import exp
 
     items: list[SelectItem] = []
     for tree in select.expressions:
+        if rewrite is not None and isinstance(tree, exp.Star):
+            rewrite(tree)
         star = tree if isinstance(tree, exp.Star) else tree.this if isinstance(tree, exp.Column) else None
         if isinstance(star, exp.Star):
             table = "" if tree is star else tree.table
             items += _spread(relation, star, tree, table, place)
         else:
-            items.append(SelectItem(_name_of(tree), tree.this if isinstance(tree, exp.Alias) else tree))
+            value = tree.this if isinstance(tree, exp.Alias) else tree
+            items.append(SelectItem(_name_of(tree), value if rewrite is None else rewrite(value)))
     taken: list[str] = []
     for i, item in enumerate(items):
         items[i] = item._replace(name=free_name(item.name, taken))
@@ -69,9 +76,9 @@ def project(ctx: QueryContext, relation: Relation, items: list[SelectItem], tree
     waiting = {item.name: role for item in items if (role := _role(relation, item))}
     texts = {item.name: _text(relation, item, place) for item in items if item.name not in waiting}
     bare = {item.name: _bare(relation, item, place) for item in items if item.name not in waiting}
-    kept_keys = list(relation.session_keys) if waiting else []
-    for key in [*kept_keys, *([relation.time] if waiting and relation.time else [])]:
-        # What windows still need goes along, though nobody asked for it.
+    session_keys = relation.session_keys if waiting else ()
+    for key in session_keys:
+        # What sessions are kept apart by goes along, though nobody asked for it.
         if key not in bare.values():
             name = free_name(key, texts)
             texts[name], bare[name] = quote_name(key), key
@@ -80,20 +87,17 @@ def project(ctx: QueryContext, relation: Relation, items: list[SelectItem], tree
         _check_names(items, place)
         with AtTree(place, tree):
             stream = stream.select(**texts)
+            let_withdraw(stream.node, place.site)
     by_field = {field: name for name, field in reversed(bare.items()) if field is not None}
-    columns = tuple(
-        ScopeColumn("", i.name, "" if i.name in waiting else quote_name(i.name), waiting.get(i.name, "")) for i in items
-    )
+    by_text = {text: quote_name(name) for name, text in reversed(texts.items())}
     closed = relation.closed
-    if closed is not None:
-        closed = (by_field[closed[0]], by_field[closed[1]]) if set(closed) <= set(by_field) else None
     return Relation(
         stream,
-        columns,
-        time=by_field.get(relation.time or ""),
+        tuple(_result_column(item.name, waiting.get(item.name, "")) for item in items),
+        time=by_text.get(relation.time or ""),
         assigner=relation.assigner if waiting else None,
-        session_keys=tuple(by_field[key] for key in kept_keys),
-        closed=closed,
+        session_keys=tuple(by_field[key] for key in session_keys),
+        closed=(by_text[closed[0]], by_text[closed[1]]) if closed and set(closed) <= set(by_text) else None,
     )
 
 

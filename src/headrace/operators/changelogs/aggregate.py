@@ -34,7 +34,7 @@ from headrace.model.shapes import annotation_of
 from headrace.model.values import ValueCodec, value_codec
 from headrace.operators.changelogs.errors import below_zero
 from headrace.operators.contract import TaskInfo
-from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys, stamps_of, starts_of
+from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys, key_parts, stamps_of, starts_of
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
@@ -170,7 +170,7 @@ class RetractingOperator(KeyedOperator):
 
     def _columns(self, slots: list[int], held: list[list[Any] | None]) -> list[pa.Array]:
         keys = decode_keys([self.state.name(slot) for slot in slots], self.key_type)
-        parts = [keys] if len(self.key_fields) == 1 else [list(part) for part in zip(*keys)]
+        parts = key_parts(keys, len(self.key_fields))
         by_key = dict(zip(self.key_fields, parts))
         places = {fold.name: i for i, fold in enumerate(self._folds)}
         columns = []

@@ -16,7 +16,7 @@ from headrace.aggregates.declare import Aggregator
 from headrace.aggregates.own import encode_columns
 from headrace.errors import FunctionFailed
 from headrace.model.batch import Rows
-from headrace.operators.keyed import KeyedOperator, decode_keys, stamps_of
+from headrace.operators.keyed import KeyedOperator, decode_keys, key_parts, stamps_of
 from headrace.windows.by_row.contents import AggregatedContents, Contents
 from headrace.windows.by_row.functions import WindowFunction
 from headrace.windows.by_row.window_state import WindowName
@@ -128,7 +128,7 @@ class ResultColumns:
         key_fields, state = self._info.key_fields, self._operator.state
         if key_fields:
             keys = decode_keys([state.name(result.slot) for result in results], self._info.key_type)
-            parts = [keys] if len(key_fields) == 1 else [list(part) for part in zip(*keys)]
+            parts = key_parts(keys, len(key_fields))
             values.update(zip(key_fields, parts))
         for i, (name, agg) in enumerate(self._contents.aggs.items()):
             fold = self._contents.folds[i]

@@ -18,7 +18,7 @@ from headrace.aggregates.rules import MAX, SINCE, merge_field
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.keys import decode_columns
-from headrace.operators.keyed import decode_keys
+from headrace.operators.keyed import decode_keys, key_parts
 from headrace.state.panes.about import About
 from headrace.state.panes.table import SEEN, pane_schema
 from headrace.windows.kinds import Cumulating, Sliding, Tumbling
@@ -107,7 +107,7 @@ class AggregatePlan(ABC):
 
     def _keys_one_by_one(self, encoded: pa.BinaryArray) -> list[pa.Array]:
         keys = decode_keys(encoded.to_pylist(), self.key_type)
-        parts: list[Any] = [keys] if len(self.key_fields) == 1 else [list(part) for part in zip(*keys)]
+        parts: list[Any] = key_parts(keys, len(self.key_fields))
         columns = [self.codec.columns.get(name) for name in self.key_fields]
         return [
             pa.nulls(len(encoded)) if column is None else column.encode(part) for column, part in zip(columns, parts)

@@ -1,0 +1,244 @@
+"""Aggregate functions of SQL, as the aggregates that programs declare: `headrace.aggregates.declare` computes them all.
+
+SQL's null is kept apart: a SUM of nothing is null, where ``hr.sum`` is 0, so a count goes along wherever there may be
+nothing to add. FIRST and LAST go by event time and leave nulls out, as COLLECT_LIST does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from headrace.aggregates.declare import Agg, collect, count, count_distinct, first, last, quantile
+from headrace.aggregates.declare import avg as mean
+from headrace.aggregates.declare import max as greatest
+from headrace.aggregates.declare import min as least
+from headrace.aggregates.declare import sum as total
+from headrace.model.nearest import nearest
+from headrace.model.shapes import split_optional
+from headrace.sql.expr import quote_name
+from headrace.sql.parse import column_path
+from headrace.tables.scope import QueryPlace, Relation, expression_sql, lookup
+
+Declare = Callable[..., Agg[Any]]
+
+_OF_ONE: Final[dict[str, Declare]] = {
+    "sum": total,
+    "avg": mean,
+    "mean": mean,
+    "min": least,
+    "max": greatest,
+    "first": first,
+    "first_value": first,
+    "any_value": first,
+    "last": last,
+    "last_value": last,
+    "collect_list": collect,
+    "collect": collect,
+    "array_agg": collect,
+}
+_BY_ANOTHER: Final[dict[str, Declare]] = {"min_by": least, "max_by": greatest}
+_COUNTS: Final = ("count", "count_if", "approx_count_distinct", "bool_and", "every", "bool_or", "some", "any")
+_QUANTILES: Final = ("percentile_approx", "approx_percentile")
+NAMES: Final = frozenset([*_OF_ONE, *_BY_ANOTHER, *_COUNTS, *_QUANTILES])
+_REFUSED: Final = {
+    "stddev": "AVG(x * x) - AVG(x) * AVG(x) gives the variance",
+    "variance": "AVG(x * x) - AVG(x) * AVG(x) gives it",
+    "listagg": "COLLECT_LIST(x) gives a list",
+    "string_agg": "COLLECT_LIST(x) gives a list",
+    "collect_set": "group by the value too, or take COLLECT_LIST(x)",
+    "median": "PERCENTILE_APPROX(x, 0.5)",
+    "percentile": "PERCENTILE_APPROX(x, 0.5)",
+    "stddev_pop": "AVG(x * x) - AVG(x) * AVG(x) gives the variance",
+    "stddev_samp": "AVG(x * x) - AVG(x) * AVG(x) gives the variance",
+    "var_pop": "AVG(x * x) - AVG(x) * AVG(x) gives it",
+    "var_samp": "AVG(x * x) - AVG(x) * AVG(x) gives it",
+}
+_DISTINCT_IS_THE_SAME: Final = ("min", "max", "first", "first_value", "any_value", "last", "last_value")
+
+
+class AggregateCall(NamedTuple):
+    """One call, as it was written."""
+
+    function: str
+    arguments: list[Any]
+    distinct: bool
+    condition: Any
+    """The condition of FILTER (WHERE …), or None."""
+    tree: Any
+
+
+class AggregateResult(NamedTuple):
+    """What a call becomes: aggregates by name, and SQL over their results."""
+
+    aggs: dict[str, Agg[Any]]
+    text: str
+
+
+_CLASSES: Final = {
+    "ArgMax": "max_by", "ArgMin": "min_by", "ApproxQuantile": "percentile_approx", "GroupConcat": "listagg",
+    "PercentileCont": "percentile", "PercentileDisc": "percentile", "Median": "median",
+}  # fmt: skip
+"""Functions that the parser has nodes of their own for."""
+
+
+def is_aggregate(tree: Any) -> bool:
+    """Whether a part of a tree is a call of an aggregate function."""
+    from sqlglot import exp
+
+    if isinstance(tree, exp.Filter | exp.IgnoreNulls):
+        return is_aggregate(tree.this)
+    name = _function(tree)
+    return name in NAMES or name in _REFUSED
+
+
+def _function(tree: Any) -> str:
+    kind = type(tree).__name__
+    return str(tree.this).lower() if kind == "Anonymous" else _CLASSES.get(kind, "")
+
+
+def aggregates_in(tree: Any) -> Iterator[Any]:
+    """The aggregate calls of an expression; what stands before OVER is none, and queries inside have their own."""
+    from sqlglot import exp
+
+    if isinstance(tree, exp.Query):
+        return
+    if is_aggregate(tree):
+        yield tree
+        return
+    before_over = tree.this if isinstance(tree, exp.Window) else None
+    for child in tree.iter_expressions():
+        if child is before_over:
+            inner: Any = child.this if isinstance(child, exp.Filter | exp.IgnoreNulls) else child
+            for part in inner.iter_expressions():
+                yield from aggregates_in(part)
+        else:
+            yield from aggregates_in(child)
+
+
+def read_call(tree: Any, place: QueryPlace) -> AggregateCall:
+    """A call taken apart; what no aggregate can be is refused."""
+    from sqlglot import exp
+
+    condition = None
+    call = tree
+    if isinstance(call, exp.Filter):
+        call, condition = call.this, call.expression.this
+    if isinstance(call, exp.IgnoreNulls):
+        call = call.this
+    name = _function(call)
+    if name in _REFUSED:
+        raise place.error(tree, f"{name.upper()} cannot be had over streams", next_move=_REFUSED[name])
+    arguments = list(call.expressions if isinstance(call, exp.Anonymous) else call.iter_expressions())
+    distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
+    if distinct:
+        arguments = list(arguments[0].expressions)
+    for argument in arguments:
+        inner = next(aggregates_in(argument), None) or argument.find(exp.Window)
+        if inner is not None:
+            raise place.error(
+                inner,
+                "an aggregate of an aggregate needs a query of its own",
+                expected="an expression over the columns of a row",
+                next_move="SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM … GROUP BY …)",
+            )
+    return AggregateCall(name, arguments, distinct, condition, tree)
+
+
+def declare_call(
+    call: AggregateCall, relation: Relation, place: QueryPlace, name: str, free: Callable[[str], str]
+) -> AggregateResult:
+    """The aggregates that a call needs; the first of them has the name, ``free`` gives names for further ones."""
+    from sqlglot import exp
+
+    where = None if call.condition is None else expression_sql(relation, call.condition, place)
+    texts = [expression_sql(relation, each, place) for each in call.arguments if not isinstance(each, exp.Star)]
+    out = quote_name(name)
+    if call.function in _COUNTS:
+        return _counted(call, texts, where, name, place)
+    if call.function in _QUANTILES:
+        _check_arguments(call, 2, place)
+        share = _share(call.arguments[1], place)
+        return AggregateResult({name: quantile(texts[0], share, where=where)}, out)
+    if call.function in _BY_ANOTHER:
+        _check_arguments(call, 2, place)
+        return AggregateResult({name: _BY_ANOTHER[call.function](texts[0], by=texts[1], where=where)}, out)
+    _check_arguments(call, 1, place)
+    if call.distinct and call.function not in _DISTINCT_IS_THE_SAME:
+        raise place.error(
+            call.tree,
+            f"{call.function.upper()}(DISTINCT …) cannot be had over streams",
+            expected="COUNT(DISTINCT x), or no DISTINCT",
+            next_move=f"{call.function.upper()}(x) FROM (SELECT DISTINCT …, x FROM …)",
+        )
+    aggs = {name: _OF_ONE[call.function](texts[0], where=where)}
+    if call.function == "sum" and (where is not None or may_be_null(relation, call.arguments[0])):
+        some = free(f"{name}_values")
+        aggs[some] = count(where=_both(where, f"({texts[0]}) IS NOT NULL"))
+        return AggregateResult(aggs, f"(CASE WHEN {quote_name(some)} > 0 THEN {out} END)")
+    return AggregateResult(aggs, out)
+
+
+def _counted(call: AggregateCall, texts: list[str], where: str | None, name: str, place: QueryPlace) -> AggregateResult:
+    """COUNT and its like: conditions on rows that are counted."""
+    out = quote_name(name)
+    if call.function == "approx_count_distinct" or (call.function == "count" and call.distinct):
+        if len(texts) != 1:
+            raise place.error(
+                call.tree, "COUNT(DISTINCT …) takes one value", expected="COUNT(DISTINCT a)",
+                next_move="concatenate the values: COUNT(DISTINCT CONCAT_WS('|', a, b))",
+            )  # fmt: skip
+        return AggregateResult({name: count_distinct(texts[0], where=where)}, out)
+    if call.function == "count":
+        for text in texts:
+            where = _both(where, f"({text}) IS NOT NULL")
+        return AggregateResult({name: count(where=where)}, out)
+    _check_arguments(call, 1, place)
+    if call.function == "count_if":
+        return AggregateResult({name: count(where=_both(where, f"({texts[0]})"))}, out)
+    if call.function in ("bool_and", "every"):
+        return AggregateResult({name: count(where=_both(where, f"NOT ({texts[0]})"))}, f"({out} = 0)")
+    return AggregateResult({name: count(where=_both(where, f"({texts[0]})"))}, f"({out} > 0)")
+
+
+def _both(one: str | None, two: str) -> str:
+    return two if one is None else f"({one}) AND {two}"
+
+
+def _check_arguments(call: AggregateCall, wanted: int, place: QueryPlace) -> None:
+    if len(call.arguments) != wanted:
+        near = nearest(call.function, NAMES)
+        raise place.error(
+            call.tree,
+            f"{call.function.upper()} takes {'one argument' if wanted == 1 else f'{wanted} arguments'}",
+            expected=f"{call.function.upper()}({'x' if wanted == 1 else 'x, y'})",
+            next_move=f"did you mean {' or '.join(near)}?" if near and near[0] != call.function else "",
+        )
+
+
+def _share(tree: Any, place: QueryPlace) -> float:
+    from sqlglot import exp
+
+    while isinstance(tree, exp.Cast | exp.Paren):
+        tree = tree.this
+    if isinstance(tree, exp.Literal) and not tree.is_string and 0 <= float(tree.this) <= 1:
+        return float(tree.this)
+    raise place.error(tree, "the share of a percentile is a number from 0 to 1", expected="PERCENTILE_APPROX(x, 0.99)")
+
+
+def may_be_null(relation: Relation, tree: Any) -> bool:
+    """Whether an expression may be null, as far as its columns and signs tell."""
+    from sqlglot import exp
+
+    if isinstance(tree, exp.Column) and not isinstance(tree.this, exp.Star):
+        found = lookup(relation, column_path(tree))
+        if isinstance(found, list) or found[1]:
+            return True
+        fields = {quote_name(name): name for name in relation.fields}
+        name = fields.get(found[0].text)
+        return name is None or split_optional(relation.stream.node.codec.annotations[name])[1]
+    if isinstance(tree, exp.Literal):
+        return False
+    if isinstance(tree, exp.Add | exp.Sub | exp.Mul | exp.Neg | exp.Paren):
+        return any(may_be_null(relation, part) for part in tree.iter_expressions())
+    return True
