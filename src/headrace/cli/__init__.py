@@ -32,6 +32,7 @@ from headrace.cli import (
     savepoint,
     savepoints,
     serve,
+    sql,
     state,
     stop,
     verify,
@@ -77,6 +78,7 @@ app.command("explain", no_args_is_help=True)(explain.explain)
 app.command("verify", no_args_is_help=True)(verify.verify)
 app.command("epochs", no_args_is_help=True)(epochs.epochs)
 app.command("state", no_args_is_help=True)(state.state)
+app.command("sql")(sql.sql)
 app.command("stop", no_args_is_help=True)(stop.stop)
 app.command("edit", no_args_is_help=True)(edit.edit)
 app.command("erase", no_args_is_help=True)(erase.erase)

@@ -15,13 +15,13 @@ _HEAD_BYTES: Final = 65_536
 
 
 def complete_programs(incomplete: str) -> list[str]:
-    """Python files that make an app, and folders on the way to one."""
+    """Python files that make an app, files of SQL, and folders on the way to one."""
     folder, start = _split(incomplete)
     offered = []
     for path in sorted(folder.glob(f"{start}*")):
         if path.is_dir() and not path.name.startswith((".", "_")):
             offered.append(f"{path}/")
-        elif path.suffix == ".py" and b"App(" in path.read_bytes()[:_HEAD_BYTES]:
+        elif path.suffix == ".sql" or (path.suffix == ".py" and b"App(" in path.read_bytes()[:_HEAD_BYTES]):
             offered.append(str(path))
     return offered
 

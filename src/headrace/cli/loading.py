@@ -1,4 +1,4 @@
-"""From ``app.py`` or ``app.py:name`` to the App in it.
+"""From ``app.py``, ``app.py:name`` or ``pipeline.sql`` to the App in it.
 
 The file is imported as a module under its own name, not as ``__main__``: what stands under
 ``if __name__ == "__main__"`` does not run, and its globals are a module's. Its folder comes first on the import path,
@@ -13,16 +13,20 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import xxhash
 
 from headrace.errors import HeadraceError, ProgramError
 from headrace.model.nearest import nearest
+from headrace.model.user_line import short_path
 from headrace.program_mistakes import import_failure, place_in
 
 if TYPE_CHECKING:
     from headrace.dataflow.app import App
+
+SQL: Final = ".sql"
+_PROGRAM: Final = "a Python file that makes an hr.App, or a file of SQL statements"
 
 
 def load_app(spec: str, *, variables: Mapping[str, str] | None = None, profile: str | None = None) -> App:
@@ -31,8 +35,26 @@ def load_app(spec: str, *, variables: Mapping[str, str] | None = None, profile: 
 
     path, name = split_spec(spec)
     with using(variables, profile):
+        if path.suffix == SQL:
+            return load_script(path)
         module = import_file(path)
         return find_app(module, name, path)
+
+
+def load_script(path: Path) -> App:
+    """The app of a file of SQL statements. Modules that it names lie beside it, as those of a Python program do."""
+    from headrace.tables.script_app import script_app
+
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ProgramError(
+            "this is no text", where=str(path), expected="statements of SQL in UTF-8", found=str(error)
+        ) from error
+    return script_app(text, short_path(str(path)), lambda line: print(line, file=sys.stderr))
 
 
 def split_spec(spec: str) -> tuple[Path, str | None]:
@@ -45,24 +67,31 @@ def split_spec(spec: str) -> tuple[Path, str | None]:
     if path.is_file():
         return path.resolve(), name
     if path.is_dir():
-        raise ProgramError("this is a folder", where=spec, expected="a Python file that makes an hr.App",
-                           next_move=_suggest_in(path))  # fmt: skip
-    near = nearest(path.name, [each.name for each in _python_files(path.parent)])
+        raise ProgramError("this is a folder", where=spec, expected=_PROGRAM, next_move=_suggest_in(path))
+    near = nearest(path.name, [each.name for each in _program_files(path.parent)])
     raise ProgramError(
         "there is no such file",
         where=spec,
-        expected="a Python file that makes an hr.App",
+        expected=_PROGRAM,
         next_move=f"did you mean {path.with_name(near[0])}?" if near else "give the path of the program",
     )
 
 
 def _suggest_in(folder: Path) -> str:
-    files = [file for file in _python_files(folder) if "App(" in file.read_text(encoding="utf-8", errors="replace")]
+    files = [
+        file
+        for file in _program_files(folder)
+        if file.suffix == SQL or "App(" in file.read_text(encoding="utf-8", errors="replace")
+    ]
     return f"did you mean {files[0]}?" if files else "give the path of the program inside it"
 
 
-def _python_files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.py")) if folder.is_dir() else []
+def _makes_app(file: Path) -> bool:
+    return "App(" in file.read_text(encoding="utf-8", errors="replace")
+
+
+def _program_files(folder: Path) -> list[Path]:
+    return sorted([*folder.glob("*.py"), *folder.glob(f"*{SQL}")]) if folder.is_dir() else []
 
 
 def import_file(path: Path) -> ModuleType:

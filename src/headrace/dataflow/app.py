@@ -232,9 +232,22 @@ class App(AppGraph):
         ...     h.take(large)
         [Row(card='bob', euros=99.0)]
         """
-        from headrace.tables.query import run_sql
+        from headrace.tables.program import run_text
 
-        return run_sql(self, first, second, name, tables, call_site())
+        return run_text(self, first, second, name, tables, call_site())
+
+    def table(self, name: str, /) -> Stream[Any]:
+        """The rows of a table or view of SQL: one that ``app.sql("CREATE TABLE …")`` made, or any named source or step.
+
+        >>> import headrace as hr
+        >>> app = hr.App("shop")
+        >>> app.sql("CREATE TABLE tx (card STRING, cents BIGINT) WITH ('connector' = 'datagen')")
+        >>> app.table("tx").where("cents > 50")
+        <Stream of Tx: where at <doctest headrace.dataflow.app.App.table[3]>:1>
+        """
+        from headrace.tables.program import table_stream
+
+        return table_stream(self, name, call_site())
 
     # -- running ---------------------------------------------------------------------------------------------
 
@@ -268,7 +281,7 @@ class App(AppGraph):
 
     def settings(self, *, profile: str | None = None, **config: Any) -> Settings:
         """The settings a run would have, from these arguments, the environment and ``headrace.toml``."""
-        settings = load_settings(self.name, config, profile=profile)
+        settings = load_settings(self.name, config, profile=profile, program=self.own_settings)
         check_variables(settings.vars)
         return settings
 

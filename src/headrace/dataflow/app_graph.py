@@ -30,6 +30,8 @@ class AppGraph:
         self.name = check_name(name, "an app", str(call_site()))
         self._nodes: list[Node] = []
         self._next_id = 0
+        self.own_settings: dict[str, Any] = {}
+        """What the text of a program says of its runs, by SET; what is said at the start counts more."""
         self.catalog: Any = None
         """What SQL can read (`headrace.tables.catalog`), made when it is first asked for."""
 

@@ -114,10 +114,15 @@ def load_settings(
     profile: str | None = None,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    program: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """The settings of a run, from everywhere they can come from; wrong ones are a SettingsError."""
+    """The settings of a run, from everywhere they can come from; wrong ones are a SettingsError.
+
+    ``program``: what its own text says (``SET`` of SQL), which beats the file and nothing else.
+    """
     env = os.environ if environment is None else environment
     layers = file_layers(profile, env, folder)
+    layers.append(Layer("SET in the program", dict(program or {})))
     layers.append(Layer("the environment", _environment_values(env)))
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
     layers.append(Layer("the arguments", given))

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -28,8 +31,23 @@ class Site(NamedTuple):
         return f"{short_path(self.file)}:{self.line}"
 
 
+_placed: ContextVar[Site | None] = ContextVar("_placed", default=None)
+
+
+@contextmanager
+def placed_at(site: Site) -> Iterator[None]:
+    """What is said inside stands at this line: that of a text that the program only hands on."""
+    token = _placed.set(site)
+    try:
+        yield
+    finally:
+        _placed.reset(token)
+
+
 def call_site() -> Site:
     """The line of the user's program that is being executed."""
+    if (placed := _placed.get()) is not None:
+        return placed
     frame = user_frame()
     return Site(frame.f_code.co_filename, frame.f_lineno) if frame is not None else Site("<unknown>", 0)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from types import NoneType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast, get_args
 
 import msgspec
 from msgspec import structs
@@ -93,29 +94,53 @@ class Failed(Record):
     """Name of the timer, where ``on_timer`` raised."""
 
 
-_row_types: dict[tuple[str, tuple[tuple[str, Any], ...], bool], type[Row]] = {}
+class RowShape(NamedTuple):
+    """All that a row type is made from."""
+
+    name: str
+    fields: tuple[tuple[str, Any], ...]
+    nullable: bool
+    optional: bool
 
 
-def row_type(name: str, fields: Mapping[str, Any], *, nullable: bool = False) -> type[Row]:
+_row_types: dict[RowShape, type[Row]] = {}
+_row_shapes: dict[type, RowShape] = {}
+
+
+def row_type(name: str, fields: Mapping[str, Any], *, nullable: bool = False, optional: bool = False) -> type[Row]:
     """The `Row` subclass of this name and shape; the same shape gives the same class.
 
-    ``nullable``: every field is None where it is not given.
+    ``nullable``: every field is None where it is not given. ``optional``: those are whose annotation has None in it,
+    and all fields are given by name.
 
     >>> Total = row_type("Total", {"tweet": str, "total": int})
     >>> Total("a", 3)
     Total(tweet='a', total=3)
     >>> row_type("Total", {"tweet": str, "total": int}) is Total
     True
+    >>> row_type("Sale", {"cents": int | None, "shop": str}, optional=True)(shop="a")
+    Sale(cents=None, shop='a')
     """
-    shape = (name, tuple(fields.items()), nullable)
+    shape = RowShape(name, tuple(fields.items()), nullable, optional)
     known = _row_types.get(shape)
     if known is None:
         _check_field_names(name, fields)
         # The module is ours on purpose: a row type is made again from its name and fields wherever it is needed.
-        members: list[Any] = [(*field, None) if nullable else field for field in fields.items()]
-        made: Any = msgspec.defstruct(name, members, bases=(Row,), module=__name__, frozen=True, gc=False)
+        members: list[Any] = [
+            (*field, None) if nullable or (optional and NoneType in get_args(field[1])) else field
+            for field in fields.items()
+        ]
+        made: Any = msgspec.defstruct(
+            name, members, bases=(Row,), module=__name__, frozen=True, gc=False, kw_only=optional
+        )
         known = _row_types[shape] = made
+        _row_shapes[made] = shape
     return known
+
+
+def row_shape(cls: type[Row]) -> RowShape:
+    """What a row type was made from."""
+    return _row_shapes[cls]
 
 
 def _check_field_names(name: str, fields: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ from msgspec import structs
 
 from headrace.errors import EnvironmentMissing, ProgramError
 from headrace.model.hints import own_annotations, settle_annotations, settle_type
-from headrace.model.record import Row, row_type
+from headrace.model.record import Row, row_shape, row_type
 from headrace.plan.physical import OpPlan
 
 _tokens: WeakKeyDictionary[type, str] = WeakKeyDictionary()
@@ -244,9 +244,8 @@ def _is_row_type(cls: type) -> bool:
 
 
 def _reduce_row_type(cls: Any) -> Any:
-    fields = structs.fields(cls)
-    nullable = any(field.default is None for field in fields)
-    return partial(row_type, nullable=nullable), (cls.__name__, {field.name: field.type for field in fields})
+    shape = row_shape(cls)
+    return partial(row_type, nullable=shape.nullable, optional=shape.optional), (shape.name, dict(shape.fields))
 
 
 def _reduce_struct(cls: Any) -> Any:

@@ -6,7 +6,7 @@ are added by name. Names are found without regard to case. A catalog belongs to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,10 @@ class Catalog:
     app: AppGraph
     tables: dict[str, Table] = field(default_factory=dict)
     views: dict[str, ParsedStatement] = field(default_factory=dict)
+    declared: dict[str, Callable[[], Table]] = field(default_factory=dict)
+    """Tables that become steps when a query first reads them."""
+    program: Any = None
+    """The statements of the app (`headrace.tables.program`), once there are some."""
 
     def add(self, table: Table, where: str = "") -> None:
         """Make a stream known under a name; a name that is there already is refused."""
@@ -69,7 +73,12 @@ class Catalog:
     def names(self) -> list[str]:
         """All names that a query can read, in the order of the alphabet."""
         own = [table.name for table in self.tables.values()]
-        return sorted({*own, *self.views, *(node.name or "" for node in self._named())})
+        return sorted({*own, *self.views, *self.declared, *(node.name or "" for node in self._named())})
+
+    def declare(self, name: str, read: Callable[[], Table], where: str = "") -> None:
+        """Make a table known that becomes steps only when a query reads it."""
+        self._refuse_taken(name, where)
+        self.declared[name.lower()] = read
 
     def find(self, name: str) -> Table | ParsedStatement | None:
         """The table or view of a name, or None."""
@@ -78,6 +87,9 @@ class Catalog:
             return self.tables[low]
         if low in self.views:
             return self.views[low]
+        if low in self.declared:
+            self.tables[low] = self.declared[low]()
+            return self.tables[low]
         for node in self._named():
             if (node.name or "").lower() == low:
                 return Table(node.name or "", Stream(self.app, node), time_column(node))
@@ -101,7 +113,7 @@ class Catalog:
         return [node for node in pairs if node.name is not None and "." not in node.name and _gives_rows(node)]
 
     def _refuse_taken(self, name: str, where: str) -> None:
-        if self.find(name) is not None:
+        if name.lower() in {known.lower() for known in self.names()}:
             raise ProgramError(
                 f"there is a table {name!r} already",
                 where=where,

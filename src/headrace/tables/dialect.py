@@ -236,7 +236,9 @@ def _dialect() -> Any:
     # Functions stay calls by the name that was written, as in `headrace.sql.parse`.
     parser: Any = type("StreamParser", (Spark.Parser,), {"FUNCTIONS": {}})
     generator: Any = type("StreamGenerator", (Spark.Generator,), {"literal_sql": literal_sql})
-    return type("StreamSql", (Spark,), {"Parser": parser, "Generator": generator})
+    # No statement is a command whose rest is not looked at, and names such as t$errors are one word.
+    words: Any = type("StreamTokenizer", (Spark.Tokenizer,), {"COMMANDS": set(), "VAR_SINGLE_TOKENS": {"$"}})
+    return type("StreamSql", (Spark,), {"Tokenizer": words, "Parser": parser, "Generator": generator})
 
 
 # --- what is wrong with a text

@@ -1,0 +1,71 @@
+"""``headrace sql``: statements and queries, from a person, a file or a pipe."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from headrace.cli.exits import Trace, report_errors
+from headrace.cli.options import Profile, Vars
+
+if TYPE_CHECKING:
+    from headrace.cli.shell.session import ShellSession
+
+
+def sql(
+    execute: Annotated[
+        str | None, typer.Option("--execute", "-e", metavar="SQL", help="Run these statements, and end.")
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", metavar="FILE", help="Run the statements of a file, and end.")
+    ] = None,
+    format: Annotated[
+        Literal["table", "json", "csv"] | None,
+        typer.Option("--format", help="How rows are shown; JSON lines and CSV hold all of them."),
+    ] = None,
+    init: Annotated[
+        str | None, typer.Option("--init", "-i", metavar="FILE", help="Run the statements of a file first.")
+    ] = None,
+    profile: Profile = None,
+    var: Vars = None,
+    trace: Trace = False,
+) -> None:
+    """SQL over streams. On a terminal a shell; a SELECT over streams shows its table while it changes.
+
+    Example: headrace sql
+
+    Example: headrace sql -i tables.sql
+
+    Example: headrace sql -f tables.sql -e "SELECT room, avg(celsius) AS mean FROM sensors GROUP BY room" --format json
+    """
+    with report_errors(trace=trace):
+        from headrace.cli.loading import parse_vars
+        from headrace.cli.shell.commands import Quit, read_script
+        from headrace.cli.shell.printing import Printer
+        from headrace.cli.shell.shell import Shell
+        from headrace.dataflow.variables import using
+
+        with using(parse_vars(var or []), profile):
+            session = _open_session()
+            try:
+                shell = Shell(session, Printer(format or "table"), trace=trace)
+                piped = not sys.stdin.isatty()
+                for path in (each for each in (init, file) if each is not None):
+                    shell.run_text(read_script(path), path)
+                if execute is not None:
+                    shell.run_text(execute)
+                if execute is None and file is None:
+                    shell.run_text(sys.stdin.read(), "<stdin>") if piped else shell.interact()
+            except Quit:
+                pass
+            finally:
+                session.close()
+
+
+def _open_session() -> ShellSession:
+    """What stands behind the shell."""
+    from headrace.cli.shell.streaming_session import StreamingSession
+
+    return StreamingSession()
