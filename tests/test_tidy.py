@@ -53,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "windows.triggers",
         "operators.broadcast_spec",
         "operators.changelogs.spec",
+        "operators.changelogs.top_spec",
         "operators.horizons.spec",
         "operators.order_spec",
         "joins.spec",

@@ -305,6 +305,7 @@ VERBS: dict[str, Verb] = {
     "KeyedStream.process": (HANDS_ON, HANDING_ON["process"]),
     "KeyedStream.connect": (HANDS_ON, HANDING_ON["connect"]),
     "KeyedStream.latest": (MAKES, lambda rows: rows.key_by("card").latest()),
+    "KeyedStream.top": (MAKES, lambda rows: rows.key_by("card").top(3, by="-cents")),
     "KeyedStream.aggregate": (MAKES, COUNTING["aggregate"]),
     "KeyedStream.reduce": (REFUSES, COUNTING["reduce"]),
     "KeyedStream.window": (REFUSES, COUNTING["window"]),

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 ExprOp = Literal["where", "select", "with_columns"]
 CallOp = Literal["map", "flat_map", "filter", "only"]
-KeyedOp = Literal["process", "reduce", "latest", "aggregate", "window", "join", "connect", "broadcast", "normalise"]
+KeyedOp = Literal[
+    "process", "reduce", "latest", "aggregate", "top", "window", "join", "connect", "broadcast", "normalise"
+]
 BatchForm = Literal["arrow", "polars", "pandas"]
 Fire = Literal["per_row", "per_epoch"]
 

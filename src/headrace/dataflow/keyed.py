@@ -5,7 +5,7 @@ Each verb is a stateful step. Its name is its identity: a process function's is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import typing_extensions
@@ -23,6 +23,7 @@ from headrace.dataflow.joined import Joined
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Column, Stream
+from headrace.dataflow.top_rows import top_spec
 from headrace.dataflow.update_kinds import check_newest, check_retracting, refuse_updates
 from headrace.dataflow.verbs import unknown_keyed_verb
 from headrace.errors import ProgramError
@@ -134,6 +135,21 @@ class KeyedStream(Generic[T, K]):
             spec = RetractLatestSpec()
             check_newest(self._stream.node, at)
         return self._step("latest", self._stream.node.codec, at, placed_by=self._key.columns, spec=spec)
+
+    @overload
+    def top(self, n: int, /, *, by: Column | Sequence[Column]) -> StepStream[T, T]: ...
+    @overload
+    def top(self, n: int, /, *, by: Column | Sequence[Column], rank: str) -> StepStream[Row, T]: ...
+    def top(self, n: int, /, *, by: Any, rank: str | None = None) -> StepStream[Any, T]:
+        """The first ``n`` rows of each key: ``top(3, by=["-cents", "at"])``, the newest one: ``top(1, by="-at")``.
+
+        ``by``: columns, ``"-cents"`` or ``"cents desc nulls last"`` for the other way round; rows of one place stand in
+        the order of their unique key, then of their columns. ``rank`` names a column with the place, from 1. Rows leave
+        the first ones when others come, so the result is a changelog; over rows that may go, all of a key are kept.
+        """
+        at = call_site()
+        spec, codec = top_spec(self._stream.node, n, by, rank, at)
+        return self._step("top", codec, at, spec=spec, placed_by=self._key.columns)
 
     @overload
     def aggregate(self, into: type[R], /, *, fire: Trigger | None = None, **aggs: Agg[Any]) -> StepStream[R, T]: ...

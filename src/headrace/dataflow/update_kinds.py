@@ -31,6 +31,7 @@ from headrace.errors import ProgramError
 from headrace.joins.spec import AsOfJoin, RegularJoin, UnboundedJoin
 from headrace.model.pairs import LEFT, RIGHT, PairCodec, side_path
 from headrace.model.row_kind import APPEND, StreamKind
+from headrace.operators.changelogs.top_spec import TopSpec
 from headrace.windows.kinds import Session
 from headrace.windows.settings import WINDOW_END, WINDOW_START
 from headrace.windows.spec import WindowSpec
@@ -144,7 +145,18 @@ def _keyed(node: KeyedNode) -> StreamKind:
         return StreamKind("upsert", _key_of_windows(node, spec))
     if isinstance(spec, UnboundedJoin) and spec.updates:
         return StreamKind("upsert")
+    if isinstance(spec, TopSpec):
+        return _first_rows(node, spec)
     return _joined(node, spec) if isinstance(spec, RegularJoin) else APPEND
+
+
+def _first_rows(node: KeyedNode, spec: TopSpec) -> StreamKind:
+    """A place of a key has one row."""
+    if spec.rank is None and spec.most > 1:
+        return StreamKind("changelog", spec.unique, scattered=not _lies_in(node.key, spec.unique))
+    if node.key.columns is None:
+        return StreamKind("changelog")
+    return StreamKind("changelog", (*node.key.columns, *((spec.rank,) if spec.rank else ())))
 
 
 def _joined(node: KeyedNode, spec: RegularJoin) -> StreamKind:
@@ -200,7 +212,7 @@ def takes_changelog(node: Node) -> bool:
     match node:
         case KeyedNode(op="aggregate"):
             return node.input.kind.corrects
-        case KeyedNode(spec=RegularJoin()):
+        case KeyedNode(spec=spec) if spec is not None and spec.takes_back:
             return any(before.kind.corrects for before in node.inputs)
         case KeyedNode(op="latest"):
             return node.input.kind.rows == "changelog"
@@ -242,7 +254,8 @@ def _can_be_undone(node: Node) -> bool:
 
 def gives_changelog(node: Node) -> bool:
     """Whether a step gives a whole changelog by itself, with what each row takes back."""
-    return isinstance(node, KeyedNode) and isinstance(node.spec, RegularJoin) and node.kind.rows == "changelog"
+    takes_back = isinstance(node, KeyedNode) and node.spec is not None and node.spec.takes_back
+    return takes_back and node.kind.rows == "changelog"
 
 
 def hands_on_changelog(node: Node) -> bool:

@@ -17,6 +17,7 @@ from headrace.model.batch import Int64s, UInt64s
 from headrace.model.key_bytes import LENGTH, NULL_KEY
 from headrace.operators.matching import RowLine
 from headrace.state.rows.find import BatchRows, GatheredRows, KeyTimes
+from headrace.state.rows.table import fresh_batches
 from headrace.state.shard import distinct_keys
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from headrace.state.rows.table import RowTable
     from headrace.state.shard import ShardState
 
-SLICE_ROWS: Final = 1 << 20
-"""Rows of an epoch that are joined together where they did not stay in memory."""
 _COMPOSITE: Final = b"("
 _NULL_PART: Final = LENGTH.pack(len(NULL_KEY)) + NULL_KEY
 
@@ -78,19 +77,8 @@ def _starts(codes: Int64s) -> Int64s:
 
 def fresh_slices(state: ShardState, tables: tuple[RowTable, RowTable]) -> Iterator[Fresh]:
     """The rows of this epoch: all at once where they are in memory, else a range of hashes after the other."""
-    if not any(table.fresh_rows for table in tables):
-        return
-    if not state.spills:
-        yield arrange(tables[0].take_buffer(), tables[1].take_buffer())
-        return
-    state.spill()
-    low, high = state.bounds
-    rows = sum(table.fresh_rows for table in tables)
-    count = max(1, -(-rows // SLICE_ROWS))
-    step = -(-(high - low + 1) // count)
-    for start in range(low, high + 1, step):
-        end = min(start + step - 1, high)
-        yield arrange(tables[0].fresh_between(start, end), tables[1].fresh_between(start, end))
+    for left, right in fresh_batches(state, tables):
+        yield arrange(left, right)
 
 
 def arrange(left: pa.RecordBatch, right: pa.RecordBatch) -> Fresh:

@@ -18,21 +18,20 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.joins.buffered import times_of
+from headrace.joins.candidates import candidate_pairs
 from headrace.joins.condition import Condition
 from headrace.joins.fresh import Fresh, null_keys
-from headrace.joins.netted import TIME, NetSide, candidate_pairs
 from headrace.joins.results import Differences, Effects, JoinResults
 from headrace.joins.unbounded import LastingJoin
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.keys import decode_key
 from headrace.model.pairs import PairRows, SideRows
-from headrace.model.row_hash import hash_rows
-from headrace.model.row_kind import INSERT, takes_back
+from headrace.model.row_kind import INSERT
 from headrace.operators.changelogs.errors import below_zero
+from headrace.operators.changelogs.net_rows import OWN_FIELDS, ChangedRows, NetSide, add_rows
 from headrace.operators.changelogs.pairs import mend_kinds
 from headrace.operators.matching import PAIRS, Mask
 from headrace.state.rows.find import GatheredRows, KeyTimes
-from headrace.state.rows.netting import NET_FIELDS
 from headrace.state.rows.table import joined
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class RegularJoinOperator(LastingJoin):
     """The net effect of each epoch on the pairs and the lone rows of each key."""
 
     keeps = "net"
-    own_fields = (pa.field(TIME, pa.int64()), *NET_FIELDS)
+    own_fields = OWN_FIELDS
 
     def __init__(self, step: str, left: RowCodec, right: RowCodec, spec: RegularJoin, key_type: Any = None) -> None:
         super().__init__(step, left, right, spec.how, spec.ttl)
@@ -81,20 +80,7 @@ class RegularJoinOperator(LastingJoin):
         self.state.relieve(len(rows))
 
     def _add(self, port: int, rows: Rows, keys: Keys) -> None:
-        at, encoded = times_of(rows), keys.encoded
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.combine_chunks()
-        schema = self.codecs[port].schema
-        columns = [
-            column if column.type == field.type else column.cast(field.type)
-            for column, field in zip(rows.columns, schema, strict=True)
-        ]
-        ones = np.ones(len(rows), np.int64)
-        counts = ones if rows.kinds is None else np.where(takes_back(rows.kinds), -ones, ones)
-        extra = [pa.array(at), pa.array(counts), pa.array(np.zeros(len(rows), np.int64))]
-        self.tables[port].add(
-            keys.hashes, encoded, hash_rows(columns, at), columns, expires=self.expires(port, at), extra=extra
-        )
+        add_rows(self.tables[port], self.codecs[port], rows, keys, self.expires(port, times_of(rows)))
 
     def _give_nulls(self, port: int, rows: Rows) -> None:
         """Rows whose key is null equal nothing: they are alone for ever, and need not be kept."""
@@ -196,48 +182,18 @@ class RegularJoinOperator(LastingJoin):
         counts, partners = side.after - side.before, met - side.met
         if self.spilled:
             counts = counts - side.delta
-        entries = _ChangedRows(side, np.flatnonzero((counts != 0) | (partners != 0)))
+        changed = ChangedRows(side, np.flatnonzero((counts != 0) | (partners != 0)))
+        table, keys = self.tables[port], (fresh.hashes, fresh.keys)
         if self.ttl is None:
-            self._write(port, fresh, entries, counts, partners, None)
+            changed.write(table, *keys, counts, partners)
             return
         # A row that comes again begins to live anew, and all that is known of it with it.
         old, new = side.expires(), self.expires(port, side.times())
         assert new is not None
         again = (side.before > 0) & (counts > 0) & (not self.spilled)
-        self._write(port, fresh, entries.only(~again), counts, partners, np.where(side.before > 0, old, new))
-        self._write(port, fresh, entries.only(again), -side.before, -side.met, old)
-        self._write(port, fresh, entries.only(again), side.after, met, new)
-
-    def _write(
-        self, port: int, fresh: Fresh, entries: _ChangedRows, counts: Int64s, partners: Int64s, expires: Int64s | None
-    ) -> None:
-        at = entries.at
-        if not len(at):
-            return
-        side, codes = entries.side, entries.side.codes[at]
-        chosen = entries.rows()
-        columns = [chosen.column(index) for index in range(len(self.codecs[port].schema))]
-        extra = [pa.array(values) for values in (side.times()[at], counts[at], partners[at])]
-        self.tables[port].add(
-            fresh.hashes[codes], fresh.keys.take(pa.array(codes)), side.hashes[at], columns,
-            expires=None if expires is None else expires[at], extra=extra,
-        )  # fmt: skip
-
-
-class _ChangedRows:
-    """Some rows of a side, in the order in which their columns are gathered."""
-
-    def __init__(self, side: NetSide, at: Int64s) -> None:
-        self.side = side
-        self.at = at[np.argsort(side.first[at], kind="stable")]
-
-    def only(self, mask: Mask) -> _ChangedRows:
-        return _ChangedRows(self.side, self.at[mask[self.at]])
-
-    def rows(self) -> GatheredRows:
-        mask = np.zeros(len(self.side.rows), np.bool_)
-        mask[self.side.first[self.at]] = True
-        return self.side.rows.only(mask)
+        changed.only(~again).write(table, *keys, counts, partners, np.where(side.before > 0, old, new))
+        changed.only(again).write(table, *keys, -side.before, -side.met, old)
+        changed.only(again).write(table, *keys, side.after, met, new)
 
 
 def _first_of(codes: Int64s, at: Int64s) -> Mask:

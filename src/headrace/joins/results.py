@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from headrace.joins.buffered import none_if_untimed
-from headrace.joins.netted import NetSide, take_times
+from headrace.joins.candidates import take_times
 from headrace.model.batch import Int64s, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.pairs import NONE, PairCodec, PairRows, SideRows
-from headrace.model.row_kind import AFTER, BEFORE, DELETE, INSERT, Kinds
+from headrace.model.row_kind import Kinds
+from headrace.operators.changelogs.net_rows import NetSide
+from headrace.operators.changelogs.pairs import arrange_changes
 
 if TYPE_CHECKING:
     from headrace.joins.spec import RegularJoin
@@ -150,13 +152,4 @@ class JoinResults:
             for each, at in zip(effects.slots(self._unique), (left, right), strict=True)
         ]
         groups = {"left": slots[:1], "right": slots[1:], "both": slots}[self._grouping]
-        order = np.lexsort((right, left, comes, *reversed(groups), codes))
-        order = np.repeat(order, np.abs(more[order]))
-        mine, following = order[:-1], order[1:]
-        replaced = ~comes[mine] & comes[following]
-        for values in (codes, *groups):
-            replaced &= values[mine] == values[following]
-        kinds = np.where(comes[order], INSERT, DELETE).astype(np.int8)
-        begins = np.flatnonzero(replaced)
-        kinds[begins], kinds[begins + 1] = BEFORE, AFTER
-        return order, kinds
+        return arrange_changes(more, (codes, *groups), (left, right))

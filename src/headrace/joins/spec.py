@@ -110,6 +110,8 @@ class UnboundedJoin(StepSpec):
 class RegularJoin(StepSpec):
     """What all rows of both sides that hold come to, whatever comes and goes."""
 
+    takes_back: ClassVar[bool] = True
+
     how: AnyHow
     signed: tuple[bool, bool]
     """By side: whether rows may go."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 if TYPE_CHECKING:
     from headrace.model.job import DeclaredState
@@ -76,6 +76,9 @@ class CombinedRows:
 
 class StepSpec(ABC):
     """One kind of stateful step. Subclasses are frozen dataclasses beside their operator."""
+
+    takes_back: ClassVar[bool] = False
+    """Whether the step takes rows that may go, and gives a whole changelog itself, with what each row takes back."""
 
     @property
     def uses_watermark(self) -> bool:

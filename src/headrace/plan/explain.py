@@ -392,7 +392,7 @@ def _shape(step: Step) -> str:
         return step.verb
     if step.verb in ("loop", "feed"):
         return "read" if step.verb == "loop" else "write"
-    if step.state or step.verb in ("process", "reduce", "latest", "aggregate", "window", "join", "connect"):
+    if step.state or step.verb in ("process", "reduce", "latest", "aggregate", "top", "window", "join", "connect"):
         return "keyed"
     return "tap" if step.title in ("errors", "late") or step.title.startswith("side ") else "step"
 

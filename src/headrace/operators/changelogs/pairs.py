@@ -7,6 +7,8 @@ key; so behind one nothing but the sign of a kind counts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -47,6 +49,25 @@ def keep_rows(rows: Rows, kept: Int64s) -> Rows:
     stays = np.zeros(len(rows), np.bool_)
     stays[kept] = True
     return rows.with_kinds(mend_kinds(rows.kinds, stays)).take(kept)
+
+
+def arrange_changes(more: Int64s, groups: Sequence[Int64s], ties: Sequence[Int64s]) -> tuple[Int64s, Kinds]:
+    """The order in which changed results go out, each as often as its number says, and their kinds.
+
+    ``more``: how many more there are of each. ``groups``: what makes two results stand in each other's place; of a
+    group, what goes stands before what comes. ``ties``: what decides beyond that.
+    """
+    comes = more > 0
+    order = np.lexsort((*reversed(ties), comes, *reversed(groups)))
+    order = np.repeat(order, np.abs(more[order]))
+    mine, following = order[:-1], order[1:]
+    replaced = ~comes[mine] & comes[following]
+    for values in groups:
+        replaced &= values[mine] == values[following]
+    kinds = np.where(comes[order], INSERT, DELETE).astype(np.int8)
+    begins = np.flatnonzero(replaced)
+    kinds[begins], kinds[begins + 1] = BEFORE, AFTER
+    return order, kinds
 
 
 def spread_pairs(kinds: Kinds, counts: Int64s) -> tuple[Int64s, Kinds]:

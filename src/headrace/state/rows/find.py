@@ -59,6 +59,11 @@ class GatheredRows:
     def __len__(self) -> int:
         return len(self.codes)
 
+    @property
+    def width(self) -> int:
+        """How many columns the rows themselves have."""
+        return 0 if self._codec is None else len(self._codec.schema)
+
     def only(self, kept: Any) -> GatheredRows:
         """The rows for which a mask holds."""
         if kept.all():

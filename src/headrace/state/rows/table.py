@@ -34,8 +34,11 @@ from headrace.state.rows.format import EPOCH_BITS, Keeps, rows_schema
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
     from headrace.state.lookup import Layers
+    from headrace.state.shard import ShardState
     from headrace.state.view import TableView
 
+SLICE_ROWS: Final = 1 << 20
+"""Rows of an epoch that are handled together where they did not stay in memory."""
 HINTS: Final = pa.schema([("time", pa.int64()), ("hash", pa.uint64()), ("key", pa.binary()), ("timer", pa.uint8())])
 
 
@@ -216,3 +219,20 @@ def _earliest(batches: Sequence[pa.RecordBatch], timer: int) -> pa.RecordBatch:
 def joined(found: Iterable[GatheredRows], codec: RowCodec) -> GatheredRows:
     """Several findings as one, in this order."""
     return GatheredRows([part for each in found for part in each.parts], codec)
+
+
+def fresh_batches(state: ShardState, tables: Sequence[RowTable]) -> Iterator[tuple[pa.RecordBatch, ...]]:
+    """The rows of this epoch, a batch for each table: all of them, or a range of hashes after the other."""
+    if not any(table.fresh_rows for table in tables):
+        return
+    if not state.spills:
+        yield tuple(table.take_buffer() for table in tables)
+        return
+    state.spill()
+    low, high = state.bounds
+    rows = sum(table.fresh_rows for table in tables)
+    count = max(1, -(-rows // SLICE_ROWS))
+    step = -(-(high - low + 1) // count)
+    for start in range(low, high + 1, step):
+        end = min(start + step - 1, high)
+        yield tuple(table.fresh_between(start, end) for table in tables)

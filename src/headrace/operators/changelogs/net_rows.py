@@ -1,10 +1,11 @@
-"""The rows of one side of a regular join, as an epoch finds and leaves them.
+"""Rows that come and go, as an epoch finds and leaves them.
 
-Rows with the same cells and time are one row with a number. `NetSide` has, for every row that an epoch concerns, its
-number and its partners before and after the epoch. Rows stand in the order of (key, hash of the row), whatever run or
-batch they came from, so results do not depend on how rows lie.
+Rows with the same cells and time are one row with a number. A table of them is written without being read: an entry
+says by how much numbers have changed (`headrace.state.rows.netting`). `NetSide` has, for every row that an epoch
+concerns, its number before and after the epoch, and that of its partners before. Rows stand in the order of (key, hash
+of the row), whatever run or batch they came from, so results do not depend on how rows lie.
 
-What this module deliberately does not do: pairs, and what is given out.
+What this module deliberately does not do: decide what is given out.
 """
 
 from __future__ import annotations
@@ -15,18 +16,40 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.model.batch import Int64s
-from headrace.model.pairs import NONE
+from headrace.model.batch import Int64s, Keys, Rows, UInt64s
+from headrace.model.ids import MIN_TIME
 from headrace.model.row_hash import hash_rows
-from headrace.operators.matching import Mask, PartnerRanges
+from headrace.model.row_kind import takes_back
+from headrace.operators.matching import Mask
 from headrace.state.rows.find import GatheredRows
-from headrace.state.rows.netting import COUNT, MET
+from headrace.state.rows.netting import COUNT, MET, NET_FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+
+    from headrace.model.rows import RowCodec
+    from headrace.state.rows.table import RowTable
 
 TIME: Final = "event_time"
 """The column with the event time of a row: ``at`` is its hash."""
+OWN_FIELDS: Final = (pa.field(TIME, pa.int64()), *NET_FIELDS)
+"""Columns of such a table beside those of rows."""
+
+
+def add_rows(table: RowTable, codec: RowCodec, rows: Rows, keys: Keys, expires: Int64s | None = None) -> None:
+    """Takes rows of a changelog, or of a stream whose rows only come."""
+    at = np.full(len(rows), MIN_TIME) if rows.times is None else rows.times
+    encoded = keys.encoded
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(rows.columns, codec.schema, strict=True)
+    ]
+    ones = np.ones(len(rows), np.int64)
+    counts = ones if rows.kinds is None else np.where(takes_back(rows.kinds), -ones, ones)
+    extra = [pa.array(at), pa.array(counts), pa.array(np.zeros(len(rows), np.int64))]
+    table.add(keys.hashes, encoded, hash_rows(columns, at), columns, expires=expires, extra=extra)
 
 
 class NetSide:
@@ -94,29 +117,6 @@ class NetSide:
         return slots
 
 
-def candidate_pairs(left: NetSide, right: NetSide) -> tuple[int, Iterator[tuple[Int64s, Int64s]]]:
-    """How many pairs of one key an epoch concerns, and their positions, some at a time.
-
-    Each pair comes once: rows of the left side that changed with all right ones, then the others with those that did.
-    """
-    changed, others = np.flatnonzero(left.changed), np.flatnonzero(~left.changed)
-    new_right = np.flatnonzero(right.changed)
-    by_changed = _partners(left.codes[changed], right.codes)
-    by_others = _partners(left.codes[others], right.codes[new_right])
-
-    def pairs() -> Iterator[tuple[Int64s, Int64s]]:
-        for asks, places in by_changed.pairs():
-            yield changed[asks], places
-        for asks, places in by_others.pairs():
-            yield others[asks], new_right[places]
-
-    return int(by_changed.counts.sum() + by_others.counts.sum()), pairs()
-
-
-def _partners(codes: Int64s, line: Int64s) -> PartnerRanges:
-    return PartnerRanges(np.searchsorted(line, codes, "left"), np.searchsorted(line, codes, "right"))
-
-
 def _sums(values: Int64s, starts: Int64s) -> Int64s:
     return np.add.reduceat(values, starts) if len(starts) else np.empty(0, np.int64)
 
@@ -132,7 +132,32 @@ def _ranks(*sorted_by: npt.NDArray[np.generic]) -> Int64s:
     return np.arange(count) - np.repeat(starts, np.diff(np.append(starts, count)))
 
 
-def take_times(times: Int64s, at: Int64s, nobody: int) -> Int64s:
-    """Times by position; that of nobody where there is no row."""
-    taken: Int64s = np.where(at == NONE, nobody, np.append(times, nobody)[at])
-    return taken
+class ChangedRows:
+    """Some rows of a side, in the order in which their columns are gathered."""
+
+    def __init__(self, side: NetSide, at: Int64s) -> None:
+        self.side = side
+        self.at = at[np.argsort(side.first[at], kind="stable")]
+
+    def only(self, mask: Mask) -> ChangedRows:
+        return ChangedRows(self.side, self.at[mask[self.at]])
+
+    def write(
+        self, table: RowTable, hashes: UInt64s, keys: pa.BinaryArray, counts: Int64s, partners: Int64s | None = None,
+        expires: Int64s | None = None,
+    ) -> None:  # fmt: skip
+        """Adds entries for them. ``hashes`` and ``keys``: by code; the others by position among the side's rows."""
+        side, at = self.side, self.at
+        if not len(at):
+            return
+        mask = np.zeros(len(side.rows), np.bool_)
+        mask[side.first[at]] = True
+        chosen = side.rows.only(mask)
+        columns = [chosen.column(index) for index in range(chosen.width)]
+        met = np.zeros(len(at), np.int64) if partners is None else partners[at]
+        codes = side.codes[at]
+        table.add(
+            hashes[codes], keys.take(pa.array(codes)), side.hashes[at], columns,
+            expires=None if expires is None else expires[at],
+            extra=[pa.array(values) for values in (side.times()[at], counts[at], met)],
+        )  # fmt: skip
