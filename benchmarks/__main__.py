@@ -32,6 +32,7 @@ BENCHMARKS = (
     "windows",
     "sessions",
     "joins",
+    "nexmark",
     "epoch_floor",
     "epoch_policy",
     "state_growth",

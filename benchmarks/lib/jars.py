@@ -12,6 +12,13 @@ from benchmarks.lib.environments import ENVIRONMENTS
 from benchmarks.lib.progress import say
 
 FLINK_KAFKA = ("org.apache.flink:flink-sql-connector-kafka:4.0.1-2.0",)
+FLINK_PARQUET = (
+    "org.apache.flink:flink-sql-parquet:2.3.0",
+    # Its reader takes settings of Hadoop's class, though it reads no file by it.
+    "org.apache.hadoop:hadoop-client-api:3.4.1",
+    "org.apache.hadoop:hadoop-client-runtime:3.4.1",
+    "commons-logging:commons-logging:1.3.4",
+)
 SPARK_KAFKA = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",

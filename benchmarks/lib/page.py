@@ -38,6 +38,10 @@ _SECTIONS = {
         "Interval join",
         "Two streams joined by key where the right row comes within 10 seconds behind the left one.",
     ),
+    "nexmark": (
+        "Nexmark",
+        "An auction's people, auctions and bids, and 23 questions about them in SQL: the same texts for both engines.",
+    ),
     "epoch_floor": (
         "The floor of an epoch",
         "How long a whole epoch takes, from one published manifest to the next, when there is hardly anything to do.",

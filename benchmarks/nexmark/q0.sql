@@ -1,0 +1,2 @@
+-- Every bid as it came: what moving rows costs.
+SELECT auction, bidder, price, date_time, extra FROM bid

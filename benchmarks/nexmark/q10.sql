@@ -1,0 +1,4 @@
+-- Bids with the day and the minute they belong to, as a log is partitioned.
+SELECT auction, bidder, price, date_time, extra,
+  DATE_FORMAT(date_time, 'yyyy-MM-dd') AS dt, DATE_FORMAT(date_time, 'HH:mm') AS hm
+FROM bid

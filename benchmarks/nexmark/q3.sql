@@ -1,0 +1,4 @@
+-- Who sells in one category, in three states: a join that is kept for ever.
+SELECT p.name, p.city, p.state, a.id
+FROM auction AS a JOIN person AS p ON a.seller = p.id
+WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')

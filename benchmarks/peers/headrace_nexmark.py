@@ -1,0 +1,122 @@
+"""Headrace over Nexmark's streams: one query in SQL. Results go to the discarding sink, or into a file of answers.
+
+One epoch takes the files of one; its time is from one published manifest to the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from pathlib import Path
+
+LAUNCHED_AT = time.time()
+
+from published import Published  # noqa: E402
+
+import headrace as hr  # noqa: E402
+
+FILES_PER_EPOCH = 2
+
+
+class Person(hr.Record):
+    id: int
+    name: str
+    email_address: str
+    credit_card: str
+    city: str
+    state: str
+    date_time: hr.Timestamp
+    extra: str
+
+
+class Auction(hr.Record):
+    id: int
+    item_name: str
+    description: str
+    initial_bid: int
+    reserve: int
+    date_time: hr.Timestamp
+    expires: hr.Timestamp
+    seller: int
+    category: int
+    extra: str
+
+
+class Bid(hr.Record):
+    auction: int
+    bidder: int
+    price: int
+    channel: str
+    url: str
+    date_time: hr.Timestamp
+    extra: str
+
+
+class Note(hr.Record):
+    id: int
+    note: str
+
+
+STREAMS = {"person": Person, "auction": Auction, "bid": Bid}
+
+
+def program(query: str, text: str, folder: Path, sink: hr.Sink) -> hr.App:
+    """The query over the streams that it names, and no others."""
+    app = hr.App("nexmark")
+    for name, record in STREAMS.items():
+        if name in text.replace("bid_now", "bid"):
+            source = hr.source.files(folder / name, format="parquet", max_files_per_epoch=FILES_PER_EPOCH)
+            app.read(name, source, record, time="date_time", out_of_order="1s")
+    if "side" in text:
+        app.read("side", hr.source.files(folder / "side", format="parquet"), Note)
+    app.sql(text, name=query).write(sink)
+    return app
+
+
+def run(options: argparse.Namespace) -> dict:
+    text = (options.queries / f"{options.query}.sql").read_text()
+    sink = hr.sink.collect() if options.answers else hr.sink.discard()
+    app = program(options.query, text, options.input, sink)
+    version = f"headrace {hr.__version__}"
+    settings = {"parallelism": options.parallelism, "master": f"local[{options.parallelism}]", "plain": True}
+    store = options.work / "store"
+    if options.answers:
+        app.run(until="drained", store=str(store), **settings)
+        sink.to_polars().write_parquet(options.answers)
+        return {"version": version}
+    epochs = json.loads(options.epochs)
+    published = Published(store, len(epochs))
+    published.start()
+    app.run(until="caught_up", store=str(store), **settings)
+    times = published.finish()
+    if len(times) < len(epochs):
+        raise SystemExit(f"{len(epochs)} epochs were to be published, {len(times)} were")
+    steady = times[options.warm - 1 : len(epochs)]
+    return {
+        "version": version,
+        "startup_s": times[0] - LAUNCHED_AT,
+        "steady_rows": sum(epochs[options.warm :]),
+        "steady_s": steady[-1] - steady[0],
+        "steady_epoch_s": [later - earlier for earlier, later in itertools.pairwise(steady)],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--query", required=True)
+    parser.add_argument("--queries", type=Path, required=True, help="the folder of their texts")
+    parser.add_argument("--input", type=Path, required=True)
+    parser.add_argument("--epochs", required=True, help="events of each epoch, as a JSON list")
+    parser.add_argument("--warm", type=int, required=True, help="epochs before the measured ones")
+    parser.add_argument("--answers", type=Path, help="run to the end of all input and write the results into this file")
+    parser.add_argument("--work", type=Path, required=True, help="an empty folder")
+    parser.add_argument("--result", type=Path, required=True)
+    parser.add_argument("--parallelism", type=int, default=2)
+    options = parser.parse_args()
+    options.result.write_text(json.dumps(run(options)))
+
+
+if __name__ == "__main__":
+    main()
