@@ -6,7 +6,7 @@
     python benchmarks/nexmark.py --json                one JSON object with `rows` and `ratios`
 
 The texts stand in `benchmarks/nexmark/`; both engines are given the same ones. A query is measured only where its
-answer is that of Flink; q6, which Flink cannot say, has DuckDB's. Of q12, which is of the wall clock, sums are compared.
+answer is that of Flink; q6, which Flink cannot say, has DuckDB's. Of q12, which is of the wall clock, sums count.
 """
 
 from __future__ import annotations
