@@ -129,6 +129,7 @@ TEXT_FUNCTIONS: dict[str, Rule] = {
     "regexp_extract": _regexp_extract,
     "regexp_replace": _regexp_replace,
     "split": _split,
+    "split_part": fixed("split_part", t.STRING, t.STRING, t.STRING, t.INT),
     "lpad": fixed("lpad", t.STRING, t.STRING, t.INT, t.STRING, optional=1),
     "rpad": fixed("rpad", t.STRING, t.STRING, t.INT, t.STRING, optional=1),
     "instr": fixed("instr", t.INT, t.STRING, t.STRING),

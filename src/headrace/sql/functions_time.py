@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from headrace.sql import types as t
 from headrace.sql.calls import Rule, all_of, as_type, constant, count_args, exactly, fixed, implicit
 from headrace.sql.nodes import ExprTree, Unsupported
@@ -40,6 +42,31 @@ def extract(name: str, node: ExprTree, text: str) -> ExprTree:
     if field not in _FIELDS:
         raise Unsupported(f"{text} extracts something that is none of {', '.join(_FIELDS)}, SECOND")
     return TIME_FUNCTIONS[_FIELDS[field]]([node], text)
+
+
+_FORMATS = {
+    "yyyy": "%Y", "yy": "%y", "M": "%-m", "MM": "%m", "MMM": "%b", "MMMM": "%B", "d": "%-d", "dd": "%d",
+    "D": "%-j", "DDD": "%j", "E": "%a", "EE": "%a", "EEE": "%a", "EEEE": "%A", "a": "%p", "H": "%-H", "HH": "%H",
+    "h": "%-I", "hh": "%I", "m": "%-M", "mm": "%M", "s": "%-S", "ss": "%S", "SSS": "%3f", "SSSSSS": "%6f",
+    "SSSSSSSSS": "%9f",
+}  # fmt: skip
+"""Letters of a Java pattern → the same for polars."""
+_PATTERN_PART = re.compile(r"(?P<quoted>'(?:[^']|'')*')|(?P<letters>([A-Za-z])\3*)|(?P<other>[^A-Za-z'#{}\[\]])")
+
+
+def _date_format(args: list[ExprTree], text: str) -> ExprTree:
+    count_args(args, 2, 2, text)
+    pattern = str(constant(args[1], text, "pattern"))
+    parts, end = [], 0
+    for part in _PATTERN_PART.finditer(pattern):
+        if part.start() != end or (part["letters"] and part["letters"] not in _FORMATS):
+            break
+        plain = (part["quoted"] or "")[1:-1].replace("''", "'") or ("'" if part["quoted"] else part["other"] or "")
+        parts.append(_FORMATS[part["letters"]] if part["letters"] else plain.replace("%", "%%"))
+        end = part.end()
+    if end != len(pattern):
+        raise Unsupported(f"{text} has a pattern with {pattern[end:]!r}, which only Spark knows")
+    return ExprTree("date_format", t.STRING, (implicit(args[0], t.TIMESTAMP, text),), "".join(parts))
 
 
 def _date_part(args: list[ExprTree], text: str) -> ExprTree:
@@ -97,6 +124,7 @@ TIME_FUNCTIONS: dict[str, Rule] = {
     "day": fixed("dayofmonth", t.INT, t.DATE),
     **{name: fixed(name, t.INT, t.TIMESTAMP) for name in ("hour", "minute", "second")},
     "date_part": _date_part,
+    "date_format": _date_format,
     "to_date": as_type(t.DATE),
     "to_timestamp": as_type(t.TIMESTAMP),
     **all_of(_date_add(1), "date_add", "dateadd"),

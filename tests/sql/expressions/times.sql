@@ -111,3 +111,12 @@ date_from_unix_date(1)
 TIMESTAMP '2024-01-01 12:00:00.5'
 TIMESTAMP '2024-01-01T12:00:00+01:00'
 DATE '2024-01-01'
+date_format(at, 'yyyy-MM-dd')
+date_format(at, 'HH:mm')
+date_format(at, 'yyyy/M/d H:m:s.SSS')
+date_format(at, "yyyyMMdd'T'HHmmss.SSSSSS")
+date_format(at, 'EEE, d MMM yy hh:mm a')
+date_format(at, 'EEEE D MMMM h')
+date_format(at, "DDD 'it''s %d' SSSSSSSSS")
+date_format(d, 'yyyy-MM-dd HH:mm:ss')
+date_format('2024-02-29 10:11:12', 'mm:ss')

@@ -12,8 +12,17 @@ from headrace.sql import types as t
 from headrace.sql.evaluate.scope import EvalScope, Value, by_row, spread, to_array
 from headrace.sql.nodes import ExprTree
 
-# Patterns of these characters alone mean the same to Java and to polars, so the fast engine may search for them.
-_COMMON_PATTERN = re.compile(r"[\w ,:;=@#/<>!~&%'\"()|*+?^-]*", re.ASCII)
+# Patterns of these parts alone mean the same to Java and to polars, so the fast engine may search for them.
+_COMMON_PATTERN = re.compile(
+    r"""(?: [\w ,:;=@#/<>!~&%'"|^-]          # characters that stand for themselves, alternatives, the beginning
+          | \( (?! \?) | \(\?: | \)         # groups, but nothing that looks around
+          | [*+?] \?? (?! [*+?])              # quantifiers, greedy or not; possessive ones are Java's own
+          | \[ \^? (?! [^]]*(?:&&|--|~~)) [^][\\^]+ \]
+        )*""",
+    re.ASCII | re.VERBOSE,
+)
+_PLAIN_SEPARATOR = re.compile(r"[\w ,:;=@#/<>!~&%'\"-]+")
+"""No character of it means anything in a pattern."""
 
 
 def _arg(node: ExprTree, scope: EvalScope, at: int = 0) -> pl.Series:
@@ -92,6 +101,9 @@ def _trim(strip: Callable[[str, str], str], side: str) -> Callable[[ExprTree, Ev
 
 def _replace(node: ExprTree, scope: EvalScope) -> pl.Series:
     values = _args(node, scope)
+    if len(values[0]) > 1 and all(len(part) == 1 and part[0] for part in values[1:]):
+        old, new = values[1][0], values[2][0] if len(values) > 2 else ""
+        return values[0].str.replace_all(old, new, literal=True)
 
     def one(text: str, old: str, new: str = "") -> str:
         return text.replace(old, new) if old else text
@@ -128,6 +140,10 @@ def _matches(node: ExprTree, scope: EvalScope) -> pl.Series:
 
 def _regexp_extract(node: ExprTree, scope: EvalScope) -> pl.Series:
     pattern, group = node.value
+    if _COMMON_PATTERN.fullmatch(pattern.pattern):
+        text = _arg(node, scope)
+        # Nothing found is an empty text; no text is null.
+        return text.str.extract(pattern.pattern, group).fill_null("").zip_with(text.is_not_null(), text)
 
     def one(subject: str) -> str:
         found = pattern.search(subject)
@@ -160,9 +176,30 @@ def split_text(text: str, plain: str, pattern: re.Pattern[str], limit: int) -> l
 
 def _split(node: ExprTree, scope: EvalScope) -> Any:
     plain, pattern, limit = node.value
-    texts = _arg(node, scope).to_list()
-    pieces = [None if text is None else split_text(text, plain, pattern, limit) for text in texts]
+    texts = _arg(node, scope)
+    if limit <= 0 and _PLAIN_SEPARATOR.fullmatch(plain):
+        return to_array(texts.str.split(plain).to_arrow(), node.type)
+    pieces = [None if text is None else split_text(text, plain, pattern, limit) for text in texts.to_list()]
     return to_array(pl.Series("", pieces, dtype=pl.List(pl.String)).to_arrow(), node.type)
+
+
+def _split_part(node: ExprTree, scope: EvalScope) -> pl.Series:
+    text, separator, number = _args(node, scope)
+    none = number.cast(pl.Int64) == 0
+    if none.any():
+        number = scope.settle(node, number, none & text.is_not_null() & separator.is_not_null(), "part 0")
+    if len(text) > 1 and len(separator) == 1 and len(number) == 1 and separator[0] and number[0]:
+        at = number[0] - 1 if number[0] > 0 else number[0]
+        return (
+            text.str.split(separator[0]).list.get(at, null_on_oob=True).fill_null("").zip_with(text.is_not_null(), text)
+        )
+
+    def one(whole: str, between: str, place: int) -> str:
+        parts = whole.split(between) if between else [whole]
+        place = place - 1 if place > 0 else len(parts) + place
+        return parts[place] if 0 <= place < len(parts) else ""
+
+    return by_row(one, t.STRING, text, separator, number)
 
 
 def pad_text(text: str, length: int, fill: str, *, left: bool) -> str:
@@ -208,6 +245,7 @@ EVALUATORS: dict[str, Callable[[ExprTree, EvalScope], Value]] = {
     "regexp_extract": _regexp_extract,
     "regexp_replace": _regexp_replace,
     "split": _split,
+    "split_part": _split_part,
     "lpad": _pad(left=True),
     "rpad": _pad(left=False),
     "instr": _rows(lambda text, part: text.find(part) + 1),

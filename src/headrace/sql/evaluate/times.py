@@ -108,6 +108,7 @@ EVALUATORS: dict[str, Callable[[ExprTree, EvalScope], Value]] = {
     "timestamp_of": _timestamp_of,
     "timestamp_seconds": _timestamp_seconds,
     "date_trunc": lambda node, scope: _arg(node, scope).dt.truncate(node.value),
+    "date_format": lambda node, scope: _arg(node, scope).dt.strftime(node.value),
     "trunc": lambda node, scope: _arg(node, scope).dt.truncate(node.value),
     "year": _field("year"),
     "quarter": _field("quarter"),
