@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -35,6 +36,16 @@ class Odd(hr.Record):
     times: dict[str, datetime]
     prices: dict[str, list[Decimal]]
     day: date
+
+
+class Size(Enum):
+    SMALL = 1
+
+
+class Sale(hr.Record):
+    size: Size
+    shop: str
+    at: hr.Timestamp
 
 
 class Node(msgspec.Struct):
@@ -93,3 +104,24 @@ def test_a_record_inside_of_itself_is_left_as_it_is() -> None:
         "since": datetime(1970, 1, 1, tzinfo=UTC),
         "under": [{"since": 0}],
     }
+
+
+@pytest.mark.parametrize("pair", [False, True], ids=["alone", "in a pair"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_member_of_an_enumeration_is_found_as_a_key_and_given_in_results(way: str, pair: bool) -> None:
+    app = hr.App("sales")
+    sales = app.read("sales", hr.source.items([]), Sale, time=Sale.at)
+    keyed = sales.key_by(Sale.size, Sale.shop) if pair else sales.key_by(Sale.size)
+    columns = [("size", Size), *([("shop", str)] if pair else []), ("x", int)]
+    into: Any = msgspec.defstruct("Sold", columns, bases=(hr.Row,), frozen=True, gc=False)
+    step = WAYS[way](keyed, into, hr.count()).named("sold").queryable()
+    key: Any = (Size.SMALL, "a") if pair else Size.SMALL
+    with Harness(app, start="2024-01-01T12:00") as h:
+        h.push(sales, Sale(Size.SMALL, "a", h.at("12:00:01")))
+        h.epoch(watermark="12:00:02")
+        kind: Any = tuple[Size, str] if pair else Size
+        view = hr.Store(h.store).state("sold", into, key=kind)
+        expected = into(*key, 1) if pair else into(key, 1)
+        assert h.state(step, key=key) == view[key] == expected
+        assert dict(view.items()) == {key: expected}
+        assert hr.Store(h.store).state("sold", key=kind).to_polars()["size"].to_list() == [1]

@@ -7,6 +7,7 @@ stands in place of all results. Where nothing was added there is no accumulator.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, Final
 
 from headrace.aggregates.results import finish_of
@@ -49,9 +50,18 @@ class Finisher:
 
     def key_columns(self, key: bytes, key_type: Any = None) -> dict[str, Any]:
         """The columns of a result that hold its key."""
-        if not self.names_of_key:
-            return {}
-        value = decode_key(key, key_type)
-        if len(self.names_of_key) == 1:
-            return {self.names_of_key[0]: value}
-        return dict(zip(self.names_of_key, value))
+        return key_columns(self.names_of_key, key, key_type) if self.names_of_key else {}
+
+
+def key_columns(names: Sequence[str], key: bytes, key_type: Any) -> dict[str, Any]:
+    """A key by the names of its columns."""
+    value = column_key(key, key_type)
+    return {names[0]: value} if len(names) == 1 else dict(zip(names, value))
+
+
+def column_key(key: bytes, key_type: Any) -> Any:
+    """A key as columns of results hold it: a member of an enumeration as its value."""
+    value = decode_key(key, key_type)
+    if isinstance(value, tuple):
+        return tuple(part.value if isinstance(part, Enum) else part for part in value)
+    return value.value if isinstance(value, Enum) else value

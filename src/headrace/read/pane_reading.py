@@ -23,9 +23,10 @@ from headrace.aggregates.list_rules import LIST_RULES, list_cell, plain_values
 from headrace.aggregates.results import RowFinish
 from headrace.aggregates.rules import RowMerge, rule_of
 from headrace.model.batch import Int64s
-from headrace.model.keys import decode_key, hash_key
+from headrace.model.keys import hash_key
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
 from headrace.read.finding import once_per_table
+from headrace.read.finishing import key_columns
 from headrace.state.block import Block
 from headrace.state.panes.fragments import START, WAS_LATE
 from headrace.state.panes.table import SEEN, sort_hashes
@@ -188,9 +189,7 @@ class PaneReader:
         return dict(zip(self._names, self._row_merge.merge(rows)))
 
     def _result(self, key: bytes, start: int, end: int, merged: dict[str, Any]) -> dict[str, Any]:
-        names = self._about.key or ["key"]
-        value = decode_key(key, self._key_type)
-        made: dict[str, Any] = {names[0]: value} if len(names) == 1 else dict(zip(names, value))
+        made = key_columns(self._about.key or ["key"], key, self._key_type)
         made[WINDOW_START], made[WINDOW_END] = start, end
         made.update(self._row_finish.finish(merged))
         if self._pane_of is not None:

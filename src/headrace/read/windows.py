@@ -24,13 +24,14 @@ from headrace.errors import FunctionFailed
 from headrace.model.fields import former_names
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.key_text import key_phrase
-from headrace.model.keys import decode_key, hash_key
+from headrace.model.keys import hash_key
 from headrace.model.shapes import field_shapes, is_record_class
 from headrace.model.time import format_time
 from headrace.model.time_shape import TIME, TimeShape
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
 from headrace.read.asked_types import Convert, spans_and_datetimes_of
 from headrace.read.columns import Piece, times_of
+from headrace.read.finishing import column_key
 from headrace.read.forms import PACKED
 from headrace.read.paging import Walk
 from headrace.read.pane_reading import PaneReader, SessionReader
@@ -288,7 +289,7 @@ class SlicedReader(WindowReader):
 
     def _columns(self, merged: pa.RecordBatch) -> pa.RecordBatch:
         """Key, window and results as columns; times as times."""
-        keys = [decode_key(key, self.key_annotation) for key in merged.column("key").to_pylist()]
+        keys = [column_key(key, self.key_annotation) for key in merged.column("key").to_pylist()]
         names = self.about.key or ["key"]
         parts = [keys] if len(names) == 1 else [list(part) for part in zip(*keys)] if keys else [[] for _ in names]
         starts, ends = self._bounds(merged)
