@@ -77,7 +77,7 @@ class GuardedAccumulators:
         self._own = own
         self._safe = accs
         self._since: list[Any] = []
-        self.accs = _copied(own, accs)
+        self.accs = _copy_all(own, accs)
 
     def add(self, row: Any) -> None:
         """Adds a row. Raises AddFailed where it is refused, and the accumulators are as if it had not come."""
@@ -89,13 +89,13 @@ class GuardedAccumulators:
         self._since.append(row)
 
     def _restore(self) -> None:
-        added = _copied(self._own, self._safe)
+        added = _copy_all(self._own, self._safe)
         for earlier in self._since:
             try:
                 add_row(self._own, added, earlier)
             except AddFailed as failed:
                 raise RepeatFailed(failed.aggregator, failed.error) from failed.error
-        self._safe, self._since = _copied(self._own, added), []
+        self._safe, self._since = _copy_all(self._own, added), []
         for i, _ in self._own:
             self.accs[i] = added[i]
 
@@ -169,7 +169,7 @@ def find_misfit(aggs: Mapping[str, Agg[Any]], accs: Sequence[Any]) -> MisfitPart
     return None
 
 
-def _copied(own: Own, accs: list[Any]) -> list[Any]:
+def _copy_all(own: Own, accs: list[Any]) -> list[Any]:
     copied = list(accs)
     for i, _ in own:
         copied[i] = deepcopy(accs[i])

@@ -88,7 +88,7 @@ def check_recovery(store: StoreFiles, facts: RecoveryFacts, job: JobFacts) -> Re
     """How a start continues what is there, whatever the program keeps. Raises Refused where it cannot."""
     decision = decide_recovery(facts, job)
     if isinstance(decision, Refuse):
-        raise _refused(store, decision)
+        raise _refusal(store, decision)
     return decision
 
 
@@ -129,7 +129,7 @@ def start_over(store: StoreFiles, app: str) -> None:
         return
     refused = decide_fresh(record.app, app, [savepoint.name for savepoint in list_savepoints(store)])
     if refused is not None:
-        raise _refused(store, refused)
+        raise _refusal(store, refused)
     fresh = msgspec.structs.replace(record, timeline=record.timeline + 1, branches=())
     store.write(layout.STORE_RECORD, msgspec.json.encode(fresh))
     for folder in _OF_A_TIMELINE:
@@ -148,5 +148,5 @@ def _make_record(store: StoreFiles, job: JobFacts) -> StoreRecord:
     return record
 
 
-def _refused(store: StoreFiles, no: Refuse) -> Refused:
+def _refusal(store: StoreFiles, no: Refuse) -> Refused:
     return Refused(no.reason, where=store.url, expected=no.expected, found=no.found, next_move=no.next_move)

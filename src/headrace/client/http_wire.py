@@ -232,12 +232,12 @@ class HttpWire:
         if answer.status == 504:
             return ServerBehind(f"{self.server} has not come that far")
         if answer.status in TROUBLED:
-            refused = _refused(self.server, answer) if answer.status == 502 else None
+            refused = _refusal(self.server, answer) if answer.status == 502 else None
             if refused is not None and refused.next_move:
                 # Not a proxy that does not reach the server, but a server that does not reach its archive.
                 return refused
             return ConnectionLost(f"{self.server} answered with status {answer.status}")
-        return _refused(self.server, answer)
+        return _refusal(self.server, answer)
 
 
 class _Change(msgspec.Struct):
@@ -293,7 +293,7 @@ def _answer_info(headers: Mapping[str, str]) -> AnswerInfo:
     )
 
 
-def _refused(server: Server, answer: Answer) -> HeadraceError:
+def _refusal(server: Server, answer: Answer) -> HeadraceError:
     try:
         parts = msgspec.json.decode(answer.body)["error"]
     except (msgspec.MsgspecError, KeyError, TypeError, UnicodeDecodeError):

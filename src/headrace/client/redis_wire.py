@@ -89,7 +89,7 @@ class RedisWire:
     def kind(self, address: str, wanted: WantedEpoch, timeout_s: float) -> Steps[tuple[AnswerInfo, Kind]]:
         told, states = yield from self._states(address, wanted, timeout_s)
         if address.encode() not in states:
-            raise self._refused(f"NOSTATE the job keeps no state {address}; it keeps {_listed(states)}")
+            raise self._refusal(f"NOSTATE the job keeps no state {address}; it keeps {_list_states(states)}")
         kind: Kind = states[address.encode()][b"kind"].decode()
         return told, kind
 
@@ -163,7 +163,7 @@ class RedisWire:
         yield from self._send(timeout_s, *words)
         reply = yield from self._answer(timeout_s)
         if isinstance(reply, _hiredis().ReplyError):
-            raise self._refused(str(reply))
+            raise self._refusal(str(reply))
         return reply
 
     def _together(self, timeout_s: float, *requests: tuple[bytes | str, ...]) -> Steps[list[Any]]:
@@ -177,7 +177,7 @@ class RedisWire:
         answers = replies[-1] if isinstance(replies[-1], list) else []
         for reply in (*replies, *answers):
             if isinstance(reply, _hiredis().ReplyError):
-                raise self._refused(str(reply))
+                raise self._refusal(str(reply))
         return answers
 
     def _answer(self, timeout_s: float) -> Steps[Any]:
@@ -200,7 +200,7 @@ class RedisWire:
             raise ConnectionLost(f"this is not Redis' protocol: {error}") from error
         return reply
 
-    def _refused(self, message: str) -> Exception:
+    def _refusal(self, message: str) -> Exception:
         """What an error is for the client: worth trying elsewhere, or final."""
         kind, _, what = message.partition(" ")
         if kind in _BUSY:
@@ -217,7 +217,7 @@ def _refusal_of(server: Server, kind: str, what: str) -> HeadraceError:
     return refusal(server, _STATUS.get(kind, 400), {"what": what if kind in _STATUS else f"{kind} {what}"})
 
 
-def _listed(states: dict[bytes, Any]) -> str:
+def _list_states(states: dict[bytes, Any]) -> str:
     return " or ".join(address.decode() for address in states) or "none"
 
 

@@ -240,7 +240,7 @@ def decoder(annotation: Any, where: str) -> DecodeOf:
     """How values of a state become what was asked for; without a type plain Python."""
     if annotation is None or annotation is Any:
         return lambda key, raw: msgspec.msgpack.decode(raw)
-    decode = _typed(annotation, where)
+    decode = _decoder_of(annotation, where)
 
     def checked(key: bytes, raw: bytes) -> Any:
         try:
@@ -257,7 +257,7 @@ def decoder(annotation: Any, where: str) -> DecodeOf:
     return checked
 
 
-def _typed(annotation: Any, where: str) -> Decode:
+def _decoder_of(annotation: Any, where: str) -> Decode:
     parts = typing.get_args(annotation)
     if typing.get_origin(annotation) is dict and _is_time(parts[0]):
         # Names of entries are keys, in which times are numbers.

@@ -111,7 +111,7 @@ class ClientSession:
                 if wire is None:
                     wire = yield from self.open(deadline)
                 # One that says nothing must leave time for the others.
-                answer = yield from request(wire, self._left(deadline) / (1 if len(self.servers) == 1 else 2))
+                answer = yield from request(wire, self._seconds_left(deadline) / (1 if len(self.servers) == 1 else 2))
             except ConnectionLost as loss:
                 self._drop(wire)
                 if was_idle:
@@ -147,10 +147,10 @@ class ClientSession:
         """A new connection to the server that is preferred at the moment."""
         self._check_open()
         server = self.servers[self._preferred]
-        line = yield Open(server, min(CONNECT_S, self._left(deadline)))
+        line = yield Open(server, min(CONNECT_S, self._seconds_left(deadline)))
         wire = self._make_wire(server, line)
         try:
-            yield from wire.hello(min(CONNECT_S, self._left(deadline)))
+            yield from wire.hello(min(CONNECT_S, self._seconds_left(deadline)))
         except BaseException:
             line.close()
             raise
@@ -162,7 +162,7 @@ class ClientSession:
         while self._idle:
             self._idle.pop().line.close()
 
-    def _left(self, deadline: float) -> float:
+    def _seconds_left(self, deadline: float) -> float:
         return max(0.001, deadline - self._clock())
 
     def _take(self) -> Wire | None:

@@ -96,13 +96,13 @@ class _Planning:
         try:
             likeliest = target.key(edit, reader.key_type)
         except ProgramError:
-            found = self._stored(reader, edit)
+            found = self._stored_key(reader, edit)
             if found is None:
                 raise
             return found
-        return likeliest if reader.has(likeliest) else self._stored(reader, edit) or likeliest
+        return likeliest if reader.has(likeliest) else self._stored_key(reader, edit) or likeliest
 
-    def _stored(self, reader: Reader, edit: Edit) -> bytes | None:
+    def _stored_key(self, reader: Reader, edit: Edit) -> bytes | None:
         """A key that the state has and that is written so."""
         return next((key for key in map(encode_key, possible_keys(edit.key_text)) if reader.has(key)), None)
 

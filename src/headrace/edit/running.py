@@ -102,7 +102,7 @@ class LiveEdits:
         with self._lock:
             waiting, self._waiting = [*((each, box) for each, box, _ in self._made), *self._waiting], []
         for command, inbox in waiting:
-            _answer(command, inbox, JobAnswer(epoch, refusal=parts_of(_ended())))
+            _answer(command, inbox, JobAnswer(epoch, refusal=parts_of(_end_of_job())))
 
 
 def derive_edited(state: JobState, added: Mapping[str, Sequence[RunRef]], note: Any, due_us: int | None) -> JobState:
@@ -135,7 +135,7 @@ def _answer(command: JobCommand, inbox: Inbox, answer: JobAnswer) -> None:
         log.warning("%s could not be told what became of edits: %s", command.by, error)
 
 
-def _ended() -> StoreError:
+def _end_of_job() -> StoreError:
     return StoreError(
         "the job ended before the edits were made",
         found="no further epoch of the run",

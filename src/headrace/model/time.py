@@ -226,11 +226,11 @@ def span_us(span: Span, *, what: str = "a span of time", where: str = "") -> int
     (500000, 9000000000, 1000000, 1000000)
     """
     if isinstance(span, str):
-        return _bounded(_parse_span(span, what, where), span, what, where)
+        return _check_length(_parse_span(span, what, where), span, what, where)
     if isinstance(span, timedelta):
-        return _bounded(span // _MICROSECOND, span, what, where)
+        return _check_length(span // _MICROSECOND, span, what, where)
     if isinstance(span, SpanInt):
-        return _bounded(int(span), span, what, where)
+        return _check_length(int(span), span, what, where)
     if isinstance(span, int | float) and not isinstance(span, bool):
         microseconds = f"; microseconds are hr.Duration({span!r})" if isinstance(span, int) else ""
         raise ProgramError(
@@ -244,7 +244,7 @@ def span_us(span: Span, *, what: str = "a span of time", where: str = "") -> int
     raise _bad_span(span, what, where)
 
 
-def _bounded(length_us: int, span: Span, what: str, where: str) -> int:
+def _check_length(length_us: int, span: Span, what: str, where: str) -> int:
     """Times and spans are added in 64 bits: a span of this length leaves room for every year that a time may have."""
     if abs(length_us) > _LONGEST_SPAN_US:
         raise ProgramError(

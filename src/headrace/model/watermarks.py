@@ -156,7 +156,7 @@ def _advance(
             # The live stream of a backfill has begun: its history is read, and holds nothing back.
             splits = {split: time for split, time in splits.items() if not split.startswith(HISTORY)}
     for split, mark in seen.items():
-        splits[split] = _moved(splits.get(split), mark, clock_us, kept.get(split))
+        splits[split] = _move_mark(splits.get(split), mark, clock_us, kept.get(split))
     after = SourceTime(splits=splits, since_us=since_us, said_by=source.said_by)
     active = after.active(source.idle_us, clock_us)
     # A source that has not spoken yet is active and holds time at its beginning, until idleness lets it go.
@@ -170,7 +170,7 @@ def _begun_anew(split: SplitTime, watermark: int) -> SplitTime:
     return msgspec.structs.replace(split, max_us=min(split.max_us, mark), kept="")
 
 
-def _moved(before: SplitTime | None, mark: int, clock_us: int, kept: str | None) -> SplitTime:
+def _move_mark(before: SplitTime | None, mark: int, clock_us: int, kept: str | None) -> SplitTime:
     if before is None:
         return SplitTime(mark, clock_us, clock_us, kept or "")
     moved_us = clock_us if mark > before.max_us else before.still_since_us

@@ -118,7 +118,7 @@ class ArchivedWindows:
     def _read(self, key: bytes, bucket: str) -> Found:
         hash_ = signed(hash_key(key))
         alike: dict[tuple[int, pa.Schema], list[pa.Table]] = {}
-        for timeline, opened in self._opened(bucket):
+        for timeline, opened in self._open_files(bucket):
             table = opened.rows_of(hash_, self._last_epochs[timeline])
             if table is not None:
                 # Files of an earlier program may have other columns.
@@ -132,7 +132,7 @@ class ArchivedWindows:
         rows.sort(key=lambda row: row[:2])
         return {window: row for _, _, window, row in rows}
 
-    def _opened(self, bucket: str) -> Iterator[tuple[int, OpenedFile]]:
+    def _open_files(self, bucket: str) -> Iterator[tuple[int, OpenedFile]]:
         for opened in self._staged(bucket):
             yield self._place.timeline, opened
         for file in self._files(bucket):

@@ -34,7 +34,7 @@ def batches_of(
 
     def walk_pieces() -> Iterator[Piece]:
         for piece in table.pieces(prefix, expires=expires):
-            yield _shown(piece, table, form) if form else piece
+            yield _write_times(piece, table, form) if form else piece
             if tell is not None:
                 tell(_rows_in(piece))
 
@@ -74,7 +74,7 @@ def json_rows(
     for piece in table.pieces(prefix, expires=expires):
         if tell is not None:
             tell(_rows_in(piece))
-        rows = _rows_of(_shown(piece, table, form))
+        rows = _rows_of(_write_times(piece, table, form))
         while held := [encode(row, form) for row in islice(rows, JSON_ROWS)]:
             yield held
 
@@ -92,7 +92,7 @@ def _key_words(keys: Any) -> Any:
     return [float_words(key) if type(key) is float else key for key in keys]
 
 
-def _shown(piece: Piece, table: Reader, form: str) -> Piece:
+def _write_times(piece: Piece, table: Reader, form: str) -> Piece:
     """Columns with the times in them as a form writes them."""
     shapes, write = table.column_times, WRITE_TIME[form]
     shown: Piece = {}

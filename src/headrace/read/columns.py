@@ -92,10 +92,10 @@ def piece_of(kind: Kind, columns: Sequence[Sequence[Any] | pa.Array], annotation
     """Columns of a state, one row per value, entry, element or timer. ``annotation``: the type asked for, if any."""
     part = annotation if kind == "value" else (typing.get_args(annotation) or (None,))[-1]
     last = Timestamp if kind == "timers" else part
-    return dict(zip(_NAMES[kind], [*columns[:-1], _typed(columns[-1], last)]))
+    return dict(zip(_NAMES[kind], [*columns[:-1], _as_annotated(columns[-1], last)]))
 
 
-def _typed(values: Sequence[Any] | pa.Array, annotation: Any) -> Sequence[Any] | pa.Array:
+def _as_annotated(values: Sequence[Any] | pa.Array, annotation: Any) -> Sequence[Any] | pa.Array:
     if annotation is Timestamp:
         return times_of(values)
     if isinstance(annotation, type) and issubclass(annotation, Record):

@@ -194,7 +194,7 @@ class Reader:
             if len(view.table):
                 for encoded in view.table.block(0).key[:_TYPE_KEYS].to_pylist():
                     if encoded != NULL_KEY:
-                        known = _joined(known, type_of_key(decode_key(encoded)))
+                        known = _common_type(known, type_of_key(decode_key(encoded)))
                         if not _has_null(known):
                             return known
         return self._declared_key_type if known is None else known
@@ -391,14 +391,14 @@ def _has_null(kind: Any) -> bool:
     return kind is Any or any(map(_has_null, typing.get_args(kind)))
 
 
-def _joined(one: Any, other: Any) -> Any:
+def _common_type(one: Any, other: Any) -> Any:
     """What is known of the type of keys by two of them: a part that is null in one tells nothing."""
     if one is None or one is Any:
         return other
     parts, others = typing.get_args(one), typing.get_args(other)
     if len(parts) != len(others) or not parts:
         return one
-    return tuple[tuple(map(_joined, parts, others))]  # type: ignore[misc]
+    return tuple[tuple(map(_common_type, parts, others))]  # type: ignore[misc]
 
 
 def type_of_key(key: Any) -> Any:

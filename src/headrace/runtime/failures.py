@@ -55,7 +55,7 @@ def error_failure(error: BaseException) -> Failure:
         failure: Failure = error.failure
         return failure
     if isinstance(error, SystemExit):
-        error = _ended(error)
+        error = _process_exit(error)
     if isinstance(error, OSError):
         error = StoreError(
             "a task could not read or write its files",
@@ -91,7 +91,7 @@ def _step_of(error: BaseException) -> str:
     return step.removeprefix(COMBINING)
 
 
-def _ended(error: SystemExit) -> FunctionFailed:
+def _process_exit(error: SystemExit) -> FunctionFailed:
     """A function, or a library that it calls, would have ended the process that works for all keys of a shard."""
     file, line = user_place(error)
     return FunctionFailed(

@@ -33,7 +33,7 @@ _SPEAK_EVERY_S: Final = 5.0
 def take_store(store: StoreFiles, settings: Settings, program: Program, say: Say) -> Fence:
     """Becomes the driver of the store, which is made first where the run is to begin with an epoch of another one."""
     facts, sources, show = program.facts, all_sources(program), _teller(say)
-    asked = _asked(store, settings)
+    asked = _start_request(store, settings)
     for line in begin_fork(store, asked, facts, sources, open_for_reading, drop=settings.drop, progress=show):
         say(line)
     return take_fence(store, takeover=settings.takeover)
@@ -50,7 +50,7 @@ def choose_beginning(
     rewinder = Rewinder(
         store, program.facts, fence, releaser, sinks, all_sources(program), restating, drop=settings.drop
     )
-    for line in rewinder.begin(_asked(store, settings)):
+    for line in rewinder.begin(_start_request(store, settings)):
         say(line)
 
 
@@ -63,7 +63,7 @@ def start_maintainer(
     return Maintainer(store, job, fence.number, retain=settings.retain, swept=keeper.tell)
 
 
-def _asked(store: StoreFiles, settings: Settings) -> StartRequest | None:
+def _start_request(store: StoreFiles, settings: Settings) -> StartRequest | None:
     return parse_start(settings.start_from, store.url, repeat=settings.repeat, hold=settings.hold, again=settings.again)
 
 

@@ -158,7 +158,7 @@ def kafka_error(error: BaseException, program: Program) -> HeadraceError | None:
         return None
     text = str(error)
     if _LOST in text:
-        return _lost(text, sources)
+        return _loss(text, sources)
     if "UnknownTopicOrPartitionException" in text:
         return EpochFailed(
             "Kafka has no such topic",
@@ -197,7 +197,7 @@ def _where(sources: list[SourcePlan]) -> str:
     return ", ".join(f"source {source.name} ({source.source.describe()})" for source in sources)
 
 
-def _lost(text: str, sources: list[SourcePlan]) -> InputLost:
+def _loss(text: str, sources: list[SourcePlan]) -> InputLost:
     topic, partition, expected, found = "", "", "", ""
     if (unread := _UNREAD.search(text)) is not None:
         first, end, topic, partition = unread.groups()

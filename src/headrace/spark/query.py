@@ -225,7 +225,7 @@ def _prefix(frame: DataFrame, source: SourcePlan) -> DataFrame:
         names = list(columns) if step.verb == "select" else [*names, *added]
         frame = frame.selectExpr(*[columns.get(name, quoted(name)) for name in names], *map(quoted, beside))
     # Expressions give the JVM's types; a chain wants exactly the declared ones.
-    return frame.selectExpr(*map(_typed, source.out.schema), *map(quoted, beside))
+    return frame.selectExpr(*map(_cast_column, source.out.schema), *map(quoted, beside))
 
 
 def _observe_times(frame: DataFrame, source: SourcePlan, beside: list[str]) -> DataFrame:
@@ -238,5 +238,5 @@ def _observe_times(frame: DataFrame, source: SourcePlan, beside: list[str]) -> D
     return frame.observe(source.name, largest(time).alias("max_us"), max_by(split, time).alias("split"))
 
 
-def _typed(field: pa.Field) -> str:
+def _cast_column(field: pa.Field) -> str:
     return f"CAST({quoted(field.name)} AS {spark_type(field.type)}) AS {quoted(field.name)}"

@@ -166,7 +166,7 @@ def _check_types(tree: Any, binder: Binder, text: str, where: str) -> None:
             if reason:
                 raise _type_error(tree, *reason, text, where)
     elif kind in _ARITHMETIC:
-        one, two = (_typed(binder, each) for each in (tree.this, tree.expression))
+        one, two = (_node_of(binder, each) for each in (tree.this, tree.expression))
         if one is not None and two is not None:
             if one.type == two.type == t.STRING and kind == "Add":
                 joined = f"{text_of(tree.this)} || {text_of(tree.expression)}"
@@ -187,7 +187,7 @@ def _check_types(tree: Any, binder: Binder, text: str, where: str) -> None:
 
 
 def _check_condition(tree: Any, part: Any, binder: Binder, text: str, where: str) -> None:
-    node = _typed(binder, part)
+    node = _node_of(binder, part)
     if node is not None and (t.is_numeric(node.type) or node.type in (t.DATE, t.TIMESTAMP)):
         what = f"has {node.type} where it needs a condition" if tree is not part else f"is {node.type}, not a condition"
         raise _type_error(tree, what, f"compare it with something: {text_of(part)} <> 0", text, where)
@@ -339,12 +339,12 @@ def _operands(tree: Any, binder: Binder) -> Iterator[ExprTree]:
     parts = [tree.this, *(tree.args.get("expressions") or [])]
     parts += [branch.this for branch in tree.args.get("ifs") or []]
     parts += [part for name in ("expression", "low", "high") if (part := tree.args.get(name)) is not None]
-    nodes = [_typed(binder, part) for part in parts]
+    nodes = [_node_of(binder, part) for part in parts]
     if nodes[0] is not None:
         yield from (node for node in nodes if node is not None)
 
 
-def _typed(binder: Binder, tree: Any) -> ExprTree | None:
+def _node_of(binder: Binder, tree: Any) -> ExprTree | None:
     """The node of a part; None where its type is not known here."""
     try:
         node = binder.node(tree)

@@ -150,7 +150,7 @@ def _copy(
     files = [*stored_files(state), *_beside(store, read or state.manifest.offsets)]
     size_bytes = sum(file.size_bytes for file in files)
     if f"{target.url}/".startswith(f"{store.url}/"):
-        raise _occupied(target, f"the store {store.url} itself, around it")
+        raise _occupied_error(target, f"the store {store.url} itself, around it")
     mark = _CopyMark(
         record.query, savepoint.timeline, savepoint.epoch, savepoint.nonce, savepoint.name, store.url, asked
     )
@@ -219,29 +219,29 @@ def _is_whole(target: StoreFiles, mark: _CopyMark) -> bool:
     if forked is not None and (forked.query, forked.nonce) == (mark.query, mark.nonce):
         return True
     what = f"a copy of {origin.url}@{origin.savepoint}" if origin is not None else f"the store of app {record.app!r}"
-    raise _occupied(target, what)
+    raise _occupied_error(target, what)
 
 
 def _begin(target: StoreFiles, mark: _CopyMark) -> None:
     """Says what is being copied here; somebody else's folder is left alone."""
     if not target.exists(layout.COPYING) and (strangers := target.list()):
-        raise _occupied(target, f"{strangers[0]} and maybe more")
+        raise _occupied_error(target, f"{strangers[0]} and maybe more")
     with contextlib.suppress(AlreadyExists):
         target.create(layout.COPYING, encode_checked(mark))
         return
     before = _read_mark(target)
     if (before.query, before.nonce) != (mark.query, mark.nonce):
-        raise _occupied(target, f"an unfinished copy of {before.url}@{before.savepoint}")
+        raise _occupied_error(target, f"an unfinished copy of {before.url}@{before.savepoint}")
 
 
 def _read_mark(target: StoreFiles) -> _CopyMark:
     try:
         return decode_checked(target.read(layout.COPYING), _CopyMark)
     except msgspec.DecodeError as error:
-        raise _occupied(target, f"a record of a copy that cannot be read: {error}") from error
+        raise _occupied_error(target, f"a record of a copy that cannot be read: {error}") from error
 
 
-def _occupied(target: StoreFiles, found: str) -> StoreError:
+def _occupied_error(target: StoreFiles, found: str) -> StoreError:
     return StoreError(
         "there is something else where the copy is to go",
         where=target.url,

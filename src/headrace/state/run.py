@@ -128,7 +128,7 @@ class RunTable:
     def schema(self) -> pa.Schema:
         if self._schema is None:
             entry = self._entry
-            data = self._checked(entry.offset, entry.schema_length, entry.schema_crc, "schema")
+            data = self._read_checked(entry.offset, entry.schema_length, entry.schema_crc, "schema")
             self._schema = _read_schema(data.to_pybytes())
         return self._schema
 
@@ -141,13 +141,13 @@ class RunTable:
 
     def _open(self, index: int) -> Block:
         entry = self._entry.batches[index]
-        data = self._checked(entry.offset, entry.length, entry.crc, f"batch {index}")
+        data = self._read_checked(entry.offset, entry.length, entry.crc, f"batch {index}")
         block = Block(pa.ipc.read_record_batch(data, self.schema))
         if block.rows != entry.rows or not block.sorted_from(entry.first):
             raise self.run.corrupt(f"{entry.rows} sorted rows in batch {index} of table {self.name}", f"{block.rows}")
         return block
 
-    def _checked(self, offset: int, length: int, crc: int, what: str) -> pa.Buffer:
+    def _read_checked(self, offset: int, length: int, crc: int, what: str) -> pa.Buffer:
         if offset < 0 or length < 0 or offset + length > self._data.size:
             raise self.run.corrupt(f"{what} of table {self.name} inside the file", f"it would end at {offset + length}")
         data = self._data.slice(offset, length)

@@ -67,7 +67,7 @@ class OperatorTrial:
         if self._has_broadcast:
             # What broadcast rows themselves give is given once, however many keys there are.
             return
-        together = [_joined(epochs) for epochs in zip(*alone, strict=True)]
+        together = [_join_results(epochs) for epochs in zip(*alone, strict=True)]
         _compare(expected, together, "each key alone", ordered=False)
 
     def _keys(self) -> list[bytes]:
@@ -161,7 +161,7 @@ class OperatorTrial:
         return EpochResults(out, figures | {f"counter {name}": count for name, count in report.counters.items()})
 
 
-def _joined(epochs: Iterable[EpochResults]) -> EpochResults:
+def _join_results(epochs: Iterable[EpochResults]) -> EpochResults:
     out: dict[str, list[str]] = {}
     figures: Counter[str] = Counter()
     for epoch in epochs:

@@ -211,7 +211,7 @@ class OperatorRig:
             fired={EVENT_DUE: self.watermark, WALL_DUE: self.clock},
         )
         data = folded.to_buffer()
-        runs[:count] = [self._opened(data, range(GROUPS))] if folded.rows else []
+        runs[:count] = [self._open_run(data, range(GROUPS))] if folded.rows else []
 
     def rows(self, batch: Sequence[Any]) -> tuple[Rows, Keys | None]:
         """A batch as the operator gets it."""
@@ -298,7 +298,7 @@ class OperatorRig:
 
         def write(tables: Sequence[TableData]) -> None:
             data = encode_run(tables, lo=groups.start, hi=groups.stop, groups=GROUPS)
-            runs.insert(0, self._opened(data, groups))
+            runs.insert(0, self._open_run(data, groups))
 
         def spill(tables: Sequence[TableData]) -> None:
             write(tables)
@@ -328,9 +328,9 @@ class OperatorRig:
         changed, digests = state.shared.flush()
         report.broadcast.update(digests)
         data = [encode_run(changed, lo=0, hi=GROUPS, groups=GROUPS)] if changed else []
-        return _ShardOutcome(runs, report, state.spills, [self._opened(each, range(GROUPS)) for each in data])
+        return _ShardOutcome(runs, report, state.spills, [self._open_run(each, range(GROUPS)) for each in data])
 
-    def _opened(self, data: pa.Buffer, groups: range) -> OpenedRun:
+    def _open_run(self, data: pa.Buffer, groups: range) -> OpenedRun:
         lo, hi = groups.start, groups.stop
         return RunRef(epoch=self.epoch_number, lo=lo, hi=hi, rows=0, size_bytes=len(data), crc=0), open_run(data)
 

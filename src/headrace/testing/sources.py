@@ -57,7 +57,7 @@ def verify_source(
     planner: SplitReader = cloudpickle.loads(cloudpickle.dumps(make_reader()))
     whole = _rows(planner, positions[0], positions[-1], schema)
     pieces = [_rows(planner, start, end, schema) for start, end in itertools.pairwise(positions)]
-    _same(whole, _joined(pieces), "reading a range in one epoch and in several")
+    _same(whole, _join_pieces(pieces), "reading a range in one epoch and in several")
     for start, end, piece in zip(positions, positions[1:], pieces, strict=False):
         rows = _count(piece)
         assert limit is None or rows <= limit, f"an epoch of at most {limit} rows had {rows}"
@@ -67,7 +67,7 @@ def verify_source(
         assert planner.splits(position, position) == [], "an empty range has no splits"
     for start, end in itertools.combinations(positions[:4], 2):
         at = positions.index(start), positions.index(end)
-        _same(_rows(planner, start, end, schema), _joined(pieces[at[0] : at[1]]), "reading an arbitrary range")
+        _same(_rows(planner, start, end, schema), _join_pieces(pieces[at[0] : at[1]]), "reading an arbitrary range")
     _check_attempts(planner, positions[0], positions[-1], schema)
     _check_hold(make_reader, positions[0], schema)
     _check_remaining(make_reader, positions)
@@ -183,7 +183,7 @@ def _count(rows: dict[str, list[Any]]) -> int:
     return sum(len(part) for part in rows.values())
 
 
-def _joined(pieces: Sequence[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+def _join_pieces(pieces: Sequence[dict[str, list[Any]]]) -> dict[str, list[Any]]:
     whole: dict[str, list[Any]] = {}
     for piece in pieces:
         for split, rows in piece.items():

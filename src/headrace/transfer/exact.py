@@ -91,12 +91,14 @@ def _check_state(program: Program, step: str, table: ExportedTable, record: Expo
 def _check_types(address: str, before: DeclaredState, now: DeclaredState, folder: ExportFolder) -> None:
     change, keys = compare_types(before.type, now.type), compare_keys(before.key_type, now.key_type)
     if keys.kind == "refused":
-        raise _changed(f"the keys of {address}", before.key_type, now.key_type, folder, "headrace rewrite STORE --key")
+        raise _type_change(
+            f"the keys of {address}", before.key_type, now.key_type, folder, "headrace rewrite STORE --key"
+        )
     if change.kind == "refused" or not change.direct or change.drops:
-        raise _changed(f"the values of {address}", before.type, now.type, folder, _WAY_OUT)
+        raise _type_change(f"the values of {address}", before.type, now.type, folder, _WAY_OUT)
 
 
-def _changed(
+def _type_change(
     what: str, before: TypeShape | None, now: TypeShape | None, folder: ExportFolder, next_move: str
 ) -> ProgramError:
     return ProgramError(

@@ -62,7 +62,7 @@ def export_state(
 ) -> ExportRecord:
     """Writes states of an epoch into a folder. An export that was interrupted is begun again."""
     _check(request)
-    tables = _stored(files, state, request) if request.form == EXACT else _readable(files, app, state, request)
+    tables = _stored_tables(files, state, request) if request.form == EXACT else _readable(files, app, state, request)
     manifest = state.manifest
     folder = ExportFolder(request.folder)
     folder.begin({"store": files.url, "epoch": state.epoch}, RECORD)
@@ -209,7 +209,7 @@ def _without_hash(schema: pa.Schema) -> pa.Schema:
     return schema.remove(schema.get_field_index("hash"))
 
 
-def _stored(files: StoreFiles, state: JobState, request: ExportRequest) -> list[_StoredTable]:
+def _stored_tables(files: StoreFiles, state: JobState, request: ExportRequest) -> list[_StoredTable]:
     steps = sorted({layout.step_of(name) for name, runs in state.runs.items() if runs})
     wanted = {_known_address(each.partition(".")[0], steps, files.url) for each in request.states} or set(steps)
     groups = state.manifest.key_groups

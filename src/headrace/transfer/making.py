@@ -50,13 +50,13 @@ def begin_store(store: StoreFiles, app: str, what: str) -> MakingMark:
     """Says what is being made here, and clears away what an interrupted attempt has left."""
     record = read_record(store)
     if record is not None:
-        raise _occupied(store, f"the store of app {record.app!r}")
+        raise _occupied_error(store, f"the store of app {record.app!r}")
     there = store.list()
     if there and layout.MAKING not in there:
-        raise _occupied(store, f"{there[0]} and maybe more")
+        raise _occupied_error(store, f"{there[0]} and maybe more")
     before = _read_mark(store) if there else None
     if before is not None and before.app != app:
-        raise _occupied(store, f"an unfinished store of app {before.app!r}, {before.what}")
+        raise _occupied_error(store, f"an unfinished store of app {before.app!r}, {before.what}")
     mark = MakingMark(app, what, os.urandom(8).hex())
     store.write(layout.MAKING, encode_checked(mark))
     for path in there:
@@ -68,7 +68,7 @@ def begin_store(store: StoreFiles, app: str, what: str) -> MakingMark:
 def finish_store(store: StoreFiles, mark: MakingMark, manifest: Manifest, *, clock: Clock = time.time) -> StoreRecord:
     """Publishes the first epoch, and then the record that makes all of it a store."""
     if not store.exists(layout.MAKING) or _read_mark(store).nonce != mark.nonce:
-        raise _occupied(store, "another attempt, which was begun later")
+        raise _occupied_error(store, "another attempt, which was begun later")
     create_fence(store, read_owner(), FIRST_FENCE, locked=False, clock=clock)
     _end_fence(store)
     publish_manifest(store, manifest)
@@ -91,10 +91,10 @@ def _read_mark(store: StoreFiles) -> MakingMark:
     try:
         return decode_checked(store.read(layout.MAKING), MakingMark)
     except msgspec.DecodeError as error:
-        raise _occupied(store, f"a record of an unfinished store that cannot be read: {error}") from error
+        raise _occupied_error(store, f"a record of an unfinished store that cannot be read: {error}") from error
 
 
-def _occupied(store: StoreFiles, found: str) -> StoreError:
+def _occupied_error(store: StoreFiles, found: str) -> StoreError:
     return StoreError(
         "there is something else where the new store is to be",
         where=store.url,

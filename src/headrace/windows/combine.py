@@ -140,7 +140,7 @@ class CombineOperator(Operator):
     def _merge(self) -> _Partials:
         parts = self._waiting if self._held is None else [self._held, *self._waiting]
         self._waiting, self._waiting_rows = [], 0
-        self._held = _joined(parts).merged()
+        self._held = _concatenate(parts).merged()
         return self._held
 
     def _lift(self, rows: Rows, encoded: pa.BinaryArray) -> _Partials:
@@ -222,7 +222,7 @@ class _Partials:
         return _Partials(self.codec, panes[starts], pc.take(self.keys, firsts, boundscheck=False), merged)
 
 
-def _joined(parts: Sequence[_Partials]) -> _Partials:
+def _concatenate(parts: Sequence[_Partials]) -> _Partials:
     """Partials one after the other, older first."""
     if len(parts) == 1:
         return parts[0]

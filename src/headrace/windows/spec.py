@@ -46,7 +46,7 @@ class WindowSpec(WindowSettings, StepSpec):
         )  # fmt: skip
 
     def build(self, info: StepInfo) -> Operator:
-        match self._chosen(info):
+        match self._operator_name(info):
             case "sliced":
                 from headrace.windows.sliced.operator import PaneOperator
 
@@ -59,14 +59,14 @@ class WindowSpec(WindowSettings, StepSpec):
 
         return WindowOperator(self, info)
 
-    def _chosen(self, info: StepInfo) -> str:
+    def _operator_name(self, info: StepInfo) -> str:
         assert info.choice is not None, f"the planner chose no operator for step {info.step}"
         return info.choice.operator
 
     def combined(self, info: StepInfo) -> CombinedRows | None:
         from headrace.windows.combine import combine_panes
 
-        return combine_panes(self, info) if self._chosen(info) == "sliced" else None
+        return combine_panes(self, info) if self._operator_name(info) == "sliced" else None
 
     def states(self) -> Mapping[str, str]:
         return {}
@@ -91,7 +91,7 @@ class WindowSpec(WindowSettings, StepSpec):
             "panes": "discards what it has given out" if self.discard else "accumulates",
             "allow_late": format_span(self.allow_late_us),
         }
-        match self._chosen(info):
+        match self._operator_name(info):
             case "sliced":
                 from headrace.windows.sliced.plan import PanePlan
 
@@ -113,7 +113,7 @@ class WindowSpec(WindowSettings, StepSpec):
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         """Windows row by row; slices and fragments are columns that say it themselves."""
-        if self._chosen(info) != "by row":
+        if self._operator_name(info) != "by row":
             return {}
         from headrace.windows.by_row.contents import REDUCED
         from headrace.windows.by_row.row_contents import ROWS_TABLE

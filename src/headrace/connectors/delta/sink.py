@@ -325,14 +325,14 @@ class _Rows:
                 if place:
                     reach("between_files", self._ctx.epoch)
                 for batch in read_batches([part], self._ctx):
-                    yield self._fitted(batch)
+                    yield self._fit_columns(batch)
         except GeneratorExit:
             raise
         except BaseException as error:
             self.failure = error
             raise RuntimeError(f"the staged rows could not be read: {error!r}") from error
 
-    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _fit_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Columns by name: rows may have been staged by an earlier program, and the table may have more."""
         columns = []
         for field in self._schema:

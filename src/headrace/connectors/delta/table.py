@@ -95,7 +95,9 @@ def prepare_table(target: DeltaTarget, codec: RowCodec, partition_by: tuple[str,
     ]
     parted = tuple(table.metadata().partition_columns)
     if partition_by and parted != partition_by:
-        differences.append(f"it is partitioned by ({_listed(parted)}), partition_by= says ({_listed(partition_by)})")
+        differences.append(
+            f"it is partitioned by ({_column_list(parted)}), partition_by= says ({_column_list(partition_by)})"
+        )
     if differences:
         raise SinkFailed(
             "the table does not fit the rows",
@@ -201,5 +203,5 @@ def _fits(ours: str, theirs: str) -> bool:
     return ours == theirs or decimals or (ours == _WHOLE[0] and theirs in _WHOLE)
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _column_list(names: tuple[str, ...]) -> str:
     return ", ".join(map(quoted, names))

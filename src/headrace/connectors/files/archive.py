@@ -73,7 +73,7 @@ class ArchiveClaims(Claims):
         self._folder.replace(self.name, msgspec.json.encode(claim))
         return True
 
-    def _refused(self, ctx: Writer, found: str) -> SinkFailed:
+    def _refusal(self, ctx: Writer, found: str) -> SinkFailed:
         return SinkFailed(
             "this folder is the archive of another store",
             where=self._where,

@@ -46,7 +46,7 @@ class Claims:
         """Whether the folder is this store's; False: nobody's. Raises SinkFailed where it is another's."""
         found = self.read()
         if found.job and found.job != ctx.job:
-            raise self._refused(ctx, f"files of store {found.job}; this one is {ctx.job}")
+            raise self._refusal(ctx, f"files of store {found.job}; this one is {ctx.job}")
         return bool(found.job)
 
     def check_own(self, ctx: Writer, epoch: int) -> bool:
@@ -62,7 +62,7 @@ class Claims:
         timeline, newest = self._newest()
         if (timeline, newest) > (int(ctx.timeline), epoch):
             mine = f"this store has come to epoch {epoch} of timeline {ctx.timeline}"
-            raise self._refused(ctx, f"epoch {newest} of timeline {timeline}; {mine}")
+            raise self._refusal(ctx, f"epoch {newest} of timeline {timeline}; {mine}")
         return False
 
     def take(self, ctx: Writer, epoch: int) -> None:
@@ -101,7 +101,7 @@ class Claims:
                 newest = max(newest, (held.timeline, held.epoch))
         return newest
 
-    def _refused(self, ctx: Writer, found: str) -> SinkFailed:
+    def _refusal(self, ctx: Writer, found: str) -> SinkFailed:
         return SinkFailed(
             f"output {ctx.output} of another store is in this folder",
             where=f"sink.files({self._folder.where!r})",

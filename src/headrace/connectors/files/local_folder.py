@@ -83,17 +83,17 @@ class LocalFolder:
 
     def publish(self, made: Path, name: str) -> None:
         with self._failing():
-            target = self._finished(made, name)
+            target = self._make_durable(made, name)
             take_name(made, target)
             self._touched.add(target.parent)
 
     def swap(self, made: Path, name: str) -> None:
         with self._failing():
-            target = self._finished(made, name)
+            target = self._make_durable(made, name)
             move(made, target)
             self._touched.add(target.parent)
 
-    def _finished(self, made: Path, name: str) -> Path:
+    def _make_durable(self, made: Path, name: str) -> Path:
         """Makes what is in a file durable; gives back where it is to appear."""
         target = self.root / name
         sync_path(made)

@@ -119,7 +119,7 @@ class ParquetRows(FileRows):
         bad = pc.is_null(batch.column(lacking[0]))
         for name in lacking[1:]:
             bad = pc.or_(bad, pc.is_null(batch.column(name)))
-        yield BadRows([_bad_text(uri, row, lacking) for row in _shown(given.filter(bad)).to_pylist()])
+        yield BadRows([_bad_text(uri, row, lacking) for row in _with_readable_times(given.filter(bad)).to_pylist()])
         yield batch.filter(pc.invert(bad))
 
 
@@ -250,7 +250,7 @@ def _becomes(found: Any, wanted: Any) -> bool:
     return bool(found == wanted)
 
 
-def _shown(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _with_readable_times(batch: pa.RecordBatch) -> pa.RecordBatch:
     """With times as text, or as numbers where one is not of the years that people write."""
     columns = [_dated(column) if pa.types.is_temporal(column.type) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)

@@ -177,7 +177,7 @@ class FilesSink(Sink):
 
     def _put(self, parts: Sequence[StagedPart], ctx: Release) -> None:
         folder = self._open()
-        shown = self._shown(parts, ctx) if self._first else frozenset()
+        shown = self._folders_of_epoch(parts, ctx) if self._first else frozenset()
         if shown:
             # Rows are left out because they are there already: that has to be known, also where nothing was claimed.
             self._claims(folder, ctx.output).take(ctx, ctx.epoch)
@@ -240,7 +240,7 @@ class FilesSink(Sink):
         cut_behind(folder, ctx.output, self.form, timeline, ctx.epoch)
         self._roll()
 
-    def _shown(self, parts: Sequence[StagedPart], ctx: Release) -> frozenset[str]:
+    def _folders_of_epoch(self, parts: Sequence[StagedPart], ctx: Release) -> frozenset[str]:
         """Folders in which a program that rolled has shown this epoch already."""
         shown = set()
         for bucket in {part.extra.get("folder", "") for part in parts}:

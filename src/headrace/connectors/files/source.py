@@ -88,7 +88,7 @@ class FileSplits:
             plain = METADATA not in parse(self.text).columns and supported(self.text, codec.schema) is None
         except ExpressionError:
             return None
-        return self._named(self.text) if plain else None
+        return self._producer_name(self.text) if plain else None
 
     def put_into(self, read: SparkRead) -> SparkRead:
         """The same read, with splits."""
@@ -99,9 +99,9 @@ class FileSplits:
         text = self.text
         field = next((name for name in read.columns if text in (name, quoted(name))), None)
         # A field that is absent in the file, or has another name there, counts as it does in the row.
-        return replace(read, prepare=prepare, split=self._named(text if field is None else read.columns[field]))
+        return replace(read, prepare=prepare, split=self._producer_name(text if field is None else read.columns[field]))
 
-    def _named(self, text: str) -> str:
+    def _producer_name(self, text: str) -> str:
         return f"coalesce(nullif(CAST({text} AS STRING), ''), '{NOBODY}')"
 
 

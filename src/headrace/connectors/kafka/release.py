@@ -146,7 +146,7 @@ class ExactlyOnce:
         # An output may get another name, and goes on behind the note of the one it had.
         stranger = mark.job != ctx.job or (mark.output != ctx.output and mark.number >= number)
         if mark.job and stranger:
-            raise self._refused(mark, ctx)
+            raise self._refusal(mark, ctx)
         if mark.timeline > number.timeline:
             raise Fenced(
                 f"epoch {number.epoch} is of a timeline that has been left",
@@ -157,7 +157,7 @@ class ExactlyOnce:
             )
         return mark.number > number or (mark.number == number and mark.whole)
 
-    def _refused(self, mark: ReleaseMark, ctx: Release) -> SinkFailed:
+    def _refusal(self, mark: ReleaseMark, ctx: Release) -> SinkFailed:
         return SinkFailed(
             f"the transactional id {self._name} is another output's",
             where=self._cluster.where,

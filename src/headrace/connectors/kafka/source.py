@@ -85,9 +85,9 @@ class KafkaSource(Source):
 
     @property
     def where(self) -> str:
-        return f"source.kafka({self._named()})"
+        return f"source.kafka({self._topic_names()})"
 
-    def _named(self) -> str:
+    def _topic_names(self) -> str:
         if self.pattern is not None:
             return f'pattern="{self.pattern}"'
         return ", ".join(f'"{topic}"' for topic in self.topics)

@@ -244,7 +244,7 @@ def show_row(data: memoryview, number: int, names: Sequence[str], kinds: dict[st
         passed += 1
         fields, at = _fields(data, at, len(names))
         if passed == number:
-            shown = (f"{name}={_shown(kinds.get(name), value)}" for name, value in zip(names, fields, strict=True))
+            shown = (f"{name}={_value_text(kinds.get(name), value)}" for name, value in zip(names, fields, strict=True))
             return ", ".join(shown)[:500], passed
     return "", passed
 
@@ -260,7 +260,7 @@ def _fields(data: memoryview, at: int, count: int) -> tuple[list[bytes | None], 
     return fields, at
 
 
-def _shown(kind: Kind | None, value: bytes | None) -> str:
+def _value_text(kind: Kind | None, value: bytes | None) -> str:
     if value is None:
         return "NULL"
     if kind in ("int", "float"):

@@ -152,11 +152,11 @@ def on_conflict(key: Sequence[str], columns: Sequence[str]) -> str:
 def _grouped(
     parts: Iterable[StagedPart], ctx: PartReader
 ) -> Iterator[tuple[tuple[str, ...], str, Iterator[tuple[StagedPart, int, pa.Buffer]]]]:
-    for (columns, format), group in groupby(_opened(parts, ctx), key=lambda each: (each[0], each[1].format)):
+    for (columns, format), group in groupby(_open_parts(parts, ctx), key=lambda each: (each[0], each[1].format)):
         yield columns, format, (each[1:] for each in group)
 
 
-def _opened(
+def _open_parts(
     parts: Iterable[StagedPart], ctx: PartReader
 ) -> Iterator[tuple[tuple[str, ...], StagedPart, int, pa.Buffer]]:
     for number, part in enumerate(parts):

@@ -124,14 +124,14 @@ class TableLookup(AsyncFunction[Any, Any]):
             rows = await self._rows([self._adapted(value) for value in values])
         except (psycopg.DataError, psycopg.NotSupportedError, OverflowError) as error:
             if len(values) == 1:
-                return [await self._refused(values[0], error)]
+                return [await self._refusal(values[0], error)]
             half = len(values) // 2
             return [*await self._find(values[:half]), *await self._find(values[half:])]
         except psycopg.Error as error:
             raise translate_select_error(error, self.where, self.dsn) from error
         return self._answers(values, rows)
 
-    async def _refused(self, value: Any, error: Exception) -> Exception | None:
+    async def _refusal(self, value: Any, error: Exception) -> Exception | None:
         """Why a value cannot be asked for; None where its column cannot hold it, so that there is no such row."""
         if isinstance(error, OverflowError):
             return LookupError(f"{self.where}: {self.key} = {value!r} lies outside of the years 1 to 9999")

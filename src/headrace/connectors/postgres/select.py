@@ -195,13 +195,13 @@ class Selection:
             return [f"{name} is missing"] if column.name in self.codec.required else []
         item = there.removeprefix("_") if there.startswith("_") else None
         if column.array != (item is not None) and column.kind != "json":
-            return [f"{name} is {_shown(there)}, rows have {column.ddl}"]
+            return [f"{name} is {_type_text(there)}, rows have {column.ddl}"]
         allowed = _READ_FROM[column.kind]
         fits = not allowed or (item or there) in allowed
-        return [] if fits else [f"{name} is {_shown(there)}, rows have {column.ddl}"]
+        return [] if fits else [f"{name} is {_type_text(there)}, rows have {column.ddl}"]
 
 
-def _shown(type: str) -> str:
+def _type_text(type: str) -> str:
     return f"{type[1:]}[]" if type.startswith("_") else type
 
 

@@ -104,8 +104,8 @@ class TableSource(Source):
             raise ProgramError(
                 "this job reads a copy that was made for another table or other rows",
                 where=self.where,
-                expected=f"{_short(copy.taken_from)!r} with the columns {_listed(copy.schema)}",
-                found=f"{_short(self.text)!r} with the columns {_listed(str(codec.schema))}",
+                expected=f"{_short(copy.taken_from)!r} with the columns {_top_lines(copy.schema)}",
+                found=f"{_short(self.text)!r} with the columns {_top_lines(str(codec.schema))}",
                 next_move="read it under another name, or begin anew: headrace run --fresh",
             )
 
@@ -157,7 +157,7 @@ def _short(text: str) -> str:
     return line if len(line) <= 60 else f"{line[:59]}…"
 
 
-def _listed(schema: str) -> str:
+def _top_lines(schema: str) -> str:
     return ", ".join(line for line in schema.splitlines() if not line.startswith(("-", " ")))
 
 

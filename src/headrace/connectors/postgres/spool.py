@@ -82,7 +82,7 @@ class Spool:
             try:
                 self._known[id] = msgspec.json.decode(self._read(f"{id}.json"), type=Copy)
             except FileNotFoundError as error:
-                raise self._lost(f"{id}.json") from error
+                raise self._loss(f"{id}.json") from error
         return self._known[id]
 
     def put(self, name: str, data: pa.Buffer | bytes) -> None:
@@ -141,7 +141,7 @@ class Spool:
         try:
             return pa.memory_map(f"{self.folder}/{name}") if self.local else pa.py_buffer(self._read(name))
         except FileNotFoundError as error:
-            raise self._lost(name) from error
+            raise self._loss(name) from error
 
     def _read(self, name: str) -> bytes:
         if self.local:
@@ -155,7 +155,7 @@ class Spool:
         fs, root = fsspec.core.url_to_fs(self.folder)
         return fs, str(root)
 
-    def _lost(self, name: str) -> InputLost:
+    def _loss(self, name: str) -> InputLost:
         return InputLost(
             "the copy of a table that this job reads is gone",
             where=f"{self.folder}/{name}",

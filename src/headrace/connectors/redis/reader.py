@@ -142,7 +142,7 @@ class RedisStreamReader(SplitReader):
     def _whole(self, stream: str, position: Position, look: Look) -> Position:
         loss = find_loss(position, look)
         if loss and not self.skip_lost:
-            raise self._lost(stream, f"behind {id_text(position.entry)}", loss)
+            raise self._loss(stream, f"behind {id_text(position.entry)}", loss)
         return without_loss(position, look) if loss else position
 
     def _count_behind(self, stream: str, start: str, look: Look) -> int:
@@ -234,7 +234,7 @@ class RedisStreamReader(SplitReader):
         wanted = split.end["n"] - split.start["n"]
         if seen != wanted and not self.skip_lost:
             where = f"from {split.start['id']} to {split.end['id']}"
-            raise self._lost(split.id, where, f"{seen} of {wanted} entries: the others were trimmed or deleted")
+            raise self._loss(split.id, where, f"{seen} of {wanted} entries: the others were trimmed or deleted")
 
     def _pages(self, stream: str, after: str, upto: str) -> Iterator[list[tuple[bytes, dict[bytes, bytes]]]]:
         client = connect(self.url, tries=TRIES)
@@ -260,7 +260,7 @@ class RedisStreamReader(SplitReader):
     def _where(self) -> str:
         return f"source.redis_stream, {shown_url(self.url)}"
 
-    def _lost(self, stream: str, place: str, found: str) -> InputLost:
+    def _loss(self, stream: str, place: str, found: str) -> InputLost:
         return InputLost(
             f"stream {stream} no longer has what the job has still to read",
             where=self._where,

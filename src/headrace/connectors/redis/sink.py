@@ -200,7 +200,7 @@ class RedisSink(Sink):
             if answer.outcome == "done":
                 break
             if answer.outcome != "wrote":
-                raise self._refused(answer, ctx)
+                raise self._refusal(answer, ctx)
             [done] = answer.numbers
         self._seen = (int(ctx.timeline), ctx.epoch)
 
@@ -294,7 +294,7 @@ class RedisSink(Sink):
             next_move="mend what it says and start again: the rows stay staged and go out first",
         )  # fmt: skip
 
-    def _refused(self, answer: GuardAnswer, ctx: Release) -> SinkFailed:
+    def _refusal(self, answer: GuardAnswer, ctx: Release) -> SinkFailed:
         place = f"{self.place}, output {self.output}, epoch {ctx.epoch}"
         if answer.outcome == "failed":
             return self.failed_row(answer.key, answer.error, place)

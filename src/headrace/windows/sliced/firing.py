@@ -331,7 +331,7 @@ def _grow(slices: Slices, rows: pa.RecordBatch, ends: Ends) -> pa.RecordBatch:
         before = made.column(0).to_numpy()
         after = before + covers * step_us
         same_start = slices.starts(before) == slices.starts(after)
-        made = _joined(made, _filtered(_labelled(made, after), same_start & (after <= ends.last)))
+        made = _merge_two(made, _filtered(_labelled(made, after), same_start & (after <= ends.last)))
         covers *= 2
     assert covers * step_us >= size_us
     return _firing(made, ends)
@@ -348,27 +348,27 @@ def _slide(slices: Slices, rows: pa.RecordBatch, ends: Ends) -> pa.RecordBatch:
     piece, covers, done = merge_rows(_labelled(rows, begins)), 1, 0
     while True:
         if whole & covers:
-            made = _joined(made, _moved(piece, done * step_us, earliest))
+            made = _merge_two(made, _shift_starts(piece, done * step_us, earliest))
             done += covers
         if done == whole:
             break
-        piece = _joined(piece, _moved(piece, covers * step_us, earliest))
+        piece = _merge_two(piece, _shift_starts(piece, covers * step_us, earliest))
         covers *= 2
     if size_us % step_us:
         # Of the last step the window holds only the slice with which it begins.
         heads = _filtered(_labelled(rows, begins), panes - begins < size_us % step_us)
-        made = _joined(made, _moved(heads, whole * step_us, earliest))
+        made = _merge_two(made, _shift_starts(heads, whole * step_us, earliest))
     assert made is not None
     return _firing(_labelled(made, made.column(0).to_numpy() + size_us), ends)
 
 
-def _moved(rows: pa.RecordBatch, back_us: int, earliest: int) -> pa.RecordBatch:
+def _shift_starts(rows: pa.RecordBatch, back_us: int, earliest: int) -> pa.RecordBatch:
     """Rows for windows that start so much earlier, without those that nobody asks for."""
     labels = rows.column(0).to_numpy() - back_us
     return _filtered(_labelled(rows, labels), labels >= earliest)
 
 
-def _joined(older: pa.RecordBatch | None, newer: pa.RecordBatch) -> pa.RecordBatch:
+def _merge_two(older: pa.RecordBatch | None, newer: pa.RecordBatch) -> pa.RecordBatch:
     return newer if older is None else merge_rows(concat_rows([older, newer], newer.schema))
 
 
