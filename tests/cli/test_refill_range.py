@@ -16,9 +16,12 @@ import pytest
 import headrace as hr
 from headrace.cli.loading import load_app
 from headrace.model.crash import Crash, planned
+from headrace.model.retention import parse_retention
 from headrace.state import layout
-from headrace.state.manifest import encode_manifest, read_manifest
+from headrace.state.manifest import encode_manifest, read_manifest, read_state
+from headrace.state.savepoints import list_savepoints
 from headrace.state.store import LocalStore
+from headrace.state.sweep import sweep_store
 from tests.cli.calling import call
 from tests.replay.replayed import as_read
 from tests.services.messages import read_messages
@@ -219,6 +222,29 @@ def test_a_refill_that_died_within_an_epoch_is_completed_by_the_next(tmp_path: P
     done = call(*arguments)
     assert done.exit_code == 0 and "the target shows as many" in done.stdout, done.stderr
     assert job.rows(tmp_path / "new") == job.rows(job.out / output) != []
+
+
+def test_a_job_that_sweeps_meanwhile_leaves_the_range_alone(job: Job, tmp_path: Path) -> None:
+    """Its driver keeps two epochs; the range is older, and what it is read with."""
+    kept: list[set[str]] = []
+    pins: list[set[str]] = []
+
+    def sweep(point: str, epoch: int) -> None:
+        if point == "refilling":
+            store = LocalStore(job.store)
+            for _ in range(2):
+                # What the first lets go of the second deletes.
+                sweep_store(store, read_state(store, 0, 5), fence=9, retain=parse_retention(2))
+            kept.append({path[-7:-5] for path in store.list("manifests/0")})
+            pins.append({point.name[-1] for point in list_savepoints(store)})
+
+    with planned(sweep):
+        done = job.refill("large", "--from", 2, "--to", 4, "--into", tmp_path / "new")
+    assert done.exit_code == 0, done.stderr
+    assert job.rows(tmp_path / "new") == job.rows(job.out / "large", 2, 4) != []
+    assert {"03", "04"} <= kept[0] and "04" in kept[1], "what is not written yet"
+    assert pins == [set("1234"), set("234"), set("34")], "each until the one behind it has been run"
+    assert list_savepoints(LocalStore(job.store)) == []
 
 
 def test_verify_alone_compares(job: Job, tmp_path: Path) -> None:

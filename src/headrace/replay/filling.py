@@ -12,7 +12,8 @@ step  what is done                                   a refill that dies right af
 3     the record says that the target has it         goes on behind it
 ====  =============================================  ===============================================================
 
-What was refused is refused before step 1: where the program, the input or the target is not what it has to be.
+What was refused is refused before step 1: where the program, the input or the target is not what it has to be. All
+epochs of the range are pinned before they are looked at, each until the one behind it has been run.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from headrace.plan.replaying import find_outside_answers
 from headrace.replay.epochs import check_app, check_input, check_whole
 from headrace.replay.inputs import ReadBySpark
 from headrace.replay.output_rows import OutputReplay, OutputRows, staged_rows
+from headrace.replay.pinned import PinnedRange, pinned_range
 from headrace.state.layout import ManifestName
 from headrace.state.lineage import Lineage, derive_lineage, is_in, places_until
 from headrace.state.manifest import JobState, Manifest, read_manifest, read_state
@@ -98,7 +100,15 @@ class OutputFilling:
     def run(self, read_by_spark: ReadBySpark) -> FillReport:
         """Writes the epochs that the target does not have yet, and counts what it shows then."""
         left = self._left()
-        parent = self._parent_of(left[0]) if left else None
+        before = read_manifest(self._store, *left[0]).parent_place if left else None
+        name, note = f"refill-of-{self.output}-{self._mark}", f"while it is written to {self._note.target}"
+        with pinned_range(self._store, [*([] if before is None else [before]), *left], name, note) as pinned:
+            return self._fill(left, before, pinned, read_by_spark)
+
+    def _fill(
+        self, left: list[ManifestName], before: ManifestName | None, pinned: PinnedRange, read_by_spark: ReadBySpark
+    ) -> FillReport:
+        parent = None if before is None else read_state(self._store, *before)
         total = self._check_epochs(left, parent)
         rows, read, unchecked = 0, 0, list[int]()
         self.sink.start()
@@ -120,6 +130,9 @@ class OutputFilling:
                     self._advance(read, total)
                     # Production's own state, not what this run came to.
                     parent = read_state(self._store, *place) if parent is None else parent.followed_by(manifest)
+                    if before is not None:
+                        pinned.release(before)
+                    before = place
         finally:
             self.sink.close()
         return FillReport(self._note, len(left), rows, unchecked, 0, self._count())
@@ -141,10 +154,6 @@ class OutputFilling:
     def _left(self) -> list[ManifestName]:
         done = self._note.place
         return [place for place in self._places if done is None or place > done]
-
-    def _parent_of(self, place: ManifestName) -> JobState | None:
-        before = read_manifest(self._store, *place).parent_place
-        return None if before is None else read_state(self._store, *before)
 
     def _check_epochs(self, places: Sequence[ManifestName], parent: JobState | None) -> int:
         """Refuses what would not come to the rows of then; answers how many rows will be read again."""
