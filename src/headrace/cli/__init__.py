@@ -13,6 +13,7 @@ import typer
 
 from headrace.cli import (
     bootstrap,
+    compare,
     connectors,
     demo,
     diff,
@@ -83,6 +84,7 @@ app.command("stop", no_args_is_help=True)(stop.stop)
 app.command("edit", no_args_is_help=True)(edit.edit)
 app.command("erase", no_args_is_help=True)(erase.erase)
 app.command("diff", no_args_is_help=True)(diff.diff)
+app.command("compare", no_args_is_help=True)(compare.compare)
 app.command("replay", no_args_is_help=True)(replay.replay)
 app.command("savepoint", no_args_is_help=True)(savepoint.savepoint)
 app.command("savepoints", no_args_is_help=True)(savepoints.savepoints)

@@ -26,7 +26,7 @@ User code never runs between 3 and 4, so what is released again is what was rele
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -265,6 +265,11 @@ class Sink(ABC):
 
     def count_rows(self) -> int | None:
         """How many rows the target shows, whoever wrote them, on a started sink; None: it cannot be counted."""
+        return None
+
+    def shown_rows(self) -> Iterator[pa.Table] | None:
+        """The rows that the target shows, whoever wrote them, on a started sink, some at a time; with the columns of
+        the type, each as the target has it. None: it cannot be read."""
         return None
 
     def takes(self, part: StagedPart) -> bool:

@@ -184,6 +184,12 @@ class DeltaSink(Sink):
     def target_name(self) -> str:
         return self.target.path.rstrip("/")
 
+    def shown_rows(self) -> Iterator[pa.Table]:
+        # Not by to_pyarrow_table: a process that ends right after it aborts (deltalake 1.6.6).
+        with telling(self.target, "read the table"):
+            query = deltalake_module().QueryBuilder().register("shown", self._newest())
+            yield pa.table(query.execute("SELECT * FROM shown").read_all())
+
     def close(self) -> None:
         self._table = None
 

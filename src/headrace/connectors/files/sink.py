@@ -12,7 +12,7 @@ has released, whether its timeline goes on (`claims`), and takes back itself wha
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import pyarrow as pa
@@ -24,13 +24,14 @@ from headrace.connectors.files.gathering import Gathering
 from headrace.connectors.files.partitions import SPANS, BucketBy, room_at, split_by
 from headrace.connectors.files.roll_policy import RollPolicy
 from headrace.connectors.files.rolls import Rolls
+from headrace.connectors.files.shown import count_folder_rows, read_shown
 from headrace.connectors.sink_contract import Forget, Guarantee, Release, Rewind, Sink, StageTask, StageWriter
 from headrace.connectors.staged import PartWriter
 from headrace.connectors.text import csv_lines, json_lines
 from headrace.errors import Fenced, ProgramError, SinkFailed, SinkUnavailable
 from headrace.model.crash import reach
 from headrace.model.field_names import field_name, field_names
-from headrace.model.part_names import HIDDEN, hidden_folder, parse_visible, part_name
+from headrace.model.part_names import hidden_folder, parse_visible, part_name
 from headrace.model.report import StagedPart
 
 if TYPE_CHECKING:
@@ -219,6 +220,10 @@ class FilesSink(Sink):
     def count_rows(self) -> int | None:
         return count_folder_rows(self._open())
 
+    def shown_rows(self) -> Iterator[pa.Table]:
+        assert self.codec is not None
+        return read_shown(self._open(), self.codec)
+
     def check_forget(self, ctx: Forget) -> None:
         folder = self._open()
         claims = self._claims(folder, ctx.output)
@@ -311,32 +316,3 @@ def _bucket_by(given: Any) -> BucketBy:
 
 
 # --- how many rows the files of a folder show to its readers
-
-
-def count_folder_rows(folder: Folder) -> int:
-    """Of all files that a files sink of whatever job put there; what waits to be put together is not shown."""
-    total = 0
-    for file in folder.list("", below=True):
-        named = parse_visible(file.name.rpartition("/")[2])
-        if named is not None and not file.name.startswith(f"{HIDDEN}/"):
-            total += _count(folder.read(file.name), named.ext)
-    return total
-
-
-def _count(data: pa.Buffer, ext: str) -> int:
-    if ext == "json":
-        return memoryview(data).tobytes().count(b"\n")
-    if ext == "parquet":
-        import pyarrow.parquet as pq
-
-        return int(pq.read_metadata(pa.BufferReader(data)).num_rows)
-    from pyarrow import csv
-
-    # Text alone, and of one column: what is counted needs no types.
-    table = csv.read_csv(
-        pa.BufferReader(data),
-        csv.ReadOptions(autogenerate_column_names=True),
-        csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        csv.ConvertOptions(include_columns=["f0"], column_types={"f0": pa.string()}),
-    )
-    return int(table.num_rows) - 1

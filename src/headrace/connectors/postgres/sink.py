@@ -17,10 +17,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
+import pyarrow as pa
+
 from headrace.connectors.postgres.copying import RowCopy
 from headrace.connectors.postgres.errors import Place, telling
 from headrace.connectors.postgres.rows import BINARY, CSV, row_encoder
-from headrace.connectors.postgres.server import open_connection, split_name, table_columns
+from headrace.connectors.postgres.server import open_connection, quoted, split_name, table_columns
 from headrace.connectors.postgres.table import EPOCHS_TABLE, PostgresTarget, prepare_beside, prepare_table
 from headrace.connectors.postgres.undo import UndoJournal, undo_statements
 from headrace.connectors.recorded import is_released
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["append", "upsert"]
 
+_ROWS_AT_ONCE: Final = 20_000
 _SETTINGS: Final = "SET lock_timeout = '30s'; SET idle_in_transaction_session_timeout = '60s'"
 """A driver that sleeps with the lock must not stop the one that took over for ever."""
 
@@ -190,6 +193,21 @@ class PostgresSink(Sink):
             row = connection.execute(f"SELECT count(*) FROM {self.target.sql}").fetchone()
         assert row is not None
         return int(row[0])
+
+    def shown_rows(self) -> Iterator[pa.Table]:
+        assert self.codec is not None
+        names = [column.name for column in table_columns(self.codec)]
+        # As text, which is the same for equal values of one type, whatever the type is.
+        texts = ", ".join(f"{quoted(name)}::text" for name in names)
+        schema = pa.schema([(name, pa.string()) for name in names])
+        with (
+            self.connected("read the rows of the table") as connection,
+            connection.transaction(),
+            connection.cursor(name="headrace_shown") as cursor,
+        ):
+            cursor.execute(f"SELECT {texts} FROM {self.target.sql}")
+            while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+                yield pa.table([list(column) for column in zip(*rows)], schema=schema)
 
     def takes(self, part: StagedPart) -> bool:
         return part.format in (CSV, BINARY)

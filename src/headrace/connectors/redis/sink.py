@@ -9,7 +9,7 @@ This module deliberately knows nothing of Redis Cluster: rows and guard could no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.redis.guard import GuardAnswer, print_of, read_groups, write_group
@@ -37,6 +37,7 @@ from headrace.model.values import type_name
 if TYPE_CHECKING:
     from typing import Self
 
+    import pyarrow as pa
     import redis
 
     from headrace.connectors.keyed_target import KeyedTarget
@@ -239,6 +240,13 @@ class RedisSink(Sink):
         from headrace.connectors.redis.keyed import RedisKeyed
 
         return RedisKeyed(self, job)
+
+    def shown_rows(self) -> Iterator[pa.Table] | None:
+        if self.form.shape == "stream":
+            return None
+        from headrace.connectors.redis.shown import read_shown
+
+        return read_shown(self)
 
     def connected(self) -> redis.Redis:
         if self._client is None:
