@@ -99,6 +99,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "upgrade": {"model", "state", "sql.same"},
     "checkpoint": {"model", "state", "upgrade", "connectors.sink_contract", "connectors.source_contract"},
     "read": {"model", "state", "aggregates"},
+    "snapshots": {"model", "state", "aggregates", "read"},
     "edit": {
         "model",
         "state",
@@ -120,7 +121,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "dataflow.app",
     },
     "net": {"model"},
-    "serve": {"model", "state", "read", "net"},
+    "serve": {"model", "state", "read", "net", "snapshots"},
     "client": {"model", "read", "state.moments"},
     "ingest": {"model", "net"},
     "spark": {"*"},
@@ -135,7 +136,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 # The places where calling a function leads into a room that importing the module must not load.
 DOORS: dict[str, set[str]] = {
-    "read.store": {"transfer"},
+    "read.store": {"snapshots", "transfer"},
     "transfer.bootstrap": {"spark", "plan"},
     "dataflow.app": {"spark", "plan", "foreground", "starting", "upgrade.lines", "tables.program"},
     # DDL makes sources and sinks by the public functions that programs in Python call.

@@ -136,3 +136,13 @@ class Unreachable(HeadraceError):
 
 class Forbidden(HeadraceError):
     """A server of published state does not let this client read what it asked for."""
+
+
+class StatementFailed(HeadraceError):
+    """A statement over state that cannot be answered."""
+
+    def __init__(self, what: str, *, code: str, place: int | None = None, **parts: str) -> None:
+        """``code``: a SQLSTATE; ``place``: of the character in the statement that it is about, from 0."""
+        super().__init__(what, **parts)
+        self.code = code
+        self.place = place

@@ -294,6 +294,7 @@ class Asked:
                 for client in (one, other):
                     assert same_from_afar(client.state(address), from_afar(expected))
                 self.compare_frames(address, view, one, other)
+                self.compare_sql(address, view)
                 if self.at is None:
                     self.compare_harness(address, expected)
                 self.compare_pages(address, expected)
@@ -326,6 +327,19 @@ class Asked:
         for name, dtype in frame.schema.items():
             if name in ("window_start", "window_end") or (view.kind, name) == ("timers", "at"):
                 assert dtype == plain_frame.schema[name] == pl.Datetime("us", "UTC"), address
+
+    def compare_sql(self, address: str, view: Any) -> None:
+        """Every column that a DataFrame and a table have in common holds the same."""
+        name = ".".join(f'"{part}"' for part in address.split("."))
+        answer = self.store.sql(f"SELECT * FROM {name}")
+        rows = view.to_polars().to_dicts()
+        assert len(answer) == len(rows)
+        shared = [column for column in answer.columns if rows and column in rows[0]]
+        in_frame = in_order([as_sql(row[column]) for column in shared] for row in rows)
+        assert in_frame == in_order([as_sql(row[column]) for column in shared] for row in answer.rows()), address
+        assert {"map": {"key", "entry", "value"}, "list": {"value"}, "timers": {"at"}}.get(view.kind, set()) <= (
+            {*answer.columns} | {"key"}
+        )
 
     def compare_key(self, address: str, kind: str, key: Any, value: Any) -> None:
         text = written(key)
@@ -421,6 +435,27 @@ def from_afar(value: Any) -> Any:
     if isinstance(value, list):
         return [from_afar(each) for each in value]
     return str(value) if isinstance(value, Decimal) else value
+
+
+def as_sql(value: Any) -> Any:
+    """A cell as a table of SQL and a DataFrame both have it: times as numbers, whatever has no columns as JSON text."""
+    if isinstance(value, datetime):
+        return int(hr.timestamp(value))
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        try:
+            return as_sql(json.loads(value))
+        except ValueError:
+            return value
+    if isinstance(value, dict):
+        return [as_sql(each) for each in value.values()]
+    if isinstance(value, list | tuple):
+        return [as_sql(each) for each in value]
+    if isinstance(value, str):
+        try:
+            return Decimal(value).normalize()
+        except ArithmeticError:
+            return value
+    return value.normalize() if isinstance(value, Decimal) else value
 
 
 def in_order(pairs: Iterable[Any]) -> list[Any]:

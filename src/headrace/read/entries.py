@@ -23,7 +23,7 @@ from headrace.model.key_text import key_text, parse_key_text
 from headrace.model.keys import decode_key, encode_key, hash_key
 from headrace.model.time_shape import TIME, Replace, TimeShape, key_type_with_times, time_writer
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
-from headrace.read.columns import PIECE_ROWS, Piece, expiry_of, no_rows, piece_of, row_pieces
+from headrace.read.columns import PIECE_ROWS, Piece, expiry_of, names_of, no_rows, piece_of, row_pieces
 from headrace.read.finishing import Finisher
 from headrace.read.forms import PACKED, WRITE_TIME, unpack, unpack_all
 from headrace.read.reader import Reader, ReaderOptions, type_of_key
@@ -172,6 +172,24 @@ class EntryReader(Reader):
                 columns = [self.key_column(part.column("key")), *self._entry_columns(part, places)]
                 piece = piece_of(self.kind, columns, self.value_type)
                 yield piece | expiry_of(part) if expires and not (self.stable or self.lasts) else piece
+
+    def row_pieces(self, keys: Sequence[bytes] | None = None) -> Iterator[tuple[pa.RecordBatch, Piece]]:
+        """Rows as they are stored, beside their columns behind the key: of all keys, or of some. Piece by piece."""
+        places, names = _Places(), names_of(self.kind)[1:]
+        batches = self.layers.scan(self.table, self.now_us) if keys is None else map(self._stored, keys)
+        for batch in batches:
+            for start in range(0, batch.num_rows, PIECE_ROWS):
+                part = batch.slice(start, PIECE_ROWS)
+                yield part, dict(zip(names, self._entry_columns(part, places)))
+
+    def _stored(self, key: bytes) -> pa.RecordBatch:
+        """The entries of a key as rows."""
+        entries = list(self._entries(key))
+        rows = len(entries)
+        subs, raws = ([entry[side] for entry in entries] for side in (0, 1))
+        hashes = pa.array(np.full(rows, hash_key(key), np.uint64))
+        columns = [hashes, *(pa.array(values, pa.binary()) for values in ([key] * rows, subs, raws))]
+        return pa.RecordBatch.from_arrays(columns, names=["hash", "key", "sub", "value"])
 
     def _entry_columns(self, rows: pa.RecordBatch, places: _Places) -> list[Any]:
         """Names and values of entries, places and elements of lists, or the times of timers."""

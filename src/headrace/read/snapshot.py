@@ -38,6 +38,7 @@ from headrace.state.run import StateRun, open_ref
 if TYPE_CHECKING:
     from headrace.model.job import DeclaredState
     from headrace.model.report import RunRef
+    from headrace.read.common_type import CommonType
     from headrace.state.store import StoreFiles as Files
 
 
@@ -147,6 +148,12 @@ class Snapshot:
             table = open_reader(self._files, layers, name, manifest, step, address=address)
             self._tables[address] = table
         return table
+
+    def table_as(self, address: str, common: CommonType) -> Reader:
+        """A state that there is, its values as one type, whenever they were written."""
+        step, name = self._named[address]
+        layers, manifest = self._layers[step], self.state.manifest
+        return open_reader(self._files, layers, name, manifest, step, address=address, common=common)
 
     def declared(self, address: str) -> tuple[str, str, DeclaredState | None]:
         """The step and table behind an address, and what the program declares of it: how what is stored is told."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
@@ -41,6 +41,7 @@ from headrace.state.store import StoreFiles as Files
 from headrace.state.store import open_store
 
 if TYPE_CHECKING:
+    from headrace.snapshots.answers import SqlAnswer
     from headrace.transfer.record import ExportRecord
 
 V = TypeVar("V")
@@ -249,6 +250,19 @@ class Store:
         [(41, 400), (57, 1200)]
         """
         return list(walk_history(self, self._reader(name, value), encode_key(key), since))
+
+    def sql(self, statement: str, parameters: Sequence[Any] = ()) -> SqlAnswer:
+        """The answer to a SELECT over the states of the store, each a table: all of it of one epoch.
+
+        A state ``step.state`` is the table ``state`` of the schema ``step``. Parameters are ``$1``, ``$2`` and so on.
+        Needs ``headrace[sql]``.
+
+        >>> store.sql("SELECT tweet, impressions FROM hourly WHERE tweet = $1", ["a"]).rows()   # doctest: +SKIP
+        [{'tweet': 'a', 'impressions': 17}]
+        """
+        from headrace.snapshots.in_python import answer
+
+        return answer(self, statement, parameters)
 
     # --- reading what the newest manifest says
 

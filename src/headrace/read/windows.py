@@ -10,7 +10,7 @@ Single keys are merged cell by cell (`headrace.read.pane_reading`), whole states
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -292,19 +292,39 @@ class SlicedReader(WindowReader):
         keys = [column_key(key, self.key_annotation) for key in merged.column("key").to_pylist()]
         names = self.about.key or ["key"]
         parts = [keys] if len(names) == 1 else [list(part) for part in zip(*keys)] if keys else [[] for _ in names]
-        starts, ends = self._bounds(merged)
         made: dict[str, pa.Array] = {name: pa.array(part) for name, part in zip(names, parts)}
-        made |= {WINDOW_START: times_of(starts), WINDOW_END: times_of(ends)}
-        made |= read_results(merged, self.about.results)
-        if self.tells_pane and PANE not in made:
-            made[PANE] = self._panes(merged)
-        return pa.RecordBatch.from_pydict(made)
+        return pa.RecordBatch.from_pydict(made | self.window_columns(merged))
 
-    def _bounds(self, merged: pa.RecordBatch) -> tuple[list[int], list[int]]:
-        ends = merged.column("pane").to_pylist()
+    def merged_rows(self, keys: Sequence[bytes] | None = None) -> Iterator[pa.RecordBatch]:
+        """Windows with the bytes of their keys, for `window_columns` to finish: of all keys, or of some."""
+        return self._batches() if keys is None else iter((self._merged_of(keys),))
+
+    def window_columns(
+        self, merged: pa.RecordBatch | None, names: Collection[str] | None = None
+    ) -> dict[str, pa.Array]:
+        """Window and results as columns; times as times. ``names``: only these; no rows: what types they have."""
+        if merged is None:
+            merged = self._merged([])
+        wanted = self.about.results if names is None else {
+            name: told for name, told in self.about.results.items() if name in names
+        }  # fmt: skip
+        made: dict[str, pa.Array] = {}
+        if names is None or WINDOW_START in names or WINDOW_END in names:
+            starts, ends = self._bounds(merged)
+            made = {WINDOW_START: times_of(starts), WINDOW_END: times_of(ends)}
+        made |= read_results(merged, wanted)
+        if self.tells_pane and PANE not in self.about.results and (names is None or PANE in names):
+            made[PANE] = self._panes(merged)
+        return made
+
+    def _bounds(self, merged: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        ends = merged.column("pane")
         if self.of_sessions:
-            return merged.column(START).to_pylist(), ends
-        return [self.about.start_of(end) for end in ends], ends
+            return merged.column(START), ends
+        # Windows of many keys have few ends.
+        distinct, places = np.unique(ends.to_numpy(), return_inverse=True)
+        starts = np.array([self.about.start_of(end) for end in distinct.tolist()], np.int64)
+        return pa.array(starts[places]), ends
 
     def _panes(self, merged: pa.RecordBatch) -> pa.Array:
         """Whether a result is one before, at or after the end of its window, as results themselves say it."""

@@ -1,0 +1,1 @@
+"""State as tables: SELECTs over one published epoch, by DuckDB."""
