@@ -35,7 +35,7 @@ UNFIT: Final = (pa.ArrowException, TypeError, ValueError, AttributeError, Arithm
 """What a stored value raises that is not of the type that the manifest says."""
 
 
-class TableColumn(NamedTuple):
+class StateColumn(NamedTuple):
     """One column of a table."""
 
     name: str
@@ -80,13 +80,13 @@ class StateTable:
         return f"{type(self).__name__}({self.address!r}, epoch {self.reader.epoch})"
 
     @cached_property
-    def columns(self) -> tuple[TableColumn, ...]:
+    def columns(self) -> tuple[StateColumn, ...]:
         """All columns, those of the key first."""
         parts = zip(self.key_names, self.key_types)
-        keys = [TableColumn(name, type, part) for part, (name, type) in enumerate(parts)]
+        keys = [StateColumn(name, type, part) for part, (name, type) in enumerate(parts)]
         taken = {column.name for column in keys}
         more = [
-            TableColumn(f"value.{name}" if name in taken else name, type) for name, type in self.more_columns() if name
+            StateColumn(f"value.{name}" if name in taken else name, type) for name, type in self.more_columns() if name
         ]
         return (*keys, *more)
 
@@ -95,7 +95,7 @@ class StateTable:
         return pa.schema([column.type.field(column.name) for column in self.columns])
 
     @cached_property
-    def by_name(self) -> dict[str, TableColumn]:
+    def by_name(self) -> dict[str, StateColumn]:
         return {column.name: column for column in self.columns}
 
     @property
@@ -191,9 +191,9 @@ class WalkedTable(StateTable):
         self._schema, _ = typed_batches(reader, times=True)
 
     @cached_property
-    def columns(self) -> tuple[TableColumn, ...]:
+    def columns(self) -> tuple[StateColumn, ...]:
         flat = _flat(pa.RecordBatch.from_pylist([], self._schema)).schema
-        return tuple(TableColumn(field.name, ColumnType(_writable(field.type))) for field in flat)
+        return tuple(StateColumn(field.name, ColumnType(_writable(field.type))) for field in flat)
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         _, batches = typed_batches(self.reader, times=True)
