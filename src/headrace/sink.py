@@ -127,17 +127,26 @@ def kafka(
     guarantee: GuaranteeChoice = "exactly_once",
     create: bool | Mapping[str, str] = False,
     partitions: int | None = None,
+    schema: Any = None,
+    registry: str | Mapping[str, Any] | None = None,
+    subject: str | None = None,
+    register: bool = True,
     **options: Any,
 ) -> Sink:
     """Messages of a Kafka topic. **Exactly once** for readers with ``isolation.level=read_committed``, or at least once
     by ``guarantee="at_least_once"``, which needs no transactions.
 
-    `format` is ``"json"`` for whole rows, ``"text"`` or ``"bytes"`` for one column: the only one of that kind, or
-    `value`. `key` is a column, whose text is the key, or several, which make a JSON array; with a key the sink takes
-    streams that correct themselves, as a compacted topic wants them. `headers` maps names to columns. `partition`,
-    `timestamp` and `topic_field` name columns that say where a message goes and when it was; rows without a topic of
-    their own go to `topic`. ``create=True`` makes topics that are missing, with so many `partitions`;
-    ``create={"cleanup.policy": "compact"}`` makes them with these settings.
+    `format` is ``"json"`` or ``"avro"`` for whole rows, ``"text"`` or ``"bytes"`` for one column: the
+    only one of that kind, or `value`. `key` is a column, whose text is the key, or several, which make a JSON array;
+    with a key the sink takes streams that correct themselves, as a compacted topic wants them. `headers` maps names to
+    columns. `partition`, `timestamp` and `topic_field` name columns that say where a message goes and when it was; rows
+    without a topic of their own go to `topic`. ``create=True`` makes topics that are missing, with so many
+    `partitions`; ``create={"cleanup.policy": "compact"}`` makes them with these settings.
+
+    Avro is written under `schema`, or under the schema that the row type has. With the URL of a schema
+    `registry` (or a dict of its client's options) messages begin with the schema's id. The schema is registered under
+    `subject` (``"{topic}-value"``; ``{record}`` is the schema's own name), or with ``register=False`` has to be there:
+    then the newest of the subject counts where no `schema` is given.
 
     All other options are librdkafka's, with underscores for dots: ``compression_type="zstd"``,
     ``sasl_password=hr.secret("KAFKA_PASSWORD")``. Needs ``pip install 'headrace[kafka]'``.
@@ -148,7 +157,7 @@ def kafka(
     return KafkaSink(
         topic, brokers, format=format, value=value, key=key, headers=headers, partition=partition,
         timestamp=timestamp, topic_field=topic_field, guarantee=guarantee, create=create, partitions=partitions,
-        options=options,
+        schema=schema, registry=registry, subject=subject, register=register, options=options,
     )  # fmt: skip
 
 

@@ -128,6 +128,8 @@ def kafka(
     pattern: str | None = None,
     brokers: str | Sequence[str] = BROKERS,
     format: KafkaFormat = "json",
+    schema: Any = None,
+    registry: str | Mapping[str, Any] | None = None,
     start: str | datetime | Timestamp | Mapping[Any, Any] = "earliest",
     max_per_epoch: int | None = None,
     key: Any = None,
@@ -143,10 +145,14 @@ def kafka(
 ) -> Source:
     """The messages of Kafka topics: one, a list, or all that fit a `pattern`.
 
-    The value of a message is a JSON object whose members are the fields (``format="json"``), or a text or bytes that
-    fill the only field. Other parts of a message go to fields that are named for them: ``key=Click.user``,
-    ``timestamp=Click.at``, ``partition=``, ``offset=``, ``topic_field=``, ``headers={"trace-id": Click.trace}`` or
-    ``headers="all_of_them"`` (a dict); ``value=`` names the field of the whole value.
+    The value of a message is a JSON object whose members are the fields (``format="json"``), an Avro record, or a text
+    or bytes that fill the only field. For ``"avro"``, `registry` is the URL of the schema registry with whose ids
+    messages begin, or a dict of its client's options; without one messages are bare, and `schema` says under which
+    schema they were written (none: that of the row type).
+
+    Other parts of a message go to fields that are named for them: ``key=Click.user``, ``timestamp=Click.at``,
+    ``partition=``, ``offset=``, ``topic_field=``, ``headers={"trace-id": Click.trace}`` or ``headers="all_of_them"`` (a
+    dict); ``value=`` names the field of the whole value.
 
     `start` is where the first run of a store begins: ``"earliest"``, ``"latest"``, a time, or offsets (``{0: 17, 1:
     "latest"}``); later runs go on where the last ended. `max_per_epoch` bounds the messages of an epoch (a million
@@ -171,6 +177,8 @@ def kafka(
         fields={**parts, "offset": offset, "headers": headers},
         tombstones=tombstones,
         on_data_loss=on_data_loss,
+        schema=schema,
+        registry=registry,
         options=options,
     )
 

@@ -10,7 +10,7 @@ import pytest
 from polars.exceptions import PanicException
 
 import headrace as hr
-from headrace.connectors.source_contract import BadRows, FileRows, LeftToSpark
+from headrace.connectors.source_contract import BadRows, LeftToSpark, WorkerRows
 from headrace.errors import ExpressionError
 from headrace.model.batch import Rows
 from headrace.model.rows import codec_of
@@ -129,7 +129,7 @@ def test_what_an_expression_cannot_digest_is_an_error_of_ours_or_left_to_spark(m
     with pytest.raises(ExpressionError):
         decoded(plan, [line("a", 1, 0)])
 
-    def panics(self: SourceRows, batch: pa.RecordBatch) -> None:
+    def panics(self: SourceRows, *batch: object) -> None:
         raise PanicException("out of range")
 
     monkeypatch.setattr(SourceRows, "good", panics)
@@ -137,7 +137,7 @@ def test_what_an_expression_cannot_digest_is_an_error_of_ours_or_left_to_spark(m
         decoded(plan, [line("a", 1, 1)])
 
 
-class Given(FileRows):
+class Given(WorkerRows):
     """A file that holds these lines."""
 
     def __init__(self, lines: list[Line]) -> None:

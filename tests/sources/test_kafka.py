@@ -165,7 +165,7 @@ def test_explain_tells_topic_and_format() -> None:
         (lambda: hr.source.kafka("a,b"), "'a,b' is no name of a topic"),
         (lambda: hr.source.kafka(pattern="("), "no regular expression"),
         (lambda: hr.source.kafka("a", brokers=" "), "no brokers"),
-        (lambda: hr.source.kafka("a", format="avro"), "format cannot be 'avro'"),
+        (lambda: hr.source.kafka("a", format="xml"), "format cannot be 'xml'"),
         (lambda: hr.source.kafka("a", start="sometime"), "invalid start="),
         (lambda: hr.source.kafka("a", start={0: -5}), "invalid offset in start="),
         (lambda: hr.source.kafka("a", start={"b": {0: 1}}), "invalid offsets in start="),

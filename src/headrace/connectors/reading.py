@@ -130,7 +130,8 @@ def bad_row_json(file: str, raw_text: str, reason: str) -> str:
 
 def missing_reasons(columns: Mapping[str, str], codec: RowCodec) -> dict[str, str]:
     """Condition → reason for each field that may not be null, given the expressions of the fields."""
-    return {f"{columns[name]} IS NULL": text(f"{name} is missing") for name in codec.required}
+    required = [name for name in codec.required if name in columns]
+    return {f"{columns[name]} IS NULL": text(f"{name} is missing") for name in required}
 
 
 class NestedField(NamedTuple):
@@ -243,7 +244,7 @@ NO_JSON: Final = "not a JSON object, or a value of another type"
 
 
 class FieldReads:
-    """Call `take`, `cast` or `take_json` once per field of the codec, then `read`."""
+    """Call `take`, `cast` or `take_json` once per field of the codec that Spark reads, then `read`."""
 
     def __init__(self, codec: RowCodec, prepare: tuple[str, ...] = ()) -> None:
         self.codec = codec
@@ -329,7 +330,7 @@ class FieldReads:
             schema_ddl=schema_ddl,
             load_path=path,
             prepare=tuple(prepare),
-            columns={name: self._columns[name] for name in self.codec.schema.names},
+            columns={name: self._columns[name] for name in self.codec.schema.names if name in self._columns},
             bad=None if bad is None else IS_BAD,
             raw=None if bad is None else bad_row_json(*raw, first_reason(reasons)),
         )

@@ -197,6 +197,9 @@ class SparkRead:
     """STRING expression: the split id of a row. None: the whole source is one split."""
     available_now: bool = True
     """Whether Spark's source can be read up to what is there now, epoch by epoch."""
+    decoded: bool = False
+    """Whether only `Source.decoder` makes rows of it: Spark has no words for the format. `columns`, `bad`, `raw` and
+    `split` are then part of what the decoder's pieces name."""
 
 
 class LeftToSpark(EpochFailed):
@@ -209,28 +212,35 @@ class LeftToSpark(EpochFailed):
     """The name of the source, once it is known."""
 
 
-class FileRows(ABC):
-    """Decodes in the worker the files that Spark lists, cuts and schedules; see `Source.decoder`.
+class WorkerRows(ABC):
+    """Decodes in the worker what Spark lists, cuts and schedules; see `Source.decoder`.
 
-    Spark's scan (the format, schema and options of its `SparkRead`) reads no column. The ``spark`` room builds::
+    The ``spark`` room builds::
 
-        frame = readStream.…load(…).selectExpr(*pieces).where(keep)
+        frame = readStream.…load(…)
+        frame = frame.selectExpr("*", *prepare)       # when there is any
+        frame = frame.selectExpr(*pieces).where(keep)
 
-    and hands the rows of that frame to `read`. Each stands for a piece of a file; together they must stand for each row
-    of it once, whatever splits Spark makes of the file.
+    and hands the rows of that frame to `read`. Each stands for a message, or a piece of a file of which Spark's scan
+    (the format, schema and options of its `SparkRead`) reads no column; together they must stand for each row once,
+    whatever splits Spark makes.
     """
 
-    pieces: ClassVar[tuple[str, ...]]
-    """``expression AS name``, over what Spark knows of a row without reading it."""
-    keep: ClassVar[str]
+    prepare: tuple[str, ...] = ()
+    pieces: tuple[str, ...]
+    """``expression AS name``, over what Spark knows of a row without decoding it."""
+    keep: str
+    tells_splits: bool = False
+    """Whether batches have a last column `ROW_SPLIT` behind the codec's: the split of each row."""
 
     @abstractmethod
     def read(self, pieces: pa.RecordBatch) -> Iterator[pa.RecordBatch | BadRows]:
         """The rows of these pieces in their order, as batches with exactly the codec's schema, in bounded memory.
 
-        Called in a task; reading again gives the same rows. They must be the rows that `SparkRead` would give, bad
-        ones told for `Source.explain_bad`. Where that is not certain it raises `LeftToSpark`, also half way through:
-        the epoch is then read again, whole, by Spark.
+        Called in a task; reading again gives the same rows, bad ones told for `Source.explain_bad`. Where Spark can
+        read the source, too, they must be the rows that its `SparkRead` would give; where that is not certain it raises
+        `LeftToSpark`, also half way through: the epoch is then read again, whole, by Spark. `EpochFailed` where trying
+        again may help.
         """
 
 
@@ -361,7 +371,7 @@ class Source(ABC):
         """Called once per run, in the driver. May look at the world, to say in plain words that a folder is missing."""
         raise NotImplementedError(f"the source {self.kind} is read by Python")
 
-    def decoder(self, codec: RowCodec) -> FileRows | None:
+    def decoder(self, codec: RowCodec) -> WorkerRows | None:
         """What reads the rows of its files in the worker, instead of what `spark` says of columns and bad rows.
 
         Used where the rows go to Python anyway. Called in the driver while a run starts, and in tasks; must be cheap.

@@ -23,7 +23,7 @@ from headrace.runtime.marking import read_times
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.connectors.source_contract import FileRows
+    from headrace.connectors.source_contract import WorkerRows
     from headrace.plan.physical import SourcePlan
     from headrace.runtime.fragment import LiveFragment
     from headrace.runtime.marking import LargestTimes
@@ -49,6 +49,21 @@ def chain_input(
     return live.source_rows.decode(rows, given)
 
 
+def beside_bad(rows: WorkerRows, fields: pa.Schema, handed_out: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows as they are decoded, with their splits and the texts of bad ones as columns: for expressions in the JVM."""
+    schema = pa.schema([*fields, pa.field(ROW_SPLIT, _TEXT), pa.field(ROW_BAD, _TEXT)])
+    for pieces in handed_out:
+        for read in rows.read(pieces):
+            if isinstance(read, BadRows):
+                count = len(read.texts)
+                columns = [pa.nulls(count, field.type) for field in schema]
+                columns[-1] = pa.array(read.texts, _TEXT)
+            else:
+                count = read.num_rows
+                columns = [*read.columns, pa.nulls(count, _TEXT)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 class SourceRows:
     """What is compiled of a source's time, splits and expressions: once per process."""
 
@@ -66,29 +81,34 @@ class SourceRows:
         self._mark = None if source.mark is None else _times(source, source.mark)
         self._split = _split(source)
 
-    def decode(self, rows: FileRows, handed_out: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def decode(self, rows: WorkerRows, handed_out: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The input of the chain for the pieces that Spark hands out."""
         for pieces in handed_out:
             for read in rows.read(pieces):
-                yield self.bad(read.texts) if isinstance(read, BadRows) else self._as_spark(read)
+                if isinstance(read, BadRows):
+                    yield self.bad(read.texts)
+                elif rows.tells_splits:
+                    yield self._as_spark(read.drop_columns([ROW_SPLIT]), read.column(ROW_SPLIT))
+                else:
+                    yield self._as_spark(read)
 
-    def _as_spark(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _as_spark(self, batch: pa.RecordBatch, splits: pa.Array | None = None) -> pa.RecordBatch:
         """Rows whose expressions are as Spark would evaluate them; `LeftToSpark` where that is not certain."""
         if not self._computes:
-            return self.good(batch)
+            return self.good(batch, splits)
         for field, column in zip(batch.schema, batch.columns, strict=True):
             if pa.types.is_temporal(field.type) and not within_years(column):
                 raise LeftToSpark(f"{field.name} lies beyond the years 1 to 9999", where=self._source.name)
         from polars.exceptions import PanicException
 
         try:
-            return self.good(batch)
+            return self.good(batch, splits)
         except HeadraceError:
             raise
         except (Exception, PanicException) as error:
             raise LeftToSpark(f"an expression cannot be evaluated: {error}", where=self._source.name) from error
 
-    def good(self, batch: pa.RecordBatch, splits: Sequence[str] = ()) -> pa.RecordBatch:
+    def good(self, batch: pa.RecordBatch, splits: Sequence[str] | pa.Array | None = None) -> pa.RecordBatch:
         """Rows as they were read. ``splits``: where each came from; none: as the source tells."""
         beside = dict(self._beside(batch, splits))
         batch, beside = _cut(self._source, batch, beside)
@@ -102,19 +122,21 @@ class SourceRows:
         schema = pa.schema([*self._source.out.schema, *kinds])
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
 
-    def _beside(self, batch: pa.RecordBatch, splits: Sequence[str]) -> Iterator[tuple[str, pa.Array]]:
+    def _beside(self, batch: pa.RecordBatch, splits: Sequence[str] | pa.Array | None) -> Iterator[tuple[str, pa.Array]]:
         """What stands beside the fields of these rows, where rows differ in it."""
         seam = self._source.seam
-        if splits or self._split is not None or (seam is not None and seam.history):
+        if (splits is not None and len(splits)) or self._split is not None or (seam is not None and seam.history):
             yield ROW_SPLIT, self._splits_of(batch, splits)
         if self._time is not None and self._source.time_field is None:
             yield ROW_TIME, self._time(batch)
         if self._mark is not None:
             yield ROW_MARK, self._mark(batch)
 
-    def _splits_of(self, batch: pa.RecordBatch, given: Sequence[str]) -> pa.Array:
+    def _splits_of(self, batch: pa.RecordBatch, given: Sequence[str] | pa.Array | None) -> pa.Array:
         """Where rows come from: as was said when they were pushed, or as the source tells by what stands in them."""
         computed = pa.nulls(batch.num_rows, _TEXT) if self._split is None else self._split(batch)
+        if isinstance(given, pa.Array):
+            return given
         if not given:
             return computed
         return pc.coalesce(pa.array([split or None for split in given], _TEXT), computed)

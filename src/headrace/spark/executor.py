@@ -21,7 +21,9 @@ from headrace.errors import EpochFailed, HeadraceError
 from headrace.model.order import PROPERTY, EpochLimits, EpochOrder, share_parts
 from headrace.plan.ship import load_program
 from headrace.runtime.fragment import LiveFragment
+from headrace.runtime.source_rows import beside_bad
 from headrace.runtime.task import TaskEnv, report_failure, run_chain, run_level, run_loop
+from headrace.spark.failures import hand_over
 from headrace.state.manifest import JobState, read_manifest, read_state
 from headrace.state.store import StoreFiles, open_store
 
@@ -172,6 +174,17 @@ def chain_task(ship: Ship, source: int, batches: Iterator[pa.RecordBatch]) -> It
         return run_chain(env, plan, live, batches, shard=given.shard, attempt=given.attempt)
 
     return worker.run(("chain", source), 0, given, work)
+
+
+def decode_task(ship: Ship, source: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of a source that only workers decode, on their way to expressions that only the JVM evaluates."""
+    plan = _worker(ship).program.sources[source]
+    rows = plan.source.decoder(plan.codec)
+    assert rows is not None, "the source says that workers decode it"
+    try:
+        yield from beside_bad(rows, plan.codec.schema, batches)
+    except HeadraceError as error:
+        raise RuntimeError(hand_over(error)) from error
 
 
 def loop_task(ship: Ship, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

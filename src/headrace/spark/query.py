@@ -20,12 +20,13 @@ from headrace.model.order import SOURCE
 from headrace.model.shapes import quoted, spark_type
 from headrace.model.watermarks import HISTORY
 from headrace.model.wire import BESIDE_TYPES, REPORT_DDL, ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME, SHARD, WIRE_DDL
+from headrace.runtime.source_rows import beside_bad
 from headrace.spark import executor, python_source, ticker
 from headrace.spark.quiet import quiet_the_bridge
 from headrace.state import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -82,33 +83,43 @@ def _chain(
     source = program.sources[index]
     if source.decoded:
         return _hand_out(session, source)
-    return _prefix(_read(session, source, ship.store, readers), source)
+    if source.source.python:
+        return _prefix(_read(session, source, ship.store, readers), source)
+    read = source.source.spark(source.codec)
+
+    def decode(pieces: DataFrame) -> DataFrame:
+        return pieces.mapInArrow(partial(executor.decode_task, ship, index), _decoded_ddl(source))
+
+    return _prefix(_rows_read(_load(session, source, read), source, read, decode), source)
 
 
 def _read(session: SparkSession, source: SourcePlan, store: str, readers: dict[str, SplitReader]) -> DataFrame:
-    """The fields of a source's rows, then what stands beside them."""
+    """The fields of the rows that a reader in Python gives, then what stands beside them."""
     codec = source.codec
-    if source.source.python:
-        use = python_source.ReadOptions(
-            source.name,
-            waits_in=store if source.aligned else "",
-            whole_splits=source.generator is not None,
-            tells_splits=source.source.has_splits,
-        )
-        split_reader = source.source.placed_in(f"{store}/{layout.kept_by_source(source.log_name)}").reader(codec)
-        readers[source.log_name] = split_reader
-        options = python_source.reader_options(split_reader, codec.spark_ddl, use)
-        frame = session.readStream.format(python_source.FORMAT).options(**options).name(source.log_name).load()
-        columns = {name: quoted(name) for name in codec.schema.names}
-        raw = None if split_reader.never_bad else quoted(ROW_BAD)
-        split = quoted(ROW_SPLIT) if source.source.has_splits else None
-        return _with_row_columns(frame, source, columns, split=split, bad=raw)
-    read = source.source.spark(codec)
-    return _rows_read(_load(session, source, read), source, read)
+    use = python_source.ReadOptions(
+        source.name,
+        waits_in=store if source.aligned else "",
+        whole_splits=source.generator is not None,
+        tells_splits=source.source.has_splits,
+    )
+    split_reader = source.source.placed_in(f"{store}/{layout.kept_by_source(source.log_name)}").reader(codec)
+    readers[source.log_name] = split_reader
+    options = python_source.reader_options(split_reader, codec.spark_ddl, use)
+    frame = session.readStream.format(python_source.FORMAT).options(**options).name(source.log_name).load()
+    columns = {name: quoted(name) for name in codec.schema.names}
+    raw = None if split_reader.never_bad else quoted(ROW_BAD)
+    split = quoted(ROW_SPLIT) if source.source.has_splits else None
+    return _with_row_columns(frame, source, columns, split=split, bad=raw)
 
 
-def _rows_read(frame: DataFrame, source: SourcePlan, read: SparkRead) -> DataFrame:
-    """What a format gives, as rows of the source."""
+def _rows_read(
+    frame: DataFrame, source: SourcePlan, read: SparkRead, decode: Callable[[DataFrame], DataFrame]
+) -> DataFrame:
+    """What a format gives, as rows of the source. ``decode`` has the worker decode what Spark cannot."""
+    if read.decoded:
+        fields = {name: quoted(name) for name in source.codec.schema.names}
+        decoded = decode(_pieces(frame, source))
+        return _with_row_columns(decoded, source, fields, split=quoted(ROW_SPLIT), bad=quoted(ROW_BAD))
     if read.prepare:
         frame = frame.selectExpr("*", *read.prepare)
     if read.keep is not None:
@@ -124,14 +135,33 @@ def read_again(session: SparkSession, source: SourcePlan, passage: Passage) -> I
         if read.schema_ddl is not None:
             reader = reader.schema(read.schema_ddl)
         frame: DataFrame = reader.load(read.load_path) if read.load_path is not None else reader.load()
-        yield _collected(_prefix(_rows_read(frame, source, read), source), source)
+        rows = _rows_read(frame, source, read, partial(_decoded_here, session, source))
+        yield _collected(_prefix(rows, source), source)
+
+
+def _decoded_ddl(source: SourcePlan) -> str:
+    return f"{source.codec.spark_ddl}, {ROW_SPLIT} STRING, {ROW_BAD} STRING"
+
+
+def _decoded_here(session: SparkSession, source: SourcePlan, pieces: DataFrame) -> DataFrame:
+    rows = source.source.decoder(source.codec)
+    assert rows is not None, "the source says that workers decode it"
+    decoded = list(beside_bad(rows, source.codec.schema, pieces.toArrow().to_batches()))
+    if not decoded:
+        return session.createDataFrame([], _decoded_ddl(source))
+    return session.createDataFrame(pa.Table.from_batches(decoded))
 
 
 def _hand_out(session: SparkSession, source: SourcePlan) -> DataFrame:
-    """The pieces of files that the worker decodes; Spark reads nothing of them but how long they are."""
+    """What the worker decodes: messages, or pieces of files of which Spark reads nothing but how long they are."""
+    return _pieces(_load(session, source, source.source.spark(source.codec)), source)
+
+
+def _pieces(frame: DataFrame, source: SourcePlan) -> DataFrame:
     rows = source.source.decoder(source.codec)
     assert rows is not None, "a source was planned to be decoded, and has no decoder"
-    frame = _load(session, source, source.source.spark(source.codec))
+    if rows.prepare:
+        frame = frame.selectExpr("*", *rows.prepare)
     return frame.selectExpr(*rows.pieces).where(rows.keep)
 
 

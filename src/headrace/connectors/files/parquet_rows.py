@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.connectors.files.errors import local_file
-from headrace.connectors.source_contract import BadRows, FileRows, LeftToSpark
+from headrace.connectors.source_contract import BadRows, LeftToSpark, WorkerRows
 from headrace.model.amounts import count_of
 from headrace.model.columns import within_years
 
@@ -58,9 +58,9 @@ def parquet_rows(codec: RowCodec) -> ParquetRows | None:
         return None
 
 
-class ParquetRows(FileRows):
-    pieces: ClassVar[tuple[str, ...]] = ("_metadata.file_path AS file", "_metadata.row_index AS row")
-    keep: ClassVar[str] = f"row % {PIECE_ROWS} = 0"
+class ParquetRows(WorkerRows):
+    pieces = ("_metadata.file_path AS file", "_metadata.row_index AS row")
+    keep = f"row % {PIECE_ROWS} = 0"
 
     def __init__(self, codec: RowCodec) -> None:
         self._codec = codec

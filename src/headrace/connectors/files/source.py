@@ -31,12 +31,12 @@ from headrace.connectors.source_contract import (
     SURE,
     BadInput,
     BadRows,
-    FileRows,
     InputFile,
     Passage,
     Replay,
     Source,
     SparkRead,
+    WorkerRows,
 )
 from headrace.errors import BadRow, ExpressionError, InputLost, ProgramError
 from headrace.model.amounts import count_of
@@ -198,7 +198,7 @@ class FilesSource(Source):
             where=self.where,
         )
 
-    def decoder(self, codec: RowCodec) -> FileRows | None:
+    def decoder(self, codec: RowCodec) -> WorkerRows | None:
         return None if self.format != "parquet" or self._is_remote() else parquet_rows(codec)
 
     def batch_reads(self, codec: RowCodec, passage: Passage) -> list[SparkRead]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.connectors.secret_text import hide_secrets, plain_text
 from headrace.errors import Fenced, HeadraceError, ProgramError, SinkFailed, SinkUnavailable
 from headrace.model.packages import package
 
@@ -94,14 +95,6 @@ def translate(error: Any, *, doing: str, where: str, brokers: str, options: Mapp
     )
 
 
-def hide_secrets(text: str, options: Mapping[str, Any]) -> str:
-    """Text without the values of secrets, which are texts of a class of their own."""
-    for value in options.values():
-        if isinstance(value, str) and type(value) is not str and len(value):
-            text = text.replace(str.__str__(value), repr(value))
-    return text
-
-
 log = logging.getLogger("headrace.kafka")
 
 ANSWER_S: Final = 10.0
@@ -139,8 +132,8 @@ class Cluster:
 
     def config(self, extra: Mapping[str, Any]) -> dict[str, Any]:
         """What a client is made with. `extra` wins, because guarantees hang on it."""
-        given = {name: _plain(value) for name, value in self.options.items()}
-        brokers = str.__str__(self.brokers)
+        given = {name: plain_text(value) for name, value in self.options.items()}
+        brokers = plain_text(self.brokers)
         return {"client.id": "headrace", **given, "bootstrap.servers": brokers, "logger": self._logger, **extra}
 
     def producer(self, extra: Mapping[str, Any]) -> Any:
@@ -163,11 +156,6 @@ class Cluster:
         return translate(
             kafka_error(raised), doing=doing, where=self.where, brokers=repr(self.brokers), options=self.options
         )
-
-
-def _plain(value: Any) -> Any:
-    # A secret is a text of its own class; the library takes plain ones.
-    return str.__str__(value) if isinstance(value, str) else value
 
 
 def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.connectors.files.reads import check_fields
+from headrace.connectors.formats.binary import BINARY
 from headrace.connectors.reading import NO_JSON, FieldReads, text
 from headrace.connectors.source_contract import BadInput, SparkRead
 from headrace.errors import HeadraceError, ProgramError
@@ -25,12 +26,12 @@ from headrace.model.shapes import spark_type
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
 
-Format = Literal["json", "text", "bytes"]
+Format = Literal["json", "text", "bytes", "avro"]
 Tombstones = Literal["skip", "keep", "error"]
 
 _JSON: Final = "__json"
 _CORRUPT: Final = "__corrupt"
-_WHERE: Final = (
+WHERE: Final = (
     "concat('topic ', topic, ', partition ', CAST(`partition` AS STRING), ', offset ', CAST(`offset` AS STRING))"
 )
 _TEXT: Final = "coalesce(try_validate_utf8(CAST(`value` AS STRING)), concat('base64:', base64(`value`)), '')"
@@ -90,6 +91,8 @@ def place_value(codec: RowCodec, parts: MessageParts, format: Format, where: str
     if format == "json":
         check_fields(codec, "json", where, rest)
         return parts
+    if format in BINARY:
+        return parts
     if parts.value is None and len(rest) > 1:
         raise ProgramError(
             f"the value of a message is one {'text' if format == 'text' else 'run of bytes'}, "
@@ -137,7 +140,10 @@ def _check_type(codec: RowCodec, field: str, part: str, where: str) -> None:
 def message_read(
     codec: RowCodec, format: Format, parts: MessageParts, tombstones: Tombstones, options: Mapping[str, str]
 ) -> SparkRead:
-    """How Spark makes rows of messages; `parts` has been through `place_value`."""
+    """How Spark makes rows of messages; `parts` has been through `place_value`.
+
+    The values of binary formats are the worker's: only the fields of other parts have columns then.
+    """
     fields = FieldReads(codec)
     if tombstones == "error":
         fields.reasons["`value` IS NULL"] = text("the message has no value (a tombstone)")
@@ -145,13 +151,14 @@ def message_read(
     rest = [name for name in codec.schema.names if name not in placed]
     if rest and format == "json":
         _take_json(fields, rest)
-    elif rest:
+    elif format not in BINARY:
         for name in rest:
             fields.take(codec.schema.field(name), f"CAST(NULL AS {spark_type(codec.schema.field(name).type)})")
     for name, part in placed.items():
         _take_part(fields, codec.schema.field(name), part)
-    read = fields.read("kafka", None, options, None, raw=(_WHERE, _TEXT))
-    return replace(read, keep="`value` IS NOT NULL" if tombstones == "skip" else None, split=_SPLIT)
+    read = fields.read("kafka", None, options, None, raw=(WHERE, _TEXT))
+    keep = "`value` IS NOT NULL" if tombstones == "skip" else None
+    return replace(read, keep=keep, split=_SPLIT, decoded=format in BINARY)
 
 
 def _take_json(fields: FieldReads, names: list[str]) -> None:

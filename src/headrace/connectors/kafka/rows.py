@@ -20,6 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.connectors.formats.binary import BINARY
+from headrace.connectors.formats.messages import RowEncoder
+from headrace.connectors.formats.misfits import UnfitValue
 from headrace.connectors.sink_contract import StageTask, StageWriter
 from headrace.connectors.staged import PartWriter, encode_arrow
 from headrace.connectors.text import json_documents, value_bytes, value_texts
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
     from headrace.model.batch import Rows
     from headrace.model.rows import RowCodec
 
-Format = Literal["json", "text", "bytes"]
-FORMATS: Final = ("json", "text", "bytes")
+Format = Literal["json", "text", "bytes", "avro"]
+FORMATS: Final = ("json", "text", "bytes", *BINARY)
 MESSAGES: Final = "messages"
 """The format of what is staged: Arrow, but columns of messages and not of rows."""
 
@@ -60,6 +63,8 @@ class MessageForm:
     limit_bytes: int
     """The largest message that the producer would take."""
     where: str
+    encoder: RowEncoder | None = None
+    """What writes whole rows in a binary format."""
 
 
 class MessageWriter(StageWriter):
@@ -112,6 +117,17 @@ def encode_messages(batch: pa.RecordBatch, codec: RowCodec, form: MessageForm) -
 def _values(batch: pa.RecordBatch, codec: RowCodec, form: MessageForm) -> pa.Array:
     if form.format == "json":
         return json_documents(batch, codec)
+    if form.encoder is not None:
+        try:
+            return form.encoder.encode(batch.columns, batch.num_rows)
+        except UnfitValue as unfit:
+            raise SinkFailed(
+                f"a row cannot be written as {form.format}",
+                where=form.where,
+                expected="values that the schema can say",
+                found=str(unfit),
+                next_move=f"mend it with with_columns before writing, or write under another schema; {_UNWRITTEN}",
+            ) from unfit
     assert form.value is not None
     return batch.column(form.value).cast(pa.binary())
 

@@ -1,8 +1,8 @@
 """`kafka`: rows as messages of a topic, exactly once for readers of committed messages.
 
-Tasks turn rows into bytes (`rows`) and stage those; releasing an epoch is sending them in one transaction with
-the number of the epoch (`release`). This module knows what the user said, and checks it while the program
-is built. Everything that connects to a broker happens in the driver.
+Tasks turn rows into bytes (`rows`), under a schema where the format has one (`schemas`), and stage those; releasing an
+epoch is sending them in one transaction with the number of the epoch (`release`). This module knows what the user said,
+and checks it while the program is built. Everything that connects to a broker happens in the driver.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
+from headrace.connectors.formats.binary import SUBJECT, BinaryFormat
+from headrace.connectors.formats.messages import RowEncoder
+from headrace.connectors.formats.registry import StoredSchema
 from headrace.connectors.kafka.client import Cluster, Topics, check_options
 from headrace.connectors.kafka.release import AtLeastOnce, ExactlyOnce
 from headrace.connectors.kafka.rows import FORMATS, MESSAGES, Format, MessageForm, MessageWriter
+from headrace.connectors.kafka.schemas import WrittenSchema
 from headrace.connectors.sink_contract import GuaranteeChoice, Release, Sink, StageTask, StageWriter, chosen_guarantee
 from headrace.errors import ProgramError, SinkFailed
 from headrace.model.report import StagedPart
@@ -32,7 +36,8 @@ _NAME: Final = "transactional.id"
 
 class KafkaSink(Sink):
     kind: ClassVar[str] = "kafka"
-    driver_only: ClassVar[tuple[str, ...]] = ("brokers", "options", "_topics", "_way")
+    driver_only: ClassVar[tuple[str, ...]] = ("brokers", "options", "_topics", "_way", "_encoder")
+    _encoder: RowEncoder | None = None
 
     def __init__(
         self,
@@ -49,6 +54,10 @@ class KafkaSink(Sink):
         guarantee: GuaranteeChoice,
         create: bool | Mapping[str, str],
         partitions: int | None,
+        schema: Any,
+        registry: Any,
+        subject: str | None,
+        register: bool,
         options: Mapping[str, Any],
     ) -> None:
         self.topic = topic
@@ -58,6 +67,11 @@ class KafkaSink(Sink):
         self.brokers = brokers if isinstance(brokers, str) else ",".join(brokers)
         if not topic or not self.brokers.strip():
             raise self._misfit("sink.kafka needs a topic and brokers", 'kafka("sales", brokers="host:9092")', "nothing")
+        binary = BinaryFormat.of(format, schema, registry, self.where)
+        if subject is not None and (binary is None or binary.registry is None):
+            raise self._misfit("subject= is for a schema registry", "registry=…", f"subject={subject!r} alone")
+        self.schema = None if binary is None else WrittenSchema(binary, subject or SUBJECT, register)
+        self._stored: StoredSchema | None = None
         self.value = self._column("value", value)
         self.key = tuple(_names("key", key, self.where))
         self.headers = tuple((name, self._required("headers", column)) for name, column in (headers or {}).items())
@@ -99,15 +113,18 @@ class KafkaSink(Sink):
         ):
             if column is not None and not fits(self._type(codec, column)):
                 raise self._misfit(f"{column} cannot be the {what}", wanted, str(self._type(codec, column)))
+        if self.schema is not None:
+            self.schema.check(codec)
         bound = super().bind(codec, output)
         bound.value = self._value_column(codec)
         return bound
 
     def _value_column(self, codec: RowCodec) -> str | None:
         """The column that is the value: the named one, or the only one of the right kind."""
-        if self.format == "json":
+        if self.format not in ("text", "bytes"):
             if self.value is not None:
-                raise self._misfit("value= is for text and bytes", 'a whole row with format="json"', repr(self.value))
+                whole = f'a whole row with format="{self.format}"'
+                raise self._misfit("value= is for text and bytes", whole, repr(self.value))
             return None
         fits = pa.types.is_string if self.format == "text" else pa.types.is_binary
         if self.value is not None:
@@ -137,16 +154,28 @@ class KafkaSink(Sink):
     # -- in the tasks -----------------------------------------------------------------------------------------------
 
     def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
-        form = MessageForm(
+        return MessageWriter(self.message_form(codec), codec, task)
+
+    def message_form(self, codec: RowCodec) -> MessageForm:
+        """Which column of a row becomes which part of a message."""
+        return MessageForm(
             self.format, self.value, self.key, self.headers, self.topic_field, self.partition, self.timestamp,
-            self.limit_bytes, self.where,
+            self.limit_bytes, self.where, self._row_encoder(codec),
         )  # fmt: skip
-        return MessageWriter(form, codec, task)
+
+    def _row_encoder(self, codec: RowCodec) -> RowEncoder | None:
+        """Made once per process."""
+        if self._encoder is None and self.schema is not None:
+            stored = self._stored or self.schema.settle(self.topic, codec)
+            self._encoder = self.schema.encoder(stored, codec)
+        return self._encoder
 
     # -- in the driver ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._open_topics().ensure({self.topic})
+        if self.schema is not None and self.codec is not None:
+            self._stored = self.schema.settle(self.topic, self.codec)
 
     def _open_topics(self) -> Topics:
         if self._topics is None:
@@ -183,6 +212,7 @@ class KafkaSink(Sink):
             return None
         elsewhere = self._copied()
         elsewhere.topic, elsewhere._topics, elsewhere._way = target, None, None
+        elsewhere._stored = elsewhere._encoder = None
         # Whoever connects under the name of the job's own producer shuts that out.
         elsewhere.options = {name: value for name, value in self.options.items() if name != _NAME}
         return elsewhere

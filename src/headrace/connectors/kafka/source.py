@@ -4,8 +4,8 @@ Spark keeps the offsets in its log, and the log in the manifest: a restart goes 
 no consumer group is used. Every partition of a topic is a split of its own, so the watermark waits for the slowest;
 partitions and, with a pattern, topics that appear later are read from their beginning.
 
-How a message becomes a row is in `messages`, what Spark's connector is told in `options`. The connector is
-not part of Spark: its jars are the business of ``spark/connectors.py``.
+How a message becomes a row is in `messages`, and in `decoded` where the worker decodes it; what Spark's connector is
+told is in `options`. The connector is not part of Spark: its jars are the business of ``spark/connectors.py``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
+from headrace.connectors.formats.binary import SUBJECT, BinaryFormat
 from headrace.connectors.kafka.client import ANSWER_S, Cluster, confluent_kafka, kafka_error
+from headrace.connectors.kafka.decoded import MessageRows
 from headrace.connectors.kafka.messages import (
+    WHERE,
     Format,
     MessageParts,
     Tombstones,
@@ -34,7 +37,16 @@ from headrace.connectors.kafka.options import (
     start_options,
 )
 from headrace.connectors.reading import check_positive
-from headrace.connectors.source_contract import EPOCH_ROWS_AT_MOST, SURE, BadInput, Passage, Replay, Source, SparkRead
+from headrace.connectors.source_contract import (
+    EPOCH_ROWS_AT_MOST,
+    SURE,
+    BadInput,
+    Passage,
+    Replay,
+    Source,
+    SparkRead,
+    WorkerRows,
+)
 from headrace.errors import ProgramError
 from headrace.model.ids import MIN_TIME
 
@@ -65,6 +77,8 @@ class KafkaSource(Source):
         fields: Mapping[str, Any],
         tombstones: Tombstones,
         on_data_loss: DataLoss,
+        schema: Any,
+        registry: Any,
         options: Mapping[str, Any],
     ) -> None:
         """`fields`: part of a message → the field that takes it, as the user gave it."""
@@ -81,6 +95,8 @@ class KafkaSource(Source):
         self.start = start_options(start, self.topics, self.where)
         self.max_per_epoch = check_positive("max_per_epoch", max_per_epoch, self.where)
         self.parts = _parts(fields, self.where)
+        self.binary = BinaryFormat.of(format, schema, registry, self.where)
+        self._rows: MessageRows | None = None
         self.options = check_options(options, self.where)
 
     @property
@@ -99,10 +115,28 @@ class KafkaSource(Source):
     def bind(self, codec: RowCodec) -> KafkaSource:
         bound = copy.copy(self)
         bound.parts = place_value(codec, self.parts, self.format, self.where)
+        if self.binary is not None:
+            self.binary.check_reading(codec, bound._in_value(codec))
+            bound._rows = MessageRows(self.binary, codec, bound._read(codec, {}), WHERE)
         return bound
 
+    def _in_value(self, codec: RowCodec) -> list[str]:
+        """The fields that the value of a message fills."""
+        placed = {field for field, _ in self.parts.by_field()}
+        return [name for name in codec.schema.names if name not in placed]
+
+    def _read(self, codec: RowCodec, options: Mapping[str, str]) -> SparkRead:
+        return message_read(codec, self.format, self.parts, self.tombstones, options)
+
     def spark(self, codec: RowCodec) -> SparkRead:
-        return message_read(codec, self.format, self.parts, self.tombstones, self._spark_options())
+        if self.binary is not None:
+            for topic in self.topics:
+                # By this name producers' own serializers register what they write, unless they are told otherwise.
+                self.binary.check_subject(SUBJECT.format(topic=topic), codec, self._in_value(codec))
+        return self._read(codec, self._spark_options())
+
+    def decoder(self, codec: RowCodec) -> WorkerRows | None:
+        return self._rows
 
     def batch_reads(self, codec: RowCodec, passage: Passage) -> list[SparkRead]:
         read = self.spark(codec)

@@ -37,13 +37,17 @@ def plan_decoding(program: Program, left_to_spark: Collection[str] = ()) -> Prog
 
 
 def _is_decodable(source: SourcePlan) -> bool:
-    return source.source.decoder(source.codec) is not None and worker_evaluates(source)
+    rows = source.source.decoder(source.codec)
+    return rows is not None and worker_evaluates(source, tells_splits=rows.tells_splits)
 
 
-def worker_evaluates(source: SourcePlan) -> bool:
-    """Whether the worker can compute everything of a source that the JVM would: its time, splits and prefix."""
+def worker_evaluates(source: SourcePlan, *, tells_splits: bool = False) -> bool:
+    """Whether the worker can compute everything of a source that the JVM would: its time, splits and prefix.
+
+    ``tells_splits``: the split of each row comes with it.
+    """
     fields = source.codec.schema
-    if source.source.has_splits and not _names_split(source):
+    if source.source.has_splits and not tells_splits and not _names_split(source):
         return False
     times = [text for text in (source.time, source.mark) if text is not None and text not in fields.names]
     if any(supported(text, fields) is not None for text in times):
