@@ -93,6 +93,10 @@ class Catalog:
         for node in self._named():
             if (node.name or "").lower() == low:
                 return Table(node.name or "", Stream(self.app, node), time_column(node))
+        if "$" in low:
+            from headrace.tables.side_tables import side_table
+
+            return side_table(self, name)
         return None
 
     def missing(self, name: str, others: Mapping[str, Any]) -> ProgramError:

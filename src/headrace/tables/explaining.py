@@ -113,8 +113,8 @@ def _bound(node: KeyedNode) -> tuple[str, bool]:
 def _warnings(program: SqlProgram, rows: Node, unbounded: list[str]) -> Iterator[str]:
     reads = [node for node in upstream([rows]) | {rows} if isinstance(node, ReadNode)]
     timed = [node for node in reads if node.time is not None]
-    if unbounded and not program.settings.state_ttl:
-        yield "state without a bound: use windows, or limit it by SET 'state.ttl' = '24h'"
+    if unbounded:
+        yield "state without a bound: group by windows where old keys are of no use"
     if timed and any(node.marking.out_of_order_us == 0 and node.marking.mark is None for node in timed):
         names = ", ".join(sorted(node.name or "" for node in timed if node.marking.out_of_order_us == 0))
         yield f"rows of {names} that do not come in the order of their time are late: say how long is waited for them"

@@ -21,6 +21,7 @@ from headrace.tables.statements import (
     DropObject,
     Explain,
     InsertInto,
+    JoinedOption,
     ObjectKind,
     OptionText,
     OptionValue,
@@ -264,6 +265,20 @@ class _Reader:
         return options
 
     def _value(self) -> OptionValue:
+        """A value, or several with ``||`` between them; a secret stands alone, so that it stays one."""
+        first = self._one_value()
+        parts = [first]
+        while self._words.sees("||"):
+            at = self._words.offset
+            self._words.skip()
+            parts.append(self._one_value())
+            if any(isinstance(part, SecretOption) for part in parts):
+                raise self._words.error(
+                    "a secret is a whole value", at, next_move="put all of the text into the secret"
+                )
+        return first if len(parts) == 1 else JoinedOption(tuple(cast(Any, parts)))
+
+    def _one_value(self) -> OptionValue:
         words = self._words
         if words.accept("SECRET", "("):
             value: OptionValue = SecretOption(words.literal("the name of a secret, in quotes"))

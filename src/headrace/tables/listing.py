@@ -96,4 +96,4 @@ def _declared_columns(table: DeclaredTable) -> list[tuple[str, str, str]]:
 
 
 def _note(timed: bool, is_key: bool) -> str:
-    return ("event time" if timed else "") + (", key" if is_key else "")
+    return ", ".join(words for words, holds in (("event time", timed), ("key", is_key)) if holds)

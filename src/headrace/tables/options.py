@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from headrace.dataflow.variables import secret, var
 from headrace.errors import HeadraceError, ProgramError
 from headrace.model.nearest import did_you_mean
-from headrace.tables.statements import OptionText, OptionValue, SecretOption, VariableOption
+from headrace.tables.statements import JoinedOption, OptionText, OptionValue, SecretOption, VariableOption
 
 Kind = Literal["text", "int", "number", "bool", "span", "list", "json", "size"]
 Side = Literal["source", "sink", "both"]
@@ -42,6 +42,8 @@ def plain_value(value: OptionValue) -> str:
         return secret(value.name)
     if isinstance(value, VariableOption):
         return var(value.name, value.default)
+    if isinstance(value, JoinedOption):
+        return "".join(map(plain_value, value.parts))
     return value
 
 

@@ -16,7 +16,6 @@ from headrace.tables.options import plain_value, read_span
 from headrace.tables.statements import OptionValue
 
 NAME: Final = "name"
-STATE_TTL: Final = "state.ttl"
 RESULT: Final = "result"
 _RUN: Final = {
     "epoch": "epoch",
@@ -36,19 +35,23 @@ _RUN: Final = {
 _OWN: Final = {
     NAME: NAME,
     "pipeline.name": NAME,
-    STATE_TTL: STATE_TTL,
-    "table.exec.state.ttl": STATE_TTL,
     RESULT: RESULT,
     "sql-client.execution.result-mode": RESULT,
 }
+_TTL: Final = (
+    "state ends by time where the query says so: group by windows, join within an interval; "
+    "joins without a limit take ttl= in Python"
+)
 _REFUSED: Final = {
+    "table.exec.state.ttl": _TTL,
+    "state.ttl": _TTL,
     "execution.runtime-mode": "bounded input ends by itself: headrace run … --until drained",
     "table.local-time-zone": "times are points in time, in UTC; from_utc_timestamp(at, 'Europe/Berlin') shows others",
     "table.exec.mini-batch.enabled": "an epoch is a batch always: SET 'epoch' = '1s' makes it longer",
     "execution.state-recovery.path": "headrace run … --from SAVEPOINT",
 }
 _SPARK: Final = "spark."
-_SPANS: Final = ("epoch", STATE_TTL, "sink-patience")
+_SPANS: Final = ("epoch", "sink-patience")
 
 
 @dataclass
@@ -77,12 +80,6 @@ class ScriptSettings:
 
     def rows(self) -> list[tuple[str, str]]:
         return sorted(self.said.items())
-
-    @property
-    def state_ttl(self) -> str | None:
-        """For how long state without a limit of its own is kept; None: for ever."""
-        ttl = self.said.get(STATE_TTL)
-        return None if ttl in (None, "0s", "0") else ttl
 
     @property
     def as_changelog(self) -> bool:

@@ -34,7 +34,17 @@ class VariableOption:
         return f"VAR('{self.name}')" if self.default is None else f"VAR('{self.name}', '{self.default}')"
 
 
-OptionValue = str | SecretOption | VariableOption
+@dataclass(frozen=True)
+class JoinedOption:
+    """Values with ``||`` between them."""
+
+    parts: tuple[str | VariableOption, ...]
+
+    def __str__(self) -> str:
+        return " || ".join(f"'{part}'" if isinstance(part, str) else str(part) for part in self.parts)
+
+
+OptionValue = str | SecretOption | VariableOption | JoinedOption
 
 
 @dataclass(frozen=True)

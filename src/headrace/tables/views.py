@@ -42,7 +42,7 @@ def materialize(program: SqlProgram, statement: CreateView, parsed: ParsedStatem
     for option, text in (statement.options or {}).items():
         raise _error(
             parsed, text.at, site, f"a materialized view has no option {option!r}",
-            "how long state is kept is said for all of it: SET 'state.ttl' = '24h'",
+            "leave WITH out; rows of windows are kept for a while in Python: .queryable(keep=…)",
         )  # fmt: skip
     rows = program.query(view_query(program, statement, parsed, site), f"{name}_rows")
     key = _key_of(statement, rows, parsed, site)
