@@ -36,10 +36,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "aggregates": {"model", "sql"},
     "state": {"model", "aggregates"},
     "connectors": {"model", "sql.expr", "ingest.layout", "ingest.needs", "ingest.reading"},
-    "patterns": {"model", "sql"},
     "operators": {"model", "sql", "aggregates", "state"},
     "windows": {"model", "sql", "aggregates", "state", "operators"},
     "joins": {"model", "sql", "state", "operators", "windows"},
+    "patterns": {"model", "sql", "aggregates", "state", "operators"},
     "dataflow": {
         "model",
         "sql",
@@ -58,6 +58,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "operators.order_spec",
         "joins.spec",
         "operators.spec",
+        "patterns.declare",
+        "patterns.measures",
+        "patterns.plan",
+        "patterns.spec",
         "connectors.source_contract",
         "connectors.sink_contract",
     },
@@ -79,6 +83,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "aggregates",
         "operators",
         "windows",
+        "patterns",
         "state.handles",
         "connectors.source_contract",
         "connectors.sink_contract",
@@ -166,7 +171,7 @@ DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "b
 PARTICIPLES = {"told", "found", "made", "kept", "held", "given", "taken", "wanted", "known", "seen", "said"}
 
 # Modules that import each other in a circle, deferred and type-only imports included: at most this many in one knot.
-MAX_KNOT = 6
+MAX_KNOT = 7
 
 # Classes whose name is one word that ends so are refused, too (ListedFile, not Listed), but for these: nouns, errors,
 # and public names.

@@ -57,6 +57,7 @@ from headrace.model.pace import adaptive
 from headrace.model.record import Failed, Record, Row
 from headrace.model.requests import AsyncFunction
 from headrace.model.time import Duration, Span, Timestamp, days, hours, milliseconds, minutes, seconds, timestamp
+from headrace.patterns.declare import EventPattern, pattern
 from headrace.program_mistakes import print_mistakes_in_words
 from headrace.sql.expr import col
 from headrace.state.handles import (
@@ -107,6 +108,7 @@ __all__ = [
     "Counter",
     "Duration",
     "Editor",
+    "EventPattern",
     "Evictor",
     "Failed",
     "HeadraceError",
@@ -165,6 +167,7 @@ __all__ = [
     "min",
     "minutes",
     "on_delta",
+    "pattern",
     "per_epoch",
     "per_row",
     "quantile",

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from headrace.model.requests import CachePlan, RequestPlan
     from headrace.model.rows import RowCodec
     from headrace.operators.spec import StepSpec
+    from headrace.patterns.measures import Measure
     from headrace.state.handles import StateDecl
 
 ExprOp = Literal["where", "select", "with_columns"]
 CallOp = Literal["map", "flat_map", "filter", "only"]
 KeyedOp = Literal[
-    "process", "reduce", "latest", "aggregate", "top", "window", "join", "connect", "broadcast", "normalise"
-]
+    "process", "reduce", "latest", "aggregate", "top", "window", "join", "connect", "broadcast", "normalise", "match"
+]  # fmt: skip
 BatchForm = Literal["arrow", "polars", "pandas"]
 Fire = Literal["per_row", "per_epoch"]
 
@@ -152,6 +153,19 @@ class CallNode(Node):
     @property
     def verb(self) -> str:
         return self.op
+
+
+@dataclass(eq=False, kw_only=True)
+class MeasureNode(Node):
+    """What expressions want to know of the rows of matches, as columns: put between a pattern and a ``select``."""
+
+    measures: tuple[tuple[str, Measure], ...]
+    taken: RowCodec
+    """Type of the rows that stages take."""
+
+    @property
+    def verb(self) -> str:
+        return "measure"
 
 
 @dataclass(eq=False, kw_only=True)

@@ -20,6 +20,8 @@ from headrace.dataflow.functions import Process, declarations
 from headrace.dataflow.graph import Fire, KeyedNode, Node
 from headrace.dataflow.join_specs import Bounds, JoinInputs, Within, as_of_spec, check_keys, check_windows, join_spec
 from headrace.dataflow.joined import Joined
+from headrace.dataflow.matched import PatternMatches
+from headrace.dataflow.matching import pattern_spec
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Column, Stream
@@ -37,6 +39,8 @@ from headrace.operators.changelogs.spec import RetractLatestSpec, RetractSpec
 from headrace.operators.horizons.spec import HorizonSpec
 from headrace.operators.order_spec import OrderedSpec
 from headrace.operators.spec import StepSpec
+from headrace.patterns.declare import EventPattern
+from headrace.patterns.spec import declared_states
 from headrace.state.handles import TTL
 from headrace.windows.evictors import Evictor
 from headrace.windows.kinds import Assigner
@@ -184,6 +188,28 @@ class KeyedStream(Generic[T, K]):
         return self._step(
             "aggregate", codec, at, aggs=dict(aggs), placed_by=placed_by, fire=fires, spec=spec, carried=tuple(carried)
         )
+
+    def match(
+        self, pattern: EventPattern, *, clock: Literal["event", "wall"] = "event",
+        order: str | tuple[str, ...] = "time", max_partial: int = 10_000,
+        on_overflow: Literal["error", "drop_oldest"] = "error",
+    ) -> PatternMatches[T]:  # fmt: skip
+        """Sequences of rows of a key: ``match(hr.pattern("small", "cents < 100").then("large", "cents > 50000"))``.
+
+        Rows are followed in the order of event time, behind the watermark; ``order=("time", "id")`` says what decides
+        between rows of one time. With ``clock="wall"`` they are followed as they come, and times are those of the wall
+        clock. A key has at most ``max_partial`` partial matches: more are an error, or the oldest go and are counted.
+        The step needs a name.
+        """
+        at = call_site()
+        refuse_updates(self._stream.node, "match", at)
+        spec = pattern_spec(self._stream.node, pattern, clock, order, max_partial, on_overflow, at)
+        codec = codec_of(spec.plan.match_type, where=str(at))
+        decls = declared_states(self._stream.node.codec.type, by_wall=clock == "wall")
+        node = self._stream.app._add(
+            KeyedNode, at, codec, inputs=(self._stream.node,), op="match", key=self._key, decls=decls, spec=spec
+        )
+        return PatternMatches(self._stream.app, node, node)
 
     @overload
     def connect(self, other: BroadcastStream[U]) -> BroadcastConnected[T, U, K]: ...

@@ -15,6 +15,7 @@ from headrace.model.user_line import user_line
 
 KEYED_VERBS: Final = (
     "process", "reduce", "aggregate", "latest", "top", "window", "connect", "join", "join_asof", "co_group",
+    "match",
 )  # fmt: skip
 STREAM_VERBS: Final = (
     "where", "select", "with_columns", "map", "flat_map", "filter", "only", "map_async", "lookup", "map_batches",

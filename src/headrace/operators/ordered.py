@@ -26,7 +26,7 @@ from headrace.model.ids import MIN_TIME
 from headrace.operators.contract import LATE, LATES, TaskInfo
 from headrace.operators.failures import function_failed
 from headrace.operators.process import MAX_REARMS, Endless, ProcessOperator, fire_key, rows_of
-from headrace.operators.waiting import DelayedRows
+from headrace.operators.waiting import DelayedRows, DueRows
 from headrace.state.handles import NO_KEY as UNDECODED
 from headrace.state.handles import Timer, Timers
 from headrace.state.shard import EVENT_DUE, WALL_DUE
@@ -93,9 +93,13 @@ class OrderedProcessOperator(ProcessOperator):
             in_time = np.flatnonzero(~late)
             rows, keys = rows.take(in_time), keys.take(in_time)
         if len(rows):
-            self.waiting.add(port, rows, keys)
-            self._count_waiting(len(rows))
-            self.state.relieve(len(rows))
+            self.hold(port, rows, keys)
+
+    def hold(self, port: int, rows: Rows, keys: Keys) -> None:
+        """Takes rows that are not late, to be handled when the watermark has passed them."""
+        self.waiting.add(port, rows, keys)
+        self._count_waiting(len(rows))
+        self.state.relieve(len(rows))
 
     # --- rows come to their time
 
@@ -111,31 +115,35 @@ class OrderedProcessOperator(ProcessOperator):
             return
         due = self.waiting.due(after_us, upto_us)
         for start, end in due.groups(self._piece_rows):
-            hashes, keys = due.hashes[start:end], due.keys[start:end]
-            timers = due.timers.within(start, end) if self._event_timers else {}
-            alone = end - start == 1
-            if alone:
-                self._begin_key(timers.get(start, ()), stored=True)
-            for piece in due.pieces(start, end, self._piece_rows):
-                slots = self.state.enter(hashes, keys).tolist()
-                bounds = np.searchsorted(piece.codes, np.arange(start, end + 1)).tolist()
-                for code in range(start, end):
-                    if not alone:
-                        times = timers.get(code, ())
-                        self._begin_key(times, stored=bool(times))
-                    self._bind(slots[code - start])
-                    self._handle(piece, bounds[code - start], bounds[code - start + 1])
-                    if not alone:
-                        self._end_key(upto_us)
-                self._count_waiting(-len(piece.codes))
-                self._give_all(len(piece.codes))
-                yield
-            if alone:
-                self._bind(int(self.state.enter(hashes, keys)[0]))
-                self._end_key(upto_us)
+            yield from self.advance_group(due, start, end, upto_us)
             due.wait_on(start, end)
             self._give_all(end - start)
             yield
+
+    def advance_group(self, due: DueRows, start: int, end: int, upto_us: int) -> Iterator[None]:
+        """The same for neighbouring keys that are handled together, or for a key that is alone."""
+        hashes, keys = due.hashes[start:end], due.keys[start:end]
+        timers = due.timers.within(start, end) if self._event_timers else {}
+        alone = end - start == 1
+        if alone:
+            self._begin_key(timers.get(start, ()), stored=True)
+        for piece in due.pieces(start, end, self._piece_rows):
+            slots = self.state.enter(hashes, keys).tolist()
+            bounds = np.searchsorted(piece.codes, np.arange(start, end + 1)).tolist()
+            for code in range(start, end):
+                if not alone:
+                    times = timers.get(code, ())
+                    self._begin_key(times, stored=bool(times))
+                self._bind(slots[code - start])
+                self._handle(piece, bounds[code - start], bounds[code - start + 1])
+                if not alone:
+                    self._end_key(upto_us)
+            self._count_waiting(-len(piece.codes))
+            self._give_all(len(piece.codes))
+            yield
+        if alone:
+            self._bind(int(self.state.enter(hashes, keys)[0]))
+            self._end_key(upto_us)
 
     def _count_waiting(self, rows: int) -> None:
         self.report.waiting = (self.report.waiting or 0) + rows

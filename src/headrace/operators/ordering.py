@@ -9,8 +9,10 @@ A value that is missing stands last among those of its column, and not-a-number 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,14 +28,38 @@ if TYPE_CHECKING:
     from headrace.state.rows.find import GatheredRows
 
 
-class OrderedRows(NamedTuple):
-    """Rows of some keys, as they are to be handled."""
+@dataclass(frozen=True)
+class OrderedRows:
+    """Rows of some keys, as they are to be handled. Objects are made when somebody asks for them."""
 
     codes: Int64s
     """Of the keys; never falls."""
-    at: list[int]
-    ports: list[int]
-    events: list[Any]
+    times: Int64s
+    port_numbers: Int64s
+    inputs: Sequence[Rows]
+    places: Int64s
+    """Of the rows, among those of all inputs one behind the other."""
+
+    @cached_property
+    def at(self) -> list[int]:
+        times: list[int] = self.times.tolist()
+        return times
+
+    @cached_property
+    def ports(self) -> list[int]:
+        ports: list[int] = self.port_numbers.tolist()
+        return ports
+
+    @cached_property
+    def events(self) -> list[Any]:
+        events = _objects(self.inputs)
+        return [events[i] for i in self.places.tolist()]
+
+    @property
+    def only(self) -> Rows:
+        """The rows of a step with one input, with their times."""
+        (rows,) = self.inputs
+        return rows.take(self.places).with_times(self.times)
 
 
 def in_order(inputs: Sequence[GatheredRows], codecs: Sequence[RowCodec], order: TimeOrder) -> OrderedRows:
@@ -45,7 +71,6 @@ def in_order(inputs: Sequence[GatheredRows], codecs: Sequence[RowCodec], order: 
     codes = np.concatenate([found.codes for found in inputs])
     at = np.concatenate([found.at for found in inputs])
     ports = np.repeat(np.arange(len(inputs)), [len(found) for found in inputs])
-    events = [event for each, found in zip(rows, inputs) if len(found) for event in each.objects]
     alone = len(inputs) == 1
     places = np.lexsort((at, codes) if alone else (ports, at, codes))
     same = _same_as_before(codes[places], at[places], *(() if alone else (ports[places],)))
@@ -53,8 +78,9 @@ def in_order(inputs: Sequence[GatheredRows], codecs: Sequence[RowCodec], order: 
         columns = [[each.columns[i] for i in order.places(codec)] for each, codec in zip(rows, codecs)]
         tied = _with_neighbours(same)
         groups = np.cumsum(~same, dtype=np.int64)[tied]
-        places[tied] = _ranked(places[tied], groups, _column_ranks(columns, ports, places[tied]), events)
-    return OrderedRows(codes[places], at[places].tolist(), ports[places].tolist(), [events[i] for i in places.tolist()])
+        ranks = _column_ranks(columns, ports, places[tied])
+        places[tied] = _ranked(places[tied], groups, ranks, lambda: _objects(rows))
+    return OrderedRows(codes[places], at[places], ports[places], rows, places)
 
 
 def order_alike(rows: Rows, order: TimeOrder) -> Int64s:
@@ -66,7 +92,7 @@ def order_alike(rows: Rows, order: TimeOrder) -> Int64s:
         tied = _with_neighbours(same)
         columns = [[rows.columns[i] for i in order.places(rows.codec)]]
         ranks = _column_ranks(columns, np.zeros(len(rows), np.int64), places[tied])
-        places[tied] = _ranked(places[tied], np.cumsum(~same, dtype=np.int64)[tied], ranks, rows.objects)
+        places[tied] = _ranked(places[tied], np.cumsum(~same, dtype=np.int64)[tied], ranks, lambda: rows.objects)
     return places
 
 
@@ -86,13 +112,18 @@ def _with_neighbours(same: npt.NDArray[np.bool_]) -> Int64s:
     return np.flatnonzero(tied)
 
 
-def _ranked(rows: Int64s, groups: Int64s, ranks: Sequence[Int64s], events: Sequence[Any]) -> Int64s:
+def _objects(inputs: Sequence[Rows]) -> list[Any]:
+    """The rows of all inputs, one behind the other."""
+    return [event for rows in inputs if len(rows) for event in rows.objects]
+
+
+def _ranked(rows: Int64s, groups: Int64s, ranks: Sequence[Int64s], objects: Callable[[], Sequence[Any]]) -> Int64s:
     """Rows in the order of their ranks inside their groups, then of their bytes. Groups never fall."""
     order = np.lexsort((*reversed(ranks), groups)) if ranks else np.arange(len(rows))
     same = _same_as_before(groups[order], *(rank[order] for rank in ranks))
     if same.any():
         alike = _with_neighbours(same)
-        some = order[alike]
+        some, events = order[alike], objects()
         content = pa.array([canonical(events[i]) for i in rows[some].tolist()], pa.binary())
         order[alike] = some[np.lexsort((_rank(content), np.cumsum(~same, dtype=np.int64)[alike]))]
     return rows[order]

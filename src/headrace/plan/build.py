@@ -19,6 +19,7 @@ from headrace.dataflow.graph import (
     KeyedNode,
     KindNode,
     LookupNode,
+    MeasureNode,
     Node,
     ReadNode,
     upstream,
@@ -33,6 +34,7 @@ from headrace.operators.process import ProcessOperator
 from headrace.operators.rolling import AggregateOperator, LatestOperator, ReduceOperator
 from headrace.operators.spec import OperatorChoice, StepInfo
 from headrace.operators.stateless import BatchOperator, call_operator, expression_operator
+from headrace.patterns.measuring import MeasureOperator
 
 if TYPE_CHECKING:
     from headrace.operators.contract import Operator
@@ -48,6 +50,8 @@ def operator_builder(node: Node, info: StepInfo | None = None) -> Callable[[], O
             return _keyed(node, info or step_info(node))
         case CallNode():
             return partial(call_operator, node.op, node.label, node.fn, node.codec)
+        case MeasureNode():
+            return partial(MeasureOperator, node.label, node.measures, node.taken, node.codec)
         case AsyncNode():
             return partial(AsyncOperator, node.label, node.plan, node.inputs[0].codec, node.codec)
         case LookupNode():

@@ -35,8 +35,11 @@ _AGGREGATES = frozenset(_AGGREGATE_NAMES.split())
 
 
 @lru_cache(maxsize=4096)
-def parse_tree(text: str) -> Any:
-    """The tree of one expression. Raises ExpressionError without `where`; callers must not change the tree."""
+def parse_tree(text: str, *, aggregates: bool = False) -> Any:
+    """The tree of one expression. Raises ExpressionError without `where`; callers must not change the tree.
+
+    ``aggregates``: whether it may have calls of aggregates, which the caller takes out.
+    """
     exp, dialect = _sqlglot()
     literals: list[str] = []
     if any(match.group().startswith("--") for match in _PIECES.finditer(text)):
@@ -49,7 +52,7 @@ def parse_tree(text: str) -> Any:
     for node in root.find_all(exp.Anonymous):
         if node.this == _ARRAY:
             node.set("this", "array")
-        if str(node.this).lower() in _AGGREGATES:
+        if not aggregates and str(node.this).lower() in _AGGREGATES:
             raise _not_one(text, "no aggregate: an expression sees one row; use key_by(…).aggregate(…)")
     tree = _only_expression(root, exp, text)
     _regroup(tree, exp)

@@ -1,0 +1,75 @@
+"""A pattern in words, and its automaton as a picture: for ``explain``, errors and docs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.model.time import format_span
+from headrace.patterns.automaton import COMPLETE, START
+
+if TYPE_CHECKING:
+    from headrace.patterns.automaton import Automaton, Edge
+    from headrace.patterns.declare import EventPattern, Stage
+
+_LINKS: Final = {"next": "next", "then": "then", "then_any": "then any"}
+
+
+def pattern_text(pattern: EventPattern) -> str:
+    """A pattern in one line, without its conditions."""
+    words = []
+    for position, stage in enumerate(pattern.stages):
+        link = f"not {_LINKS[stage.link]} " if stage.absent else f"{_LINKS[stage.link]} " if position else ""
+        words.append(f"{link}{_stage_text(stage)}")
+    if pattern.within_us is not None:
+        words.append(f"within {format_span(pattern.within_us)}")
+    if pattern.step_within_us is not None:
+        words.append(f"each step within {format_span(pattern.step_within_us)}")
+    if pattern.skip != "none":
+        words.append(f"after a match {pattern.skip.replace('_', ' ')} {pattern.skip_stage}".rstrip())
+    return ", ".join(words)
+
+
+def _stage_text(stage: Stage) -> str:
+    name = f"({pattern_text(stage.group)})" if stage.group is not None else stage.name
+    count = ""
+    if stage.is_loop:
+        high = "" if stage.high is None else str(stage.high)
+        count = {"1,": "+"}.get(f"{stage.low},{high}", f"{{{stage.low},{high}}}")
+        count = f"{{{stage.low}}}" if high == str(stage.low) else count
+    marks = [
+        "?" if stage.skippable else "",
+        " greedy" if stage.is_greedy else "",
+        {"next": " consecutive", "then_any": " in all combinations"}.get(stage.inner, ""),
+        " until its end" if stage.ends_on is not None else "",
+        f" within {format_span(stage.gap_us)}" if stage.gap_us is not None else "",
+        f" at steps of {format_span(stage.inner_gap_us)}" if stage.inner_gap_us is not None else "",
+    ]
+    return f"{name}{count}{''.join(marks)}"
+
+
+def mermaid(automaton: Automaton) -> str:
+    """The automaton as a state diagram: an arrow is a row that is taken, its label what may lie before it."""
+    lines = ["stateDiagram-v2", "    direction LR"]
+    for number, place in enumerate(automaton.places):
+        if ">" in place.name:
+            continue
+        source = "[*]" if number == START else _identifier(place.name)
+        for edge in place.edges:
+            target = "[*]" if edge.target == COMPLETE else _identifier(automaton.elements[edge.target].name)
+            lines.append(f"    {source} --> {target}{_label(edge, start=number == START)}")
+    ends = [f"    {_identifier(automaton.elements[each].name)} --> [*]" for each in sorted(automaton.final)]
+    return "\n".join([*lines, *ends])
+
+
+def _label(edge: Edge, *, start: bool) -> str:
+    words = [] if start else [_LINKS[edge.link]]
+    if edge.target == COMPLETE:
+        words = ["when time is over" if edge.link == "then_any" else "next"]
+    words += ["unless refused"] if edge.refusals else []
+    words += ["unless stopped"] if edge.stops else []
+    words += [f"within {format_span(edge.gap_us)}"] if edge.gap_us is not None else []
+    return f": {', '.join(words)}" if words else ""
+
+
+def _identifier(name: str) -> str:
+    return name.replace("#", "_")
