@@ -215,6 +215,9 @@ class BatchNode(Node):
 class UnionNode(Node):
     """All rows of its inputs, which have one type."""
 
+    withdraws: bool = False
+    """Whether rows that replace others are taken back, as a query means it: several inputs have no common key."""
+
     @property
     def verb(self) -> str:
         return "union"

@@ -57,7 +57,8 @@ def derive_kind(node: Node) -> StreamKind:
         case CallNode() | AsyncNode() | LookupNode() | BatchNode():
             return _without_key(node.inputs[0].kind)
         case UnionNode():
-            return _all_of(node.inputs)
+            kind = _all_of(node.inputs)
+            return StreamKind("changelog") if node.withdraws and kind.corrects else kind
         case TapNode():
             return _tapped(node)
         case KindNode():
@@ -108,12 +109,12 @@ def _keeps_key(node: ExprNode) -> bool:
 
 
 def let_withdraw(node: Node, at: Site) -> None:
-    """Makes a step of expressions take rows back that it lets through no more, as a query means it."""
-    if isinstance(node, ExprNode) and not node.withdraws:
+    """Makes a step take back rows that it lets through no more, or whose key it loses, as a query means it."""
+    if isinstance(node, ExprNode | UnionNode) and not node.withdraws:
         node.withdraws = True
         node.kind = derive_kind(node)
-        if node.kind.rows == "changelog":
-            _check_way(node.inputs[0], node.verb, at)
+        for before in node.inputs if node.kind.rows == "changelog" else ():
+            _check_way(before, node.verb, at)
 
 
 _FROM_SIDE: Final = {"late": 0, "late_left": 0, "late_right": 1, "unmatched_left": 0, "unmatched_right": 1}

@@ -21,6 +21,7 @@ import pyarrow as pa
 from headrace.errors import ExpressionError, FunctionFailed
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.columns import as_int64
+from headrace.model.expansion import ROW_TIME, SOURCE_ROW
 from headrace.model.ids import MIN_TIME
 from headrace.model.record import Failed
 from headrace.model.row_kind import DELETE, INSERT, Kinds, takes_back
@@ -261,6 +262,11 @@ class BatchOperator(Operator):
     def _times(self, made: pa.Table, rows: Rows) -> Int64s | None:
         if rows.times is None:
             return None
+        if ROW_TIME in made.column_names:
+            return np.asarray(_one_array(made.column(ROW_TIME)).to_numpy(zero_copy_only=False), dtype=np.int64)
+        if SOURCE_ROW in made.column_names:
+            places = _one_array(made.column(SOURCE_ROW)).to_numpy(zero_copy_only=False)
+            return np.asarray(rows.times[places], dtype=np.int64)
         if made.num_rows == len(rows):
             return rows.times
         if self.time_column is not None and self.time_column in made.column_names:

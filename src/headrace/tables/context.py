@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.tables.scope import QueryPlace, Relation
 from headrace.tables.steps import QuerySteps
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from headrace.dataflow.app_graph import AppGraph
     from headrace.tables.catalog import Catalog
     from headrace.tables.dialect import ParsedStatement
+
+
+_NO_TABLES: Final[Mapping[str, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class QueryContext:
     """For the select list that is lowered next: up to which number the outer query wants rows, by column."""
     views: tuple[str, ...] = ()
     """The views that this query stands in, outermost first."""
+    lowered: dict[Any, Any] = field(default_factory=dict)
+    """The relations of queries that were lowered before: the same query over the same tables is made once."""
 
     def with_tables(self, more: Mapping[str, Any]) -> QueryContext:
         return replace(self, tables={**self.tables, **more})
@@ -38,7 +43,7 @@ class QueryContext:
     def of_view(self, name: str, statement: ParsedStatement) -> QueryContext:
         """The context of a view: its text, and no table but those of the catalog."""
         place = QueryPlace(statement, self.place.site)
-        return replace(self, place=place, tables={}, ranks={}, views=(*self.views, name))
+        return replace(self, place=place, tables=_NO_TABLES, ranks={}, views=(*self.views, name))
 
 
 def free_name(stem: str, taken: Any) -> str:

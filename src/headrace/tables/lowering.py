@@ -8,18 +8,22 @@ What this module deliberately does not do: optimise. What runs where is for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from headrace.aggregates.declare import count
 from headrace.dataflow.update_kinds import let_withdraw
+from headrace.sql.expr import quote_name
 from headrace.tables.catalog import Table, closed_windows
-from headrace.tables.context import QueryContext, free_name
-from headrace.tables.dialect import ParsedStatement
+from headrace.tables.context import QueryContext
+from headrace.tables.dialect import ParsedStatement, render
+from headrace.tables.expanding import in_windows
+from headrace.tables.from_clause import with_joins
 from headrace.tables.grouping import grouped, is_grouped
 from headrace.tables.scope import AtTree, Relation, conjuncts, expression_sql, relation_of
-from headrace.tables.select_list import project, select_items
+from headrace.tables.select_list import SelectItem, project, select_items, uses_windows
+from headrace.tables.semi_joins import is_membership, with_members
+from headrace.tables.set_operations import combined, distinct, is_set_operation
 from headrace.tables.window_tables import window_call, windowed
 
 
@@ -31,52 +35,71 @@ def lower(ctx: QueryContext, tree: Any) -> Relation:
         ctx = _with_named(ctx, tree)
     match tree:
         case exp.Select():
-            return lower_select(ctx, tree)
-        case exp.Subquery():
+            return _lower_once(ctx, tree, lower_select)
+        case exp.Subquery() | exp.Paren():
             return _aliased(lower(ctx, tree.this), tree)
         case exp.Table():
             call = window_call(tree)
             return _table(ctx, tree) if call is None else _aliased(windowed(ctx, call), tree)
+    if is_set_operation(tree):
+        return _lower_once(ctx, tree, combined)
     raise _refused(ctx, tree)
+
+
+def _lower_once(ctx: QueryContext, tree: Any, lowering: Callable[[QueryContext, Any], Relation]) -> Relation:
+    """A query that stands in another twice, over the same tables, is one relation with two readers."""
+    asked = (render(tree), id(ctx.tables), tuple(ctx.ranks.items()), ctx.views[-1:])
+    if asked not in ctx.lowered:
+        # The tables are kept beside, so that no others can ever have their identity.
+        ctx.lowered[asked] = lowering(ctx, tree), ctx.tables
+    relation: Relation = ctx.lowered[asked][0]
+    return relation
 
 
 def lower_select(ctx: QueryContext, select: Any) -> Relation:
     """One SELECT."""
-    relation = _from(ctx, select)
+    where = select.args.get("where")
     inner = replace(ctx, ranks={})
-    if (where := select.args.get("where")) is not None:
-        relation = filtered(inner, relation, where.this)
+    relation = rows_of(inner, select, conjuncts(where.this) if where is not None else [])
     rewrite: Callable[[Any], Any] | None = None
     if is_grouped(select):
         relation, rewrite = grouped(inner, select, relation)
         if (having := select.args.get("having")) is not None:
-            relation = filtered(inner, relation, rewrite(having.this))
+            relation = filtered(inner, relation, [rewrite(each) for each in conjuncts(having.this)])
     items = select_items(select, relation, ctx.place, rewrite)
+    if uses_windows(relation, *(item.tree for item in items if _computes(item.tree))):
+        relation = in_windows(inner, relation, select)
+        items = select_items(select, relation, ctx.place, rewrite)
     relation = project(inner, relation, items, select)
     if select.args.get("distinct") is not None:
-        relation = distinct(inner, relation, select)
+        relation = distinct(inner, in_windows(inner, relation, select), select)
     return relation
 
 
-def distinct(ctx: QueryContext, relation: Relation, tree: Any) -> Relation:
-    """Each row once: groups by all columns, of which nothing is asked."""
-    with AtTree(ctx.place, tree):
-        rows = free_name("rows_in_group", relation.fields)
-        counted: Any = {rows: count()}
-        made: Any = relation.stream.key_by(*relation.fields).aggregate(**counted)
-        ctx.steps.add(made, "distinct", tree, ", ".join(relation.fields))
-        stream = made.select(*relation.fields)
-    return replace(relation, stream=stream, time=None, closed=None)
+def _computes(tree: Any) -> bool:
+    """Whether an item of a select list is more than a column."""
+    from sqlglot import exp
+
+    return not isinstance(tree, exp.Column | exp.Star)
 
 
 def settled(ctx: QueryContext, relation: Relation, tree: Any) -> Relation:
-    """A relation whose windows, if its rows were to be put in some, are columns now."""
-    return relation
+    """The relation of a whole query: rows that were to be put in windows are in them."""
+    relation = in_windows(ctx, relation, tree)
+    wanted = [(column.name, column.text) for column in relation.columns]
+    if wanted == [(name, quote_name(name)) for name in relation.fields]:
+        return relation
+    return project(ctx, relation, [SelectItem(c.name, tree, c) for c in relation.columns], tree)
 
 
-def filtered(ctx: QueryContext, relation: Relation, condition: Any) -> Relation:
-    """The rows for which a condition holds."""
-    for each in conjuncts(condition):
+def filtered(ctx: QueryContext, relation: Relation, conditions: Iterable[Any]) -> Relation:
+    """The rows for which conditions hold, one after the other."""
+    for each in conditions:
+        if is_membership(each):
+            relation = with_members(ctx, relation, each, rows_of)
+            continue
+        if uses_windows(relation, each):
+            relation = in_windows(ctx, relation, each)
         text = expression_sql(relation, each, ctx.place)
         with AtTree(ctx.place, each):
             relation = relation.over(relation.stream.where(text))
@@ -87,13 +110,16 @@ def filtered(ctx: QueryContext, relation: Relation, condition: Any) -> Relation:
 # --- FROM
 
 
-def _from(ctx: QueryContext, select: Any) -> Relation:
+def rows_of(ctx: QueryContext, select: Any, conditions: list[Any]) -> Relation:
+    """What FROM and its joins give, and of that the rows for which conditions of WHERE hold."""
     source = select.args.get("from_")
     if source is None:
         raise ctx.place.error(
             select, "a query over streams reads a table", expected="SELECT … FROM …", next_move="name a table in FROM"
         )
-    return lower(replace(ctx, ranks={}), source.this)
+    relation = lower(ctx, source.this)
+    relation, left_over = with_joins(ctx, select, relation, conditions)
+    return filtered(ctx, relation, left_over)
 
 
 def _table(ctx: QueryContext, tree: Any) -> Relation:

@@ -37,6 +37,8 @@ class ScopeColumn:
     """SQL over the fields of the relation's stream; empty for a bound of a window that rows are not in yet."""
     role: str = ""
     """``window_start``, ``window_end`` or ``window_time``, where it is such a bound."""
+    hidden: bool = False
+    """Whether it is found with its table in front only, because another column stands for both (JOIN … USING)."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ def lookup(relation: Relation, path: tuple[str, ...]) -> tuple[ScopeColumn, tupl
             return of_table[0], path[2:]
         if any(c.table.lower() == low[0] for c in relation.columns):
             return of_table
-    same = [c for c in relation.columns if c.name.lower() == low[0]]
+    same = [c for c in relation.columns if c.name.lower() == low[0] and not c.hidden]
     if len(same) > 1:
         exact = [c for c in same if c.name == path[0]]
         same = exact if len(exact) == 1 else same

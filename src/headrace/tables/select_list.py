@@ -49,7 +49,7 @@ def select_items(
 
 
 def _spread(relation: Relation, star: Any, tree: Any, table: str, place: QueryPlace) -> list[SelectItem]:
-    columns = [c for c in relation.columns if not table or c.table.lower() == table.lower()]
+    columns = [c for c in relation.columns if (c.table.lower() == table.lower() if table else not c.hidden)]
     if not columns:
         known = ", ".join(sorted({c.table for c in relation.columns if c.table}))
         raise place.error(tree, f"there is no table {table!r} here", expected=f"one of {known}")
@@ -77,11 +77,12 @@ def project(ctx: QueryContext, relation: Relation, items: list[SelectItem], tree
     texts = {item.name: _text(relation, item, place) for item in items if item.name not in waiting}
     bare = {item.name: _bare(relation, item, place) for item in items if item.name not in waiting}
     session_keys = relation.session_keys if waiting else ()
-    for key in session_keys:
-        # What sessions are kept apart by goes along, though nobody asked for it.
-        if key not in bare.values():
-            name = free_name(key, texts)
-            texts[name], bare[name] = quote_name(key), key
+    for text in (*map(quote_name, session_keys), *([relation.time] if waiting and relation.time else [])):
+        # What windows are made of goes along, though nobody asked for it.
+        if text not in texts.values():
+            name = free_name("row_time" if text == relation.time else text.strip("`"), texts)
+            texts[name] = text
+            bare[name] = next((field for field in relation.fields if quote_name(field) == text), None)
     stream = relation.stream
     if [*bare.items()] != [(name, name) for name in relation.fields]:
         _check_names(items, place)

@@ -1,0 +1,116 @@
+"""The joins of a FROM, one after the other, and the part that conditions of WHERE take in them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from headrace.tables.context import QueryContext
+from headrace.tables.dialect import is_call
+from headrace.tables.expanding import in_windows, unnested
+from headrace.tables.joining import JoinParts, joined, on_conditions, sides_of
+from headrace.tables.scope import Relation
+from headrace.tables.semi_joins import is_membership
+
+_EXPLODING: Final = ("explode", "explode_outer", "posexplode", "posexplode_outer", "unnest")
+
+
+def with_joins(ctx: QueryContext, select: Any, relation: Relation, conditions: list[Any]) -> tuple[Relation, list[Any]]:
+    """The rows of FROM with all its joins, and the conditions that took no part in them."""
+    joins = list(select.args.get("joins") or ())
+    laterals = list(select.args.get("laterals") or ())
+    if not joins and not laterals:
+        return relation, conditions
+    relation = in_windows(ctx, relation, select)
+    needed = needed_names(select, joins)
+    # Behind an outer join a condition of WHERE is one over rows without a partner, too.
+    free = all(_how(join) in ("inner", "left", "semi", "anti") for join in joins)
+    for join in joins:
+        relation, conditions = _with_join(ctx, relation, join, conditions if free else [], needed, conditions)
+    for lateral in laterals:
+        relation = _exploded(ctx, relation, lateral, lateral, inner=not lateral.args.get("outer"))
+    return relation, conditions
+
+
+def needed_names(select: Any, joins: list[Any]) -> frozenset[str] | None:
+    """All names of columns that a query uses, in small letters; None where it asks for all."""
+    from sqlglot import exp
+
+    for each in select.expressions:
+        if isinstance(each, exp.Star) or (isinstance(each, exp.Column) and isinstance(each.this, exp.Star)):
+            return None
+    if any(str(join.args.get("method") or "").upper() == "NATURAL" for join in joins):
+        return None
+    names = {part.name.lower() for column in select.find_all(exp.Column) for part in column.parts}
+    return frozenset(names | {each.name.lower() for join in joins for each in join.args.get("using") or ()})
+
+
+def _with_join(
+    ctx: QueryContext, left: Relation, join: Any, pool: list[Any], needed: frozenset[str] | None, conditions: list[Any]
+) -> tuple[Relation, list[Any]]:
+    from sqlglot import exp
+
+    how = _how(join)
+    if isinstance(join.this, exp.Unnest | exp.Lateral):
+        return _exploded(ctx, left, join.this, join, inner=how == "inner"), conditions
+    right = in_windows(ctx, ctx.lower(ctx, join.this), join.this)
+    mine = on_conditions(left, right, join, ctx)
+    if how == "inner":
+        parts = JoinParts(ctx, left, right, how, join)
+        taken = [each for each in pool if not is_membership(each) and sides_of(parts, each)]
+        mine += taken
+        conditions = [each for each in conditions if not any(each is one for one in taken)]
+    relation = joined(ctx, left, right, how, join, mine, needed)
+    using = {each.name.lower() for each in join.args.get("using") or ()}
+    if str(join.args.get("method") or "").upper() == "NATURAL":
+        using = {c.name.lower() for c in left.columns} & {c.name.lower() for c in right.columns}
+    if using and how == "full":
+        raise ctx.place.error(join, "FULL JOIN takes no USING", expected="FULL JOIN … ON a.k = b.k")
+    if using and how not in ("semi", "anti"):
+        relation = _merged(relation, left if how == "right" else right, using)
+    return relation, conditions
+
+
+def _merged(relation: Relation, side: Relation, using: set[str]) -> Relation:
+    """USING: one column stands for both; that of the given side has to be asked for with its table."""
+    tables = {c.table.lower() for c in side.columns}
+    columns = [
+        replace(c, hidden=True) if c.name.lower() in using and c.table.lower() in tables else c
+        for c in relation.columns
+    ]
+    return replace(relation, columns=tuple(columns))
+
+
+def _how(join: Any) -> str:
+    side, kind = str(join.args.get("side") or "").lower(), str(join.args.get("kind") or "").lower()
+    if kind in ("semi", "anti"):
+        return kind
+    return side if side in ("left", "right", "full") else "inner"
+
+
+def _exploded(ctx: QueryContext, relation: Relation, tree: Any, join: Any, *, inner: bool) -> Relation:
+    """UNNEST(…), LATERAL TABLE(EXPLODE(…)) and LATERAL VIEW EXPLODE(…)."""
+    from sqlglot import exp
+
+    alias = tree.args.get("alias")
+    if isinstance(tree, exp.Unnest):
+        position = bool(tree.args.get("offset"))
+        names = tree.args.get("offset")
+        if position and isinstance(names, exp.Identifier) and alias is not None:
+            alias = alias.copy()
+            alias.append("columns", names.copy())
+        if len(tree.expressions) != 1:
+            raise ctx.place.error(tree, "UNNEST takes one array", expected="CROSS JOIN UNNEST(t.items) AS u(item)")
+        return unnested(ctx, relation, tree.expressions[0], alias, join, outer=not inner, position=position)
+    call = tree.this
+    if is_call(call, "table") and len(call.expressions) == 1:
+        call = call.expressions[0]
+    name = str(call.this).lower() if isinstance(call, exp.Anonymous) else type(call).__name__.lower()
+    if name not in _EXPLODING and name not in ("explodeouter", "posexplodeouter"):
+        raise ctx.place.error(
+            call, f"there is no table function {name}()", expected="EXPLODE(an array), POSEXPLODE(an array)",
+            next_move="rows made by Python: stream.flat_map(fn), and give the stream to the query",
+        )  # fmt: skip
+    arguments = list(call.expressions) or [call.this]
+    outer = not inner or "outer" in name
+    return unnested(ctx, relation, arguments[0], alias, join, outer=outer, position=name.startswith("pos"))
