@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import EpochFailed
-from headrace.joins import regular
+from headrace.joins import candidates, results
 from headrace.joins.regular import UNKNOWN, RegularJoinOperator
 from headrace.joins.spec import RegularJoin
 from headrace.model.row_kind import AFTER, BEFORE, DELETE, INSERT
@@ -204,13 +204,17 @@ def test_equal_rows_count() -> None:
 
 
 def test_more_pairs_than_are_given_out_at_once_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regular, "PAIRS", 10)
-    rig = join_rig(join("full"), outlets=())
-    lefts, rights = [left("a", 0, n) for n in range(9)], [right("a", 0, str(n)) for n in range(9)]
+    monkeypatch.setattr(results, "PAIRS", 10)
+    monkeypatch.setattr(candidates, "HELD_PAIRS", 20)
+    rig = join_rig(join("full", unique=(("key", "n"), ("name",)), single=(False, True)), outlets=())
+    lefts = [left(key, 0, n) for key in "abc" for n in range(9)]
+    old, new = [right(key, 0, "old") for key in "abc"], [right(key, 1, "new") for key in "abc"]
     rig.epoch((0, came(*lefts)))
-    found = told(rig.epoch((1, came(*rights))))
-    assert [each[:2] for each in found] == ["-D"] * 9 + ["+I"] * 81, "what goes is given out first"
-    assert Counter(each[:2] for each in told(rig.epoch((1, gone(*rights))))) == {"-D": 81, "+I": 9}
+    found = told(rig.epoch((1, came(*old))))
+    assert Counter(each[:2] for each in found) == {"-D": 27, "+I": 27}
+    replaced = rig.epoch((1, [*gone(*old), *came(*new)]))
+    check_kinds(replaced)
+    assert Counter(row.kind for row in replaced) == {BEFORE: 27, AFTER: 27}, "both halves of a pair lie in one piece"
 
 
 def test_a_row_that_goes_without_having_come_stops_the_epoch_and_is_named_by_step_and_key() -> None:

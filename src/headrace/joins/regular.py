@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.joins.buffered import times_of
-from headrace.joins.candidates import candidate_pairs
+from headrace.joins.candidates import candidate_pairs, key_slices
 from headrace.joins.condition import Condition
 from headrace.joins.fresh import Fresh, null_keys
-from headrace.joins.results import Differences, Effects, JoinResults
+from headrace.joins.results import Effects, JoinResults
 from headrace.joins.unbounded import LastingJoin
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.keys import decode_key
@@ -30,7 +30,7 @@ from headrace.model.row_kind import INSERT
 from headrace.operators.changelogs.errors import below_zero
 from headrace.operators.changelogs.net_rows import OWN_FIELDS, ChangedRows, NetSide, add_rows
 from headrace.operators.changelogs.pairs import mend_kinds
-from headrace.operators.matching import PAIRS, Mask
+from headrace.operators.matching import Mask
 from headrace.state.rows.find import GatheredRows, KeyTimes
 from headrace.state.rows.table import joined
 
@@ -94,36 +94,22 @@ class RegularJoinOperator(LastingJoin):
     # --- the epoch ends
 
     def join(self, fresh: Fresh) -> Iterator[None]:
-        left, right = self._net(0, fresh), self._net(1, fresh)
-        effects = Effects(left, right, self.how)
-        sides = self.side(0, left.rows), self.side(1, right.rows)
-        count, pairs = candidate_pairs(left, right)
-        whole = count <= PAIRS
-        chunks = []
-        for lefts, rights in self._matching(pairs, effects, sides):
-            chunk = effects.add(lefts, rights)
-            if self.single:
-                continue
-            if whole:
-                chunks.append(chunk)
-            else:
-                # What goes comes out before what stands in its place.
-                self._give(effects, sides, [chunk.going()])
+        whole = self._net(0, fresh), self._net(1, fresh)
+        sides = self.side(0, whole[0].rows), self.side(1, whole[1].rows)
+        for left, right in key_slices(*whole):
+            effects = Effects(left, right, self.how)
+            chunks = []
+            for lefts, rights in self._matching(candidate_pairs(left, right), effects, sides):
+                changes = effects.add(lefts, rights)
+                if not self.single:
+                    chunks.append(changes)
+            effects.settle(capped=(not self.signed[1], not self.signed[0]))
+            chunks += [effects.lone(port) for port in (0, 1) if self.tracked[port]]
+            for rows in self.results.pieces(effects, sides, chunks):
+                self.emit(rows)
                 yield
-        effects.settle(capped=(not self.signed[1], not self.signed[0]))
-        chunks += [effects.lone(port) for port in (0, 1) if self.tracked[port]]
-        if whole:
-            self._give(effects, sides, chunks)
-        else:
-            self._give(effects, sides, [chunk.going() for chunk in chunks])
-            yield
-            again = () if self.single else self._matching(candidate_pairs(left, right)[1], effects, sides)
-            for lefts, rights in again:
-                self._give(effects, sides, [effects.changes_of(lefts, rights).coming()])
-                yield
-            self._give(effects, sides, [chunk.coming() for chunk in chunks])
-        for port, side in enumerate((left, right)):
-            self._keep(port, fresh, side, effects.met[port])
+            for port, side in enumerate((left, right)):
+                self._keep(port, fresh, side, effects.met[port])
         yield
 
     def _matching(
@@ -137,11 +123,6 @@ class RegularJoinOperator(LastingJoin):
             firsts = effects.left.first[lefts], effects.right.first[rights]
             holds = self._condition.holds(PairRows(self.codec, sides[0], firsts[0], sides[1], firsts[1], None))
             yield lefts[holds], rights[holds]
-
-    def _give(self, effects: Effects, sides: tuple[SideRows, SideRows], chunks: list[Differences]) -> None:
-        rows = self.results.rows(effects, sides, chunks)
-        if rows is not None:
-            self.emit(rows)
 
     # --- what was there
 

@@ -7,7 +7,7 @@ of ``-U`` and ``+U``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,9 +17,10 @@ from headrace.joins.candidates import take_times
 from headrace.model.batch import Int64s, Rows
 from headrace.model.ids import MIN_TIME
 from headrace.model.pairs import NONE, PairCodec, PairRows, SideRows
-from headrace.model.row_kind import Kinds
+from headrace.model.row_kind import AFTER, Kinds
 from headrace.operators.changelogs.net_rows import NetSide
 from headrace.operators.changelogs.pairs import arrange_changes
+from headrace.operators.matching import PAIRS
 
 if TYPE_CHECKING:
     from headrace.joins.spec import RegularJoin
@@ -31,15 +32,6 @@ class Differences(NamedTuple):
     left: Int64s
     right: Int64s
     more: Int64s
-
-    def going(self) -> Differences:
-        return self._only(self.more < 0)
-
-    def coming(self) -> Differences:
-        return self._only(self.more > 0)
-
-    def _only(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Differences:
-        return Differences(self.left[mask], self.right[mask], self.more[mask])
 
 
 class Effects:
@@ -58,10 +50,6 @@ class Effects:
         # Of a row that is new all partners count, of one that was there those that came and went.
         self._meet(0, lefts, left, right.after[rights] - np.where(left.changed[lefts], 0, right.before[rights]))
         self._meet(1, rights, right, left.after[lefts] - np.where(right.changed[rights], 0, left.before[lefts]))
-        return self.changes_of(lefts, rights)
-
-    def changes_of(self, lefts: Int64s, rights: Int64s) -> Differences:
-        left, right = self.left, self.right
         return Differences(
             lefts, rights, left.after[lefts] * right.after[rights] - left.before[lefts] * right.before[rights]
         )
@@ -108,11 +96,13 @@ class JoinResults:
             for key, side in zip(spec.unique, (codec.left, codec.right), strict=True)
         ]
 
-    def rows(self, effects: Effects, sides: tuple[SideRows, SideRows], chunks: Sequence[Differences]) -> Rows | None:
-        """Rows in order, with their kinds; None where nothing has changed."""
+    def pieces(
+        self, effects: Effects, sides: tuple[SideRows, SideRows], chunks: Sequence[Differences]
+    ) -> Iterator[Rows]:
+        """Rows in order, with their kinds; a pair of what goes and what comes lies in one piece."""
         found = [chunk for chunk in chunks if chunk.more.any()]
         if not found:
-            return None
+            return
         left, right, more = (np.concatenate([getattr(chunk, name) for chunk in found]) for name in Differences._fields)
         some = np.flatnonzero(more)
         left, right, more = left[some], right[some], more[some]
@@ -122,10 +112,18 @@ class JoinResults:
         times = none_if_untimed(
             np.maximum(take_times(nets[0].times(), left, MIN_TIME), take_times(nets[1].times(), right, MIN_TIME))
         )
-        firsts = [np.append(net.first, NONE)[at] for net, at in zip(nets, (left, right), strict=True)]
-        if self._single:
-            return self._as_said(sides[0].take(firsts[0], times), kinds)
-        return PairRows(self._codec, sides[0], firsts[0], sides[1], firsts[1], times, kinds)
+        lefts, rights = (np.append(net.first, NONE)[at] for net, at in zip(nets, (left, right), strict=True))
+        start = 0
+        while start < len(order):
+            end = start + PAIRS
+            end += int(end < len(order) and kinds[end] == AFTER)
+            part = slice(start, end)
+            at = None if times is None else times[part]
+            if self._single:
+                yield self._as_said(sides[0].take(lefts[part], at), kinds[part])
+            else:
+                yield PairRows(self._codec, sides[0], lefts[part], sides[1], rights[part], at, kinds[part])
+            start = end
 
     def lone_rows(self, port: int, side: SideRows, nobody: SideRows, times: Int64s | None, kinds: Kinds) -> Rows:
         """Rows of one side as they come. ``nobody``: the other side, without rows."""

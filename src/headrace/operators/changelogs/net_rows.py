@@ -10,6 +10,7 @@ What this module deliberately does not do: decide what is given out.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -79,6 +80,16 @@ class NetSide:
 
     def __len__(self) -> int:
         return len(self.codes)
+
+    def between(self, low: int, high: int) -> NetSide:
+        """The rows of some keys, by their codes, both included."""
+        start, end = np.searchsorted(self.codes, low, "left"), np.searchsorted(self.codes, high, "right")
+        if not start and end == len(self):
+            return self
+        part = copy(self)
+        for name in ("codes", "hashes", "first", "before", "after", "met", "delta"):
+            setattr(part, name, getattr(self, name)[start:end])
+        return part
 
     @property
     def changed(self) -> Mask:
