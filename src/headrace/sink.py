@@ -79,25 +79,32 @@ def collect() -> CollectSink:
     return CollectSink()
 
 
-def call(fn: Callable[[Any, int], object], *, batch: bool = True) -> Sink:
+def call(fn: Callable[[Any, int], object], *, batch: bool = True, kinds: bool = False) -> Sink:
     """Calls ``fn(rows, epoch)`` in the driver, once per epoch that has rows. **At least once.**
 
     `rows` is a list of objects; with ``batch=False`` the function gets one row at a time. After a crash the last epoch
     may come again, with the same number and the same rows: remember `epoch` where the rows go to tell.
+
+    With ``kinds=True`` it takes rows that go, too: each comes as a pair, ``("+I", row)``, or with ``"-U"``, ``"+U"``,
+    ``"-D"`` in front.
     """
-    return CallSink(fn, batch)
+    return CallSink(fn, batch, kinds)
 
 
 def delta(
     path: str | os.PathLike[str],
     *,
+    key: Any = None,
     partition_by: Any = None,
     schema_mode: SchemaMode | None = None,
     guarantee: GuaranteeChoice = "exactly_once",
     storage_options: Mapping[str, str] | None = None,
 ) -> Sink:
-    """A table of Delta Lake, appended to by the package deltalake: no jars. **Exactly once**, or at least once by
+    """A table of Delta Lake, written by the package deltalake: no jars. **Exactly once**, or at least once by
     ``guarantee="at_least_once"``.
+
+    Without `key` rows are appended. With ``key="id"`` each epoch is merged: a row replaces the one of the same key, and
+    rows that are taken back are deleted.
 
     Every epoch with rows is one version of the table, whose commit also says the epoch's number. `path` is a folder or
     a URL (``s3://…``, ``gs://…``, ``abfss://…``); what is needed to get there is taken from the environment, or given
@@ -109,8 +116,10 @@ def delta(
 
     >>> delta("lake/sales", partition_by="day").describe()
     'delta lake/sales (by day)'
+    >>> delta("lake/totals", key="shop").describe()
+    'delta lake/totals (key shop)'
     """
-    return DeltaSink(path, partition_by, schema_mode, guarantee, storage_options)
+    return DeltaSink(path, partition_by, schema_mode, guarantee, storage_options, key)
 
 
 def kafka(
@@ -137,8 +146,10 @@ def kafka(
     by ``guarantee="at_least_once"``, which needs no transactions.
 
     `format` is ``"json"`` or ``"avro"`` for whole rows, ``"text"`` or ``"bytes"`` for one column: the
-    only one of that kind, or `value`. `key` is a column, whose text is the key, or several, which make a JSON array;
-    with a key the sink takes streams that correct themselves, as a compacted topic wants them. `headers` maps names to
+    only one of that kind, or `value`. ``"debezium-json"`` writes whole rows as changes, in the envelope of Debezium:
+    ``before``, ``after`` and ``op`` (``c``, ``u`` or ``d``). `key` is a column, whose text is the key, or several,
+    which make a JSON array; with a key the sink takes streams that correct themselves, as a compacted topic wants them.
+    `headers` maps names to
     columns. `partition`, `timestamp` and `topic_field` name columns that say where a message goes and when it was; rows
     without a topic of their own go to `topic`. ``create=True`` makes topics that are missing, with so many
     `partitions`; ``create={"cleanup.policy": "compact"}`` makes them with these settings.

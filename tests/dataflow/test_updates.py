@@ -192,7 +192,6 @@ REFUSED_OVER_CHANGELOGS: dict[str, tuple[Callable[[hr.Stream[Any]], Any], str]] 
         "taken back",
     ),
     "join_asof": (lambda rows: rows.key_by("card").join_asof(other(rows).key_by("card")), "taken back"),
-    "keyed sink": (lambda rows: rows.write(hr.sink.kafka("t", key="n")), "would find other rows by its key"),
     "appending sink": (lambda rows: rows.write(hr.sink.files("out/")), "can only append rows"),
     "call": (lambda rows: rows.write(hr.sink.call(print)), "cannot take back rows"),
 }
@@ -309,6 +308,9 @@ VERBS: dict[str, Verb] = {
     "KeyedStream.aggregate": (MAKES, COUNTING["aggregate"]),
     "KeyedStream.reduce": (REFUSES, COUNTING["reduce"]),
     "KeyedStream.window": (REFUSES, COUNTING["window"]),
+    "KeyedStream.match": (
+        REFUSES, lambda rows: rows.key_by("card").match(hr.pattern("small", "cents < 9").then("large", "cents > 99")),
+    ),
     "KeyedStream.co_group": (
         REFUSES, lambda rows: rows.key_by("card").co_group(other(rows).key_by("card"), hr.tumbling("1h")),
     ),

@@ -146,10 +146,6 @@ def test_a_message_without_a_value_takes_back_that_of_its_key(tmp_path: Path) ->
 
 
 REFUSED: dict[str, Callable[[hr.Stream[Any]], None]] = {
-    "another key": lambda rows: rows.write(hr.sink.postgres("t", dsn="x", key="cards")),
-    "no key any more": lambda rows: rows.map(lambda row: Total("", row.region, 1), output=Total).write(
-        hr.sink.kafka("t", key="region")
-    ),
     "by topic": lambda rows: rows.write(hr.sink.kafka("t", key="region", topic_field="region")),
 }
 
@@ -204,3 +200,157 @@ def test_a_screen_and_a_list_show_what_is_taken_back() -> None:
     ]
     assert [(sign, row.region) for sign, row in collected.changes] == [("+I", "x"), ("-D", "x"), ("+I", "y")]
     assert [row.region for row in collected.rows] == ["x", "y"]
+
+
+# -- sinks that find rows by a key of their own -----------------------------------------------------------------------
+
+
+class Order(hr.Record):
+    id: int
+    customer: str
+    cents: int
+
+
+class Customer(hr.Record):
+    name: str
+    city: str
+
+
+class Orders:
+    """Orders beside their customers, joined by name, and so in shards that have nothing to do with the orders' ids."""
+
+    def __init__(self) -> None:
+        self.app = hr.App("orders")
+        self.orders = self.app.read("orders", hr.source.items([]), Order)
+        self.customers = self.app.read("customers", hr.source.items([]), Customer)
+        orders = self.orders.key_by("id").latest().named("newest_orders")
+        customers = self.customers.key_by("name").latest().named("newest_customers")
+        pairs = orders.key_by("customer").join(customers.key_by("name"), within=None).named("lines")
+        self.lines = pairs.select(id="left.id", cents="left.cents", city="right.city")
+
+    def play(self, seed: int, **options: Any) -> dict[int, tuple[int, str]]:
+        """Random epochs on three shards; gives back what has to stand in a target by id."""
+        chance = random.Random(seed)
+        orders: dict[int, Order] = {}
+        customers: dict[str, Customer] = {}
+        with Harness(self.app, sinks=True, parallelism=3, **options) as h:
+            for _ in range(8):
+                for _ in range(chance.randint(1, 6)):
+                    order = Order(chance.randrange(4), chance.choice("abcd"), chance.randint(0, 99))
+                    customer = Customer(chance.choice("abcd"), chance.choice(["oslo", "rome", "bern"]))
+                    orders[order.id], customers[customer.name] = order, customer
+                    h.push(self.orders, order)
+                    h.push(self.customers, customer)
+                match chance.choice(["", "", "before_publish", "published"]):
+                    case "":
+                        h.epoch()
+                    case point:
+                        h.crash(at=point)
+                        if point == "before_publish":
+                            h.epoch()
+        return {
+            order.id: (order.cents, customers[order.customer].city)
+            for order in orders.values()
+            if order.customer in customers
+        }
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_sink_by_a_key_that_moves_between_shards_has_the_rows_that_hold(
+    redis_server: Redis, tmp_path: Path, seed: int
+) -> None:
+    name, shop = uuid.uuid4().hex, Orders()
+    assert str(shop.lines.node.kind) == "changelog by id, from several shards"
+    shop.lines.write(hr.sink.redis(key=f"{name}:{{id}}", url=redis_server.url, as_="hash"), name="cached")
+    assert "cached_rows: top" in shop.app.explain()
+    wanted = shop.play(seed, store=tmp_path)
+    with redis_server.client() as client:
+        found = {int(key.decode().rpartition(":")[2]): client.hgetall(key) for key in client.keys(f"{name}:*")}
+    assert {id: (int(row[b"cents"]), row[b"city"].decode()) for id, row in found.items()} == wanted
+
+
+def test_of_several_rows_that_hold_for_one_key_of_a_sink_one_is_there_until_the_last_goes(
+    redis_server: Redis, tmp_path: Path
+) -> None:
+    name, shop = uuid.uuid4().hex, Orders()
+    shop.lines.write(hr.sink.redis(key=f"{name}:{{city}}", url=redis_server.url, as_="hash"), name="cities")
+    wanted = shop.play(7, store=tmp_path)
+    with redis_server.client() as client:
+        found = {key.decode().rpartition(":")[2]: client.hgetall(key) for key in client.keys(f"{name}:*")}
+    assert set(found) == {city for _, city in wanted.values()}
+    assert all(wanted[int(row[b"id"])] == (int(row[b"cents"]), city) for city, row in found.items())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_table_of_delta_that_is_merged_by_key_has_the_rows_that_hold(tmp_path: Path, seed: int) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    app, tx = shop(lambda rows, key: rows.write(hr.sink.delta(str(tmp_path / key), key=key)))
+    rich, regions = play(app, tx, seed, tmp_path / "store")
+    found = deltalake.DeltaTable(str(tmp_path / "card")).to_pyarrow_table().to_pylist()
+    assert {row["card"]: (row["region"], row["total"]) for row in found} == rich
+    assert len(found) == len(rich)
+    found = deltalake.DeltaTable(str(tmp_path / "region")).to_pyarrow_table().to_pylist()
+    assert {row["region"]: (row["cards"], row["total"]) for row in found} == regions
+
+
+def test_a_table_of_delta_by_key_takes_the_last_row_of_an_epoch_and_null_as_a_key(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+
+    class Maybe(hr.Record):
+        card: str | None
+        cents: int
+
+    app = hr.App("shop")
+    tx = app.read("tx", hr.source.items([]), Maybe)
+    newest = tx.key_by("card").reduce(lambda a, b: b).named("newest")
+    newest.write(hr.sink.delta(str(tmp_path / "t"), key="card"))
+    with Harness(app, sinks=True) as h:
+        h.push(tx, Maybe("a", 1), Maybe(None, 2), Maybe("a", 3))
+        h.epoch()
+        h.push(tx, Maybe(None, 5))
+        h.epoch()
+    found = deltalake.DeltaTable(str(tmp_path / "t")).to_pyarrow_table().to_pylist()
+    assert sorted((row["card"] or "", row["cents"]) for row in found) == [("", 5), ("a", 3)]
+
+
+@pytest.mark.parametrize("batch", [True, False])
+def test_a_function_is_called_with_what_rows_are(batch: bool) -> None:
+    seen: list[Any] = []
+    take = (lambda rows, epoch: seen.extend(rows)) if batch else (lambda row, epoch: seen.append(row))
+
+    def write(rows: hr.Stream[Any], key: str) -> None:
+        if key == "region":
+            rows.write(hr.sink.call(take, batch=batch, kinds=True))
+
+    app, tx = shop(write)
+    with Harness(app, sinks=True) as h:
+        for cents in (5, -9, 20):
+            h.push(tx, Tx("a", "x", cents))
+            h.epoch()
+    assert [(sign, row.total) for sign, row in seen] == [("+I", 5), ("-D", 5), ("+I", 16)]
+
+
+def test_changes_are_written_in_the_envelope_of_debezium(tmp_path: Path) -> None:
+    codec = codec_of(Total)
+    sink = hr.sink.kafka("totals", key="card", format="debezium-json").bind(codec, "out")
+    staging = Staging(tmp_path)
+    writer = sink.open_writer(codec, staging.task(0, 0, "out"))
+    kinds: Kinds = np.array([INSERT, BEFORE, AFTER, DELETE, BEFORE], np.int8)
+    rows = [Total(card, "x", n) for n, card in enumerate("abbcd", 1)]
+    writer.write(Rows.of_objects(codec, rows, None, kinds))
+    table = pa.Table.from_batches(read_batches(writer.finish(), staging.release(0)))
+    said = [json.loads(value) for value in table.column("value").to_pylist()]
+    totals = [(each["op"], *((each[side] or {}).get("total") for side in ("before", "after"))) for each in said]
+    assert totals == [("c", None, 1), ("u", 2, 3), ("d", 4, None), ("d", 5, None)]
+    assert table.column("key").to_pylist() == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_stream_whose_rows_replace_each_other_comes_to_an_envelope_with_what_they_replace() -> None:
+    app = hr.App("shop")
+    tx = app.read("tx", hr.source.items([]), Tx)
+    totals = tx.key_by("card").aggregate(total=hr.sum("cents")).named("totals")
+    totals.write(hr.sink.kafka("totals", key="card", format="debezium-json"))
+    assert "totals_normalised" in app.explain()
+    early = tx.key_by(lambda row: row.card).latest().named("newest")
+    with pytest.raises(ProgramError, match="write has to know which row replaces which"):
+        early.write(hr.sink.kafka("newest", key="card", format="debezium-json"))

@@ -174,6 +174,8 @@ class Sink(ABC):
     changelog_key: tuple[str, ...] | None = None
     """Of a sink that accepts changelogs: the columns by which it finds the row that is replaced or goes. They have to
     be the unique key of the stream. None: it hands rows on as they come."""
+    asks_changelog: bool = False
+    """Whether it writes what rows replace, too: then a stream whose rows replace each other comes as a changelog."""
     in_process: ClassVar[bool] = False
     """True: rows stay in this process (memory, a screen, a function). Such sinks are released one after the other."""
     driver_only: ClassVar[tuple[str, ...]] = ()

@@ -223,7 +223,8 @@ def takes_changelog(node: Node) -> bool:
             # By its key a sink finds what is replaced; what a step on the way left out, nobody else would tell it.
             before = node.inputs[0]
             finds = sink.changelog_key is not None and can_take_back(sink, before.kind)
-            return finds and before.kind.rows == "upsert" and _leaves_out(before) and _can_be_undone(before)
+            finds = finds and _leaves_out(before) and _can_be_undone(before)
+            return before.kind.rows == "upsert" and (finds or sink.asks_changelog)
     return False
 
 
@@ -237,6 +238,12 @@ def can_take_back(sink: Sink, kind: StreamKind) -> bool:
 def finds_by_key(sink: Sink, kind: StreamKind) -> bool:
     """Whether a sink finds the row of a key, by the unique key of a stream, and can take it away."""
     return kind.corrects and sink.changelog_key is not None and can_take_back(sink, kind)
+
+
+def finds_by_other_key(write: WriteNode) -> bool:
+    """Whether a sink finds rows that go by another key than theirs: they have to be brought together by its own."""
+    before = write.inputs[0].kind
+    return before.rows == "changelog" and write.sink.accepts_changelog and not can_take_back(write.sink, before)
 
 
 def _leaves_out(node: Node) -> bool:
@@ -320,6 +327,12 @@ def _no_key(node: KeyedNode, verb: str, at: Site) -> ProgramError:
         found=f"{node.label}, keyed by {node.key}",
         next_move="key it by columns: key_by(Tx.card); with_columns or map can make one before",
     )
+
+
+def check_written(node: Node, sink: Sink, at: Site) -> None:
+    """Whoever writes what rows replace has to be told it."""
+    if sink.asks_changelog:
+        _check_way(node, "write", at)
 
 
 def check_newest(node: Node, at: Site) -> None:

@@ -16,7 +16,7 @@ from headrace.connectors.sink_contract import Sink
 from headrace.dataflow.graph import Node, TapNode, WriteNode
 from headrace.dataflow.naming import slug
 from headrace.dataflow.site import Site
-from headrace.dataflow.update_kinds import can_take_back, updating_step
+from headrace.dataflow.update_kinds import check_written, updating_step
 from headrace.errors import ProgramError
 
 _MAX_LENGTH: Final = 80
@@ -58,20 +58,12 @@ def check_updates(node: Node, sink: Sink, at: Site) -> None:
         raise ProgramError(
             f"{sink.kind} cannot take back rows, and these may go",
             where=str(at),
-            expected="rows that stay or are replaced, or a sink that takes rows back: console, collect, postgres and "
-            "kafka with key=, hashes in redis",
+            expected="rows that stay or are replaced, or a sink that takes rows back: console, collect, postgres, "
+            "delta and kafka with key=, redis, call with kinds=True",
             found=f"rows of {updating_step(node).label}, which withdraws rows, too",
             next_move=f'write all that comes and goes: .changes(kind="op").write(hr.sink.{sink.kind}(…))',
         )
-    if node.kind.rows == "changelog" and sink.changelog_key is not None and not can_take_back(sink, node.kind):
-        raise ProgramError(
-            f"{sink.kind} would find other rows by its key than those that are taken back",
-            where=str(at),
-            expected="a sink whose key is the unique key of the rows",
-            found=f"key {', '.join(sink.changelog_key)}, of a stream that is a {node.kind}",
-            next_move="write by the key that the rows have; or bring them together by that of the sink first: "
-            f".key_by({', '.join(map(repr, sink.changelog_key))}).aggregate(…)",
-        )
+    check_written(node, sink, at)
     if node.kind.corrects and not sink.accepts_updates:
         raise ProgramError(
             f"{sink.kind} can only append rows, and these are updates",

@@ -1,4 +1,4 @@
-"""`delta`: rows appended to a table of Delta Lake, exactly once, by the package deltalake: no JVM, no jars.
+"""`delta`: rows appended to a table of Delta Lake, or merged into it by a key, exactly once, by the package deltalake.
 
 Workers stage Arrow streams; releasing an epoch is one commit in the driver, which adds the rows and says the number of
 the epoch (`transaction`):
@@ -28,6 +28,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from headrace.connectors.delta.errors import Overtaken, deltalake_module, others_write, telling
+from headrace.connectors.delta.merging import merge_rows, read_changes_of_keys
 from headrace.connectors.delta.rewind import (
     check_restore,
     derive_restore,
@@ -56,7 +57,7 @@ from headrace.connectors.sink_contract import (
     StageWriter,
     chosen_guarantee,
 )
-from headrace.connectors.staged import ARROW, PartWriter, encode_arrow, read_batches
+from headrace.connectors.staged import ARROW, ChangeWriter, PartWriter, encode_arrow, read_batches
 from headrace.errors import ProgramError, SinkFailed
 from headrace.model.crash import reach
 from headrace.model.field_names import field_names
@@ -90,6 +91,7 @@ class DeltaSink(Sink):
         schema_mode: SchemaMode | None,
         guarantee: GuaranteeChoice,
         storage_options: Mapping[str, str] | None,
+        key: Any = None,
     ) -> None:
         self.path = os.fspath(path)
         self._storage_options = storage_options
@@ -100,6 +102,9 @@ class DeltaSink(Sink):
         if self.guarantee == "exactly once":
             self.rewinds: frozenset[Rewind] = frozenset({"repeat", "hold"})
         self.merge = schema_mode == "merge"
+        self.key = field_names(key, "key", where)
+        self.accepts_updates = self.accepts_changelog = bool(self.key)  # type: ignore[misc]
+        self.changelog_key = self.key or None
         self._table: Any = None
         """As it was after the last look at it; None: it is to be opened."""
         self._held_until = -1
@@ -121,6 +126,10 @@ class DeltaSink(Sink):
             kind = codec.schema.types[codec.index(name, where=where)]
             if pa.types.is_nested(kind) or pa.types.is_binary(kind):
                 raise self._misfit(f"cannot partition by {name}", "text, numbers, booleans, dates or times", str(kind))
+        for name in self.key:
+            kind = codec.schema.types[codec.index(name, where=where)]
+            if pa.types.is_nested(kind):
+                raise self._misfit(f"{name} cannot be a key", "text, numbers, booleans, dates or times", str(kind))
         if set(self.partition_by) >= set(codec.names):
             raise self._misfit("partition_by takes every column", "a column left for the files", "none")
         for name in codec.names:
@@ -149,6 +158,8 @@ class DeltaSink(Sink):
             check_texts(table, self.partition_by, room, lambda text: quote(text, safe=""))
             return encode_arrow(table)
 
+        if self.key:
+            return ChangeWriter(PartWriter(task, encode, ARROW), PartWriter(task, encode, ARROW))
         return PartWriter(task, encode, ARROW)
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
@@ -198,8 +209,9 @@ class DeltaSink(Sink):
         return self.path.rstrip("/").rpartition("/")[2] or self.path
 
     def describe(self) -> str:
-        by = f" (by {', '.join(self.partition_by)})" if self.partition_by else ""
-        return f"delta {self.path}{by}"
+        notes = [f"key {', '.join(self.key)}"] * bool(self.key)
+        notes += [f"by {', '.join(self.partition_by)}"] * bool(self.partition_by)
+        return f"delta {self.path}" + (f" ({', '.join(notes)})" if notes else "")
 
     # --- going back
 
@@ -295,15 +307,17 @@ class DeltaSink(Sink):
             # Without a time: Delta may forget transactions by their age, and this one has to be known for good.
             noted = [deltalake.Transaction(app_id=transaction.writer, version=transaction.number)]
         rows = _Rows(parts, ctx, table_schema(table), self.target.where)
+        commit = deltalake.CommitProperties(
+            app_transactions=noted, custom_metadata=None if transaction is None else epoch_note(transaction)
+        )
+        if self.key:
+            assert self.codec is not None
+            changes = read_changes_of_keys(parts, ctx, self.key, table_schema(table), rows.fit_columns)
+            merge_rows(table, changes, self.key, self.codec.names, commit)
+            settle(self.target, table)
+            return
         try:
-            deltalake.write_deltalake(
-                table,
-                rows.reader(),
-                mode="append",
-                commit_properties=deltalake.CommitProperties(
-                    app_transactions=noted, custom_metadata=None if transaction is None else epoch_note(transaction)
-                ),
-            )
+            deltalake.write_deltalake(table, rows.reader(), mode="append", commit_properties=commit)
         except Exception:
             # What was raised while rows were read came out of the writer as mere text.
             if rows.failure is not None:
@@ -331,14 +345,14 @@ class _Rows:
                 if place:
                     reach("between_files", self._ctx.epoch)
                 for batch in read_batches([part], self._ctx):
-                    yield self._fit_columns(batch)
+                    yield self.fit_columns(batch)
         except GeneratorExit:
             raise
         except BaseException as error:
             self.failure = error
             raise RuntimeError(f"the staged rows could not be read: {error!r}") from error
 
-    def _fit_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def fit_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Columns by name: rows may have been staged by an earlier program, and the table may have more."""
         columns = []
         for field in self._schema:

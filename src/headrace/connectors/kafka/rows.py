@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from headrace.connectors.formats.binary import BINARY
 from headrace.connectors.formats.messages import RowEncoder
 from headrace.connectors.formats.misfits import UnfitValue
+from headrace.connectors.kafka.envelope import ENVELOPE, envelopes
 from headrace.connectors.sink_contract import StageTask, StageWriter
 from headrace.connectors.staged import PartWriter, encode_arrow
 from headrace.connectors.text import json_documents, value_bytes, value_texts
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from headrace.model.batch import Rows
     from headrace.model.rows import RowCodec
 
-Format = Literal["json", "text", "bytes", "avro"]
-FORMATS: Final = ("json", "text", "bytes", *BINARY)
+Format = Literal["json", "text", "bytes", "avro", "debezium-json"]
+FORMATS: Final = ("json", "text", "bytes", *BINARY, ENVELOPE)
 MESSAGES: Final = "messages"
 """The format of what is staged: Arrow, but columns of messages and not of rows."""
 
@@ -78,6 +79,9 @@ class MessageWriter(StageWriter):
     def write(self, rows: Rows) -> None:
         if not len(rows):
             return
+        if self._form.format == ENVELOPE:
+            self._write_envelopes(rows)
+            return
         gone = None
         if rows.kinds is not None:
             said = np.flatnonzero(holds_or_goes(rows.kinds))
@@ -92,13 +96,22 @@ class MessageWriter(StageWriter):
                 messages = messages.set_column(messages.schema.get_field_index("value"), "value", value)
             self._parts.add(messages)
 
+    def _write_envelopes(self, rows: Rows) -> None:
+        said, values = envelopes(rows, self._codec)
+        batch = rows.take(said).record_batch
+        for start in range(0, len(said), _SLICE_ROWS):
+            part = values.slice(start, _SLICE_ROWS)
+            self._parts.add(encode_messages(batch.slice(start, _SLICE_ROWS), self._codec, self._form, part))
+
     def finish(self) -> list[StagedPart]:
         return self._parts.finish()
 
 
-def encode_messages(batch: pa.RecordBatch, codec: RowCodec, form: MessageForm) -> pa.RecordBatch:
-    """The messages of some rows, as columns."""
-    columns: dict[str, pa.Array] = {"value": _values(batch, codec, form)}
+def encode_messages(
+    batch: pa.RecordBatch, codec: RowCodec, form: MessageForm, values: pa.Array | None = None
+) -> pa.RecordBatch:
+    """The messages of some rows, as columns. ``values``: where they are made already."""
+    columns: dict[str, pa.Array] = {"value": _values(batch, codec, form) if values is None else values}
     if form.key:
         columns["key"] = encode_key([batch.column(name) for name in form.key])
     if form.headers:

@@ -17,6 +17,7 @@ from headrace.connectors.formats.binary import SUBJECT, BinaryFormat
 from headrace.connectors.formats.messages import RowEncoder
 from headrace.connectors.formats.registry import StoredSchema
 from headrace.connectors.kafka.client import Cluster, Topics, check_options
+from headrace.connectors.kafka.envelope import ENVELOPE
 from headrace.connectors.kafka.release import AtLeastOnce, ExactlyOnce
 from headrace.connectors.kafka.rows import FORMATS, MESSAGES, Format, MessageForm, MessageWriter
 from headrace.connectors.kafka.schemas import WrittenSchema
@@ -82,10 +83,12 @@ class KafkaSink(Sink):
         self.partitions = partitions
         self.guarantee = chosen_guarantee(guarantee, self.where)
         # With a key the newest message of a key is the one that counts: that is what log compaction keeps.
-        self.accepts_updates = bool(self.key)  # type: ignore[misc]
+        self.asks_changelog = format == ENVELOPE
+        self.accepts_updates = bool(self.key) or self.asks_changelog  # type: ignore[misc]
         # A tombstone has to lie where the message lies that it takes back.
-        self.accepts_changelog = bool(self.key) and not self.partition and not self.topic_field  # type: ignore[misc]
-        self.changelog_key = self.key if self.accepts_changelog else None
+        lies_apart = bool(self.partition or self.topic_field)
+        self.accepts_changelog = (bool(self.key) or self.asks_changelog) and not lies_apart  # type: ignore[misc]
+        self.changelog_key = self.key if self.accepts_changelog and self.key else None
         self.options = check_options(options, self.where)
         self.limit_bytes = int(self.options.get("message.max.bytes", _MESSAGE_MAX_BYTES))
         if self.guarantee == "at least once" and _NAME in self.options:

@@ -6,7 +6,7 @@ What they hold stays in the driver and never travels. Rows reach them from stagi
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -16,6 +16,7 @@ from headrace.connectors.sink_contract import Forget, Guarantee, Release, Rewind
 from headrace.connectors.staged import ARROW, arrow_writer, read_changes, read_rows
 from headrace.errors import ProgramError, SinkFailed
 from headrace.model.report import COUNTED, StagedPart
+from headrace.model.row_kind import INSERT, SIGNS
 from headrace.model.values import type_name
 
 if TYPE_CHECKING:
@@ -152,9 +153,11 @@ class CallSink(Sink):
     driver_only: ClassVar[tuple[str, ...]] = ("fn",)
     rewinds: frozenset[Rewind] = frozenset({"repeat", "hold"})
 
-    def __init__(self, fn: Callable[[Any, int], object], batch: bool) -> None:
+    def __init__(self, fn: Callable[[Any, int], object], batch: bool, kinds: bool = False) -> None:
         self.fn = fn
         self.batch = batch
+        self.kinds = self.asks_changelog = kinds
+        self.accepts_changelog = kinds  # type: ignore[misc]
         self.name = str(getattr(fn, "__qualname__", None) or type(fn).__name__)
 
     def open_writer(self, codec: RowCodec, task: StageTask) -> StageWriter:
@@ -162,13 +165,18 @@ class CallSink(Sink):
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
         assert self.codec is not None
-        batches = read_rows(parts, ctx, self.codec)
+        batches = self._signed(parts, ctx, self.codec) if self.kinds else read_rows(parts, ctx, self.codec)
         if self.batch:
             self._call([row for batch in batches for row in batch], ctx.epoch)
             return
         for batch in batches:
             for row in batch:
                 self._call(row, ctx.epoch)
+
+    def _signed(self, parts: Sequence[StagedPart], ctx: Release, codec: RowCodec) -> Iterator[list[Any]]:
+        """Rows behind what they are; those of a stream in which none goes all come in."""
+        for rows, signs in read_changes(parts, ctx, codec):
+            yield list(zip(signs or [SIGNS[INSERT]] * len(rows), rows, strict=True))
 
     def takes(self, part: StagedPart) -> bool:
         return part.format == ARROW

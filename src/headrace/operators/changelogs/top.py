@@ -102,6 +102,8 @@ class TopOperator(StatefulOperator):
     def _order(self, side: NetSide) -> Int64s:
         """Rows by key, and in the order asked for."""
         asked = [_ranks(self._column(side, self.taken.names.index(each.name)), each) for each in self.spec.order]
+        if self.spec.newest:
+            asked.insert(0, -side.times())
         order = np.lexsort((*reversed(asked), side.codes))
         if not _ties(order, (side.codes, *asked)):
             return order

@@ -43,6 +43,8 @@ class TopSpec(StepSpec):
     """The unique key of rows, where one is known: it decides between rows of one place."""
     rank: str | None = None
     """The column with the place of a row."""
+    newest: bool = False
+    """Whether the newest row by event time comes first, before any column is asked."""
 
     def build(self, info: StepInfo) -> Operator:
         from headrace.operators.changelogs.top import TopOperator
@@ -57,7 +59,7 @@ class TopSpec(StepSpec):
 
     def rules(self, info: StepInfo) -> Mapping[str, str]:
         columns = ", ".join(f"{field.name} {field.type}" for field in info.taken[0].schema)
-        order = ", ".join(map(str, self.order))
+        order = ", ".join(map(str, self.order)) or "time"
         kept = "all rows" if self.signed else f"the first {self.most} by {order}"
         return {"rows": f"{kept} of each key, of ({columns})"}
 
@@ -65,3 +67,18 @@ class TopSpec(StepSpec):
         order = ", ".join(map(str, self.order))
         kept = "all rows of a key, because the first may go" if self.signed else "these rows"
         return (f"the first {self.most} by {order}", f"keeps {kept}")
+
+
+@dataclass(frozen=True)
+class SinkRowsSpec(TopSpec):
+    """The step that the planner puts before a sink that finds rows by another key than theirs.
+
+    Rows of one key of the sink come from several shards. They are brought together and kept, so that what goes from one
+    shard never deletes what has come from another. Where several rows hold for one key, the newest is shown.
+    """
+
+    of: str = ""
+    """The output."""
+
+    def tell(self) -> tuple[str, ...]:
+        return (f"keeps the rows of each key of {self.of}, of which the newest by event time is there",)

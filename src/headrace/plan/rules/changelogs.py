@@ -5,6 +5,9 @@ replaces (`takes_changelog`) reads a changelog instead, and so do the steps with
 as they did: who takes no changelog is given versions of it. The step is named after the one whose rows it keeps, so
 that its state is found again.
 
+A sink that finds rows by another key than theirs is given them by its own: a step before it brings the rows of each key
+of the sink together, and keeps them.
+
 The graph that the user said is left as it is; what comes out is another one, whose nodes have the same ids.
 """
 
@@ -30,12 +33,14 @@ from headrace.dataflow.keying import key_of_columns
 from headrace.dataflow.update_kinds import (
     can_take_back,
     derive_kind,
+    finds_by_other_key,
     gives_changelog,
     hands_on_changelog,
     takes_changelog,
 )
 from headrace.errors import ProgramError
 from headrace.operators.changelogs.spec import NormaliseSpec
+from headrace.operators.changelogs.top_spec import SinkRowsSpec
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -46,10 +51,11 @@ NORMALISED = "_normalised"
 
 def keep_given_rows(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """The graph with all steps that are needed to take rows back. Of a graph that has them, the graph itself."""
-    if any(isinstance(node, KeyedNode) and node.op == "normalise" for node in nodes):
+    if any(isinstance(node, KeyedNode) and isinstance(node.spec, NormaliseSpec | SinkRowsSpec) for node in nodes):
         return nodes
     wanting = find_wanting(nodes)
-    return _Rewriting(nodes, wanting).rewritten() if wanting else nodes
+    by_other_keys = any(isinstance(node, WriteNode) and finds_by_other_key(node) for node in nodes)
+    return _Rewriting(nodes, wanting).rewritten() if wanting or by_other_keys else nodes
 
 
 def find_wanting(nodes: Sequence[Node]) -> set[Node]:
@@ -63,6 +69,10 @@ def find_wanting(nodes: Sequence[Node]) -> set[Node]:
         if between or takes_changelog(node):
             wanting.add(node)
     return wanting
+
+
+SINK_ROWS = "_rows"
+"""Behind the name of an output: the name of the step that keeps rows by the key of its sink."""
 
 
 class _Rewriting:
@@ -105,12 +115,20 @@ class _Rewriting:
         if isinstance(given, KeyedNode) and takes_changelog(given) and not gives_changelog(given):
             # It says of keys that are gone no more than that.
             given = self._normalised(given)
+        if isinstance(reader, WriteNode):
+            return self._for_sink(given, reader)
         if reader in self._wanting:
             # Steps with a key know of rows that do not say it that they come.
             plain = given.kind.rows == "append" and isinstance(reader, KeyedNode)
             return given if plain else self._as_changelog(given)
-        takes = isinstance(reader, WriteNode) and can_take_back(reader.sink, given.kind)
-        return given if given.kind.rows != "changelog" or takes else self._as(given, "upsert")
+        return given if given.kind.rows != "changelog" else self._as(given, "upsert")
+
+    def _for_sink(self, given: Node, write: WriteNode) -> Node:
+        if write in self._wanting:
+            given = self._as_changelog(given)
+        if given.kind.rows != "changelog" or can_take_back(write.sink, given.kind):
+            return given
+        return self._by_key_of(write, given) if write.sink.accepts_changelog else self._as(given, "upsert")
 
     def _as_changelog(self, given: Node) -> Node:
         match given.kind.rows:
@@ -143,6 +161,19 @@ class _Rewriting:
             )  # fmt: skip
             self._add(known, (given.id, NORMALISED))
         return known
+
+    def _by_key_of(self, write: WriteNode, given: Node) -> KeyedNode:
+        assert write.sink.changelog_key is not None
+        name = f"{write.name}{SINK_ROWS}"
+        self._check_free(name, given)
+        spec = SinkRowsSpec(1, (), signed=True, unique=given.kind.key, newest=True, of=write.label)
+        kept = KeyedNode(
+            id=self._new_id(), inputs=(given,), codec=given.codec, at=write.at, op="top", name=name,
+            was=f"{write.was}{SINK_ROWS}" if write.was else None, placed_by=write.sink.changelog_key,
+            key=key_of_columns(given.codec, write.sink.changelog_key), spec=spec,
+        )  # fmt: skip
+        self._add(kept, (write.id, SINK_ROWS))
+        return kept
 
     def _add(self, node: Node, known_by: tuple[int, str]) -> None:
         node.kind = derive_kind(node)
