@@ -70,6 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sql",
         "dataflow",
         "plan.explain",
+        "plan.ship",
         "joins.spec",
         "connectors",
         "aggregates.declare",

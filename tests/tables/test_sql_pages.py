@@ -11,7 +11,7 @@ import headrace as hr
 from headrace.tables.program import SqlProgram, program_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-_BLOCK = re.compile(r"(<!-- sql: a program of its own -->\n)?```sql\n(.*?)```", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- sql: a program of its own -->\n)?(?<!needs a module -->\n)```sql\n(.*?)```", re.DOTALL)
 
 
 def programs_of(page: str) -> list[list[str]]:

@@ -57,6 +57,8 @@ class Catalog:
     views: dict[str, ParsedStatement] = field(default_factory=dict)
     declared: dict[str, Callable[[], Table]] = field(default_factory=dict)
     """Tables that become steps when a query first reads them."""
+    functions: dict[str, Any] = field(default_factory=dict)
+    """Functions of Python that queries call (`headrace.tables.python_functions`), by their names in small letters."""
     program: Any = None
     """The statements of the app (`headrace.tables.program`), once there are some."""
 

@@ -29,7 +29,8 @@ def show(program: SqlProgram, statement: ShowObjects, error: Refusal) -> Listing
         case "views":
             return Listing(("view",), [(name,) for name in view_names(program)])
         case "functions":
-            return Listing(("function",), [])
+            functions = catalog_of(program.app).functions
+            return Listing(("function",), [(each.name,) for _, each in sorted(functions.items())])
         case "create":
             text = program.texts.get(statement.name.lower())
             if text is None:

@@ -20,6 +20,7 @@ from headrace.tables.dialect import ParsedStatement, render
 from headrace.tables.expanding import in_windows
 from headrace.tables.from_clause import with_joins
 from headrace.tables.grouping import grouped, is_grouped
+from headrace.tables.python_functions import with_calls
 from headrace.tables.scope import AtTree, Relation, conjuncts, expression_sql, relation_of
 from headrace.tables.select_list import SelectItem, project, select_items, uses_windows
 from headrace.tables.semi_joins import is_membership, with_members
@@ -61,6 +62,7 @@ def lower_select(ctx: QueryContext, select: Any) -> Relation:
     where = select.args.get("where")
     inner = replace(ctx, ranks={})
     relation = rows_of(inner, select, conjuncts(where.this) if where is not None else [])
+    relation, select = with_calls(inner, relation, select)
     rewrite: Callable[[Any], Any] | None = None
     if is_grouped(select):
         relation, rewrite = grouped(inner, select, relation)
@@ -100,7 +102,8 @@ def filtered(ctx: QueryContext, relation: Relation, conditions: Iterable[Any]) -
             continue
         if uses_windows(relation, each):
             relation = in_windows(ctx, relation, each)
-        text = expression_sql(relation, each, ctx.place)
+        relation, condition = with_calls(ctx, relation, each)
+        text = expression_sql(relation, condition, ctx.place)
         with AtTree(ctx.place, each):
             relation = relation.over(relation.stream.where(text))
             let_withdraw(relation.stream.node, ctx.place.site)

@@ -19,6 +19,8 @@ from headrace.tables.declared import DeclaredTable, in_statement
 from headrace.tables.dialect import ParsedStatement, parse_script
 from headrace.tables.grammar import statement_reader
 from headrace.tables.inserting import insert_rows
+from headrace.tables.python_functions import read_function
+from headrace.tables.python_objects import load_object
 from headrace.tables.query import lower_query, run_sql
 from headrace.tables.script_settings import ScriptSettings
 from headrace.tables.statements import (
@@ -65,7 +67,6 @@ class SqlProgram:
     """View → its statement, for SHOW CREATE."""
     materialized: set[str] = field(default_factory=set)
     settings: ScriptSettings = field(default_factory=ScriptSettings)
-    functions: dict[str, CreateFunction] = field(default_factory=dict)
     inserts: dict[str, int] = field(default_factory=dict)
     """Table → how often something was inserted into it."""
 
@@ -124,12 +125,20 @@ class SqlProgram:
         return f"{'materialized ' if statement.materialized else ''}view {statement.name}"
 
     def _create_function(self, statement: CreateFunction, parsed: ParsedStatement, site: Site) -> str:
-        raise ProgramError(
-            "functions of Python cannot be called from SQL yet",
-            where=parsed.where(parsed.offset, str(site)),
-            found=parsed.point(parsed.offset),
-            next_move="map the stream in Python, and give it to the query: app.sql(…, rows=stream.map(function))",
-        )
+        functions, low = catalog_of(self.app).functions, statement.name.lower()
+        if statement.if_not_exists and low in functions:
+            return f"{statement.name} is there already"
+
+        def error(what: str, *, found: str = "", **parts: str) -> ProgramError:
+            detail = f" ({found})" if found and found not in what else ""
+            refused = ProgramError(
+                what + detail, where=parsed.where(parsed.offset, str(site)), found=parsed.point(parsed.offset), **parts
+            )
+            refused.in_query = True  # type: ignore[attr-defined]
+            return refused
+
+        functions[low] = read_function(statement.name, load_object(statement.target, error), error)
+        return f"function {statement.name}"
 
     def _insert(self, statement: InsertInto, parsed: ParsedStatement, site: Site) -> str:
         table = self._table(statement.target, parsed, statement.target_at, site)
@@ -160,7 +169,9 @@ class SqlProgram:
     def _drop(self, statement: DropObject, parsed: ParsedStatement, site: Site) -> str:
         low = statement.name.lower()
         catalog = catalog_of(self.app)
-        if statement.kind == "view" and low in catalog.views:
+        if statement.kind == "function" and low in catalog.functions:
+            del catalog.functions[low]
+        elif statement.kind == "view" and low in catalog.views:
             del catalog.views[low]
         elif statement.kind == "table" and low in catalog.declared and low not in catalog.tables:
             del catalog.declared[low], self.tables[low]
@@ -168,7 +179,7 @@ class SqlProgram:
             raise self._error(parsed, statement.at, site, f"{statement.name} is read by what was said before", (
                 "a program is its text: leave the statements out that make and read it"))  # fmt: skip
         elif not statement.if_exists:
-            known = [*self.tables, *catalog.views]
+            known = catalog.functions if statement.kind == "function" else [*self.tables, *catalog.views]
             raise self._error(
                 parsed, statement.at, site, f"there is no {statement.kind} {statement.name!r}",
                 did_you_mean(statement.name, known, "SHOW TABLES lists them"),

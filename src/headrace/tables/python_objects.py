@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,9 +31,7 @@ def load_object(target: str, error: Callable[..., ProgramError]) -> Any:
 
 def _module(place: str, target: str, error: Callable[..., ProgramError]) -> Any:
     try:
-        if place.endswith(".py"):
-            return _from_file(Path(place))
-        return importlib.import_module(place)
+        return _shipped(_from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place))
     except HeadraceError:
         raise
     except ModuleNotFoundError as missing:
@@ -59,3 +58,19 @@ def _from_file(path: Path) -> Any:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _shipped(module: Any) -> Any:
+    """A module beside the program is shipped by value: workers elsewhere do not have it. Installed packages do not."""
+    from headrace.plan.ship import ship_by_value
+
+    file = str(getattr(module, "__file__", None) or "")
+    if file and not any(part in file for part in ("site-packages", "dist-packages")) and _is_beside(Path(file)):
+        ship_by_value(module)
+    return module
+
+
+def _is_beside(file: Path) -> bool:
+    """Whether a file is no part of Python or of Headrace."""
+    standard, ours = Path(inspect.__file__).parent, Path(__file__).parents[1]
+    return not any(file.is_relative_to(each) for each in (standard, ours))

@@ -68,9 +68,9 @@ class Relation:
         ]
         return replace(self, columns=tuple(renamed))
 
-    def over(self, stream: Stream[Any]) -> Relation:
-        """The same columns over a stream that has the same fields."""
-        return replace(self, stream=stream)
+    def over(self, stream: Stream[Any], more: tuple[ScopeColumn, ...] = ()) -> Relation:
+        """The same columns, and some more, over a stream that has their fields."""
+        return replace(self, stream=stream, columns=(*self.columns, *more))
 
 
 def relation_of(

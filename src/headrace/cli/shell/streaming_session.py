@@ -31,6 +31,7 @@ from headrace.model.report import StagedPart
 from headrace.model.wire import ROW_KIND
 from headrace.progress import rows_in, time_text, watermark_of
 from headrace.sql.functions import FUNCTIONS
+from headrace.tables.catalog import catalog_of
 from headrace.tables.listing import describe, table_names, view_names
 from headrace.tables.program import Listing, SqlProgram, program_of
 from headrace.tables.statements import InsertInto, Statement
@@ -99,7 +100,7 @@ class StreamingSession:
         return [ShellColumn(*row) for row in describe(self._program, table, error)]
 
     def functions(self) -> Sequence[str]:
-        return sorted({*FUNCTIONS, *_AGGREGATES, *self._program.functions})
+        return sorted({*FUNCTIONS, *_AGGREGATES, *catalog_of(self._program.app).functions})
 
     def execute(self, text: str) -> ShellAnswer | LiveAnswer:
         statements = self._program.read(text)
