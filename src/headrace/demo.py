@@ -74,10 +74,10 @@ def make_impression(i: int, rng: random.Random) -> Impression:
     return Impression(f"tweet-{newest + rank}", START + hr.milliseconds(1) * (i * 1000 // RATE))
 
 
-def make_demo(board: Board, *, rate: float = RATE, total: int | None = None) -> hr.App:
-    """The program. ``total`` bounds it, for tests."""
+def make_demo(board: Board, *, rate: float = RATE) -> hr.App:
+    """The program."""
     app = hr.App("demo")
-    source = hr.source.generator(make_impression, rate=rate, total=total, per_epoch=int(2 * rate))
+    source = hr.source.generator(make_impression, rate=rate, per_epoch=int(2 * rate))
     impressions = app.read("impressions", source, Impression, time=Impression.at, out_of_order="1s")
     standings = impressions.key_by(Impression.tweet).process(CountViews())
     standings.write(hr.sink.call(board.take), name="board")
@@ -87,8 +87,7 @@ def make_demo(board: Board, *, rate: float = RATE, total: int | None = None) -> 
 class Board:
     """The most viewed tweets, as the program's output tells them. Lives in the driver; safe between threads."""
 
-    def __init__(self, shown: int = SHOWN) -> None:
-        self._shown = shown
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._standings: dict[str, Standing] = {}
         self._speeds: dict[str, float] = {}
@@ -119,7 +118,7 @@ class Board:
     def top(self) -> list[tuple[Standing, float]]:
         """The most viewed tweets that are not quiet, and their speed; most viewed first."""
         with self._lock:
-            best = sorted(self._standings.values(), key=lambda row: (-row.views, row.tweet))[: self._shown]
+            best = sorted(self._standings.values(), key=lambda row: (-row.views, row.tweet))[:SHOWN]
             return [(row, self._speeds.get(row.tweet, 0.0)) for row in best]
 
     def draw(self) -> RenderableType:

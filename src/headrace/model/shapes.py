@@ -238,7 +238,7 @@ def _reaches(annotation: Any, goal: Any, seen: set[Any]) -> bool:
     return any(field.type is goal or _reaches(field.type, goal, seen) for field in field_shapes(annotation))
 
 
-def spark_type(arrow: pa.DataType, *, packed: bool = False) -> str:
+def spark_type(arrow: pa.DataType) -> str:
     """An Arrow type of ours as Spark DDL text."""
     if arrow in _SPARK:
         return _SPARK[arrow]

@@ -234,7 +234,7 @@ def _escape(escape: re.Match[str], in_class: bool, pattern: str) -> str:
 
 
 @lru_cache(maxsize=512)
-def like_pattern(pattern: str, escape: str = "\\", ignore_case: bool = False) -> re.Pattern[str]:
+def like_pattern(pattern: str, escape: str = "\\") -> re.Pattern[str]:
     """A LIKE pattern: % is any text, _ any one character; the escape character makes them plain."""
     out: list[str] = []
     chars = iter(pattern)
@@ -246,7 +246,7 @@ def like_pattern(pattern: str, escape: str = "\\", ignore_case: bool = False) ->
             out.append(re.escape(following))
         else:
             out.append({"%": ".*", "_": "."}.get(char) or re.escape(char))
-    return re.compile("".join(out), re.DOTALL | (re.IGNORECASE if ignore_case else 0))
+    return re.compile("".join(out), re.DOTALL)
 
 
 def java_replacement(text: str, groups: int) -> str:

@@ -50,13 +50,13 @@ _open_runs: LruCache[StateRun] = LruCache(OPEN_RUNS)
 class StateRun:
     """One open run file. ``name`` is for people; ``tables`` by name."""
 
-    def __init__(self, name: str, data: pa.Buffer, *, verify: bool = True, on_corrupt: Callable[[], None]) -> None:
+    def __init__(self, name: str, data: pa.Buffer, *, on_corrupt: Callable[[], None]) -> None:
         self.name = name
         self.size_bytes = data.size
         self._on_corrupt = on_corrupt
         footer = self._read_footer(data)
         self.lo, self.hi, self.groups = footer.lo, footer.hi, footer.groups
-        self.tables = {entry.name: RunTable(self, entry, data, verify) for entry in footer.tables}
+        self.tables = {entry.name: RunTable(self, entry, data) for entry in footer.tables}
         self.rows = sum(entry.rows for entry in footer.tables)
 
     def __repr__(self) -> str:
@@ -97,7 +97,7 @@ class StateRun:
 class RunTable:
     """One table of a run: its batches, opened as they are needed."""
 
-    def __init__(self, run: StateRun, entry: TableEntry, data: pa.Buffer, verify: bool) -> None:
+    def __init__(self, run: StateRun, entry: TableEntry, data: pa.Buffer) -> None:
         self.run = run
         self.name = entry.name
         self.kind = entry.kind
@@ -108,7 +108,6 @@ class RunTable:
         """… and for searchsorted."""
         self._entry = entry
         self._data = data
-        self._verify = verify
         self._schema: pa.Schema | None = None
         self._blocks: list[Block | None] = [None] * len(entry.batches)
 
@@ -151,17 +150,17 @@ class RunTable:
         if offset < 0 or length < 0 or offset + length > self._data.size:
             raise self.run.corrupt(f"{what} of table {self.name} inside the file", f"it would end at {offset + length}")
         data = self._data.slice(offset, length)
-        found = zlib.crc32(data) if self._verify else crc
+        found = zlib.crc32(data)
         if found != crc:
             raise self.run.corrupt(f"{what} of table {self.name} with checksum {crc:#010x}", f"{found:#010x}")
         return data
 
 
-def open_run(source: pa.Buffer | bytes | Path, *, name: str = "", verify: bool = True, cached: bool = True) -> StateRun:
+def open_run(source: pa.Buffer | bytes | Path, *, name: str = "", cached: bool = True) -> StateRun:
     """A run from its bytes or a local file. Files are kept open by path, bytes are opened each time."""
     if not isinstance(source, Path):
         data = pa.py_buffer(source) if isinstance(source, bytes) else source
-        return StateRun(name or "inline run", data, verify=verify, on_corrupt=_nothing)
+        return StateRun(name or "inline run", data, on_corrupt=_nothing)
     path = source
     label = name or str(path)
 
@@ -175,7 +174,7 @@ def open_run(source: pa.Buffer | bytes | Path, *, name: str = "", verify: bool =
                 found="no such file",
                 next_move="start again from the newest manifest",
             ) from None
-        return StateRun(label, data, verify=verify, on_corrupt=lambda: _open_runs.drop(str(path)))
+        return StateRun(label, data, on_corrupt=lambda: _open_runs.drop(str(path)))
 
     return _open_runs.get(str(path), load) if cached else load()
 

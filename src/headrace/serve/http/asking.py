@@ -97,10 +97,10 @@ class AskedRequest:
             raise bad_parameter(name, found, f"a number from {least} to {most}")
         return int(found)
 
-    def flag(self, name: str, default: bool = False) -> bool:
+    def flag(self, name: str) -> bool:
         found = self._query.get(name)
         if found is None:
-            return default
+            return False
         if found.lower() not in _YES | _NO:
             raise bad_parameter(name, found, "true or false")
         return found.lower() in _YES
