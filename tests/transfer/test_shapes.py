@@ -28,6 +28,12 @@ class Place(hr.Record):
     x: float | None = None
 
 
+class Tagged(hr.Record):
+    tags: dict[str, int]
+    parts: list[dict[str, datetime]]
+    under: Place | None = None
+
+
 class Paid(hr.Record, tag="paid"):
     cents: int
     at: hr.Timestamp
@@ -43,6 +49,7 @@ class Keep(hr.Process[Hit, str, str]):
     lists: hr.ListState[list[Place]]
     named: hr.ValueState[dict[str, Place]]
     counted: hr.ValueState[dict[str, int]]
+    tagged: hr.ValueState[Tagged]
     maybe: hr.ValueState[Place | None]
     either: hr.ValueState[Paid | Lost]
     alarm: hr.Timer
@@ -56,6 +63,7 @@ class Keep(hr.Process[Hit, str, str]):
         self.lists.append([place, place])
         self.named.set({"one": place} if event.n == 1 else {"one": place, "two": place})
         self.counted.set({event.page: event.n})
+        self.tagged.set(Tagged({event.page: event.n}, [{event.page: place.seen}, {}], place if event.n == 2 else None))
         self.maybe.set(place)
         self.either.set(Paid(event.n, event.at) if event.n == 1 else Lost(None if event.n == 2 else "why"))
         self.wall.set(hr.Timestamp(ctx.now + hr.minutes(1)))
@@ -86,10 +94,11 @@ class Job:
         keyed.connect(self.rules.broadcast()).process(Limits()).named("ruled").show()
         self.hourly = keyed.window(hr.tumbling("1h")).aggregate(n=hr.sum("n")).named("hourly")
         self.hourly.show()
+        keyed.aggregate(times=hr.collect("at"), last=hr.max("at")).named("times").show()
 
 
-STATES = ["keep.by_time", "keep.by_parts", "keep.lists", "keep.named", "keep.counted", "keep.maybe", "keep.either",
-          "keep.wall", "ruled.limits", "hourly"]  # fmt: skip
+STATES = ["keep.by_time", "keep.by_parts", "keep.lists", "keep.named", "keep.counted", "keep.tagged", "keep.maybe",
+          "keep.either", "keep.wall", "ruled.limits", "hourly", "times"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from headrace.errors import ProgramError
 from headrace.model.ids import MAX_TIME
 from headrace.model.keys import hash_encoded
-from headrace.model.time_shape import TIME
+from headrace.model.time_shape import DATETIME, TIME, TimeShape, time_writer
 from headrace.model.type_json import key_annotation
 from headrace.model.type_shape import TypeShape
 from headrace.read.columns import EXPIRES_AT, spread
@@ -242,11 +242,26 @@ class AggregateRows(StateImport):
         ]
 
     def _plain(self, column: pa.Array, name: str, field: pa.Field) -> list[Any]:
-        times = TIME if pa.types.is_timestamp(column.type) and _is_number(self._types.get(name)) else None
-        return self.values.plain(column, field, self._types.get(name), times)
+        shape = self._types.get(name)
+        times = _times_among(column.type, shape)
+        values = self.values.plain(column, field, shape, times)
+        replace = time_writer(times, int)
+        return values if replace is None else list(map(replace, values))
 
     def _too_little(self, name: str, kind: str, wanted: str) -> ProgramError:
         return too_little(self.where, name, kind, wanted if kind not in ("top", "quantile") else "")
+
+
+def _times_among(kind: pa.DataType, shape: TypeShape | None) -> TimeShape | None:
+    """Where a column has times, or ISO text, of what the program keeps as numbers."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        members = () if shape is None else (shape, *shape.members)
+        inner = _times_among(kind.value_type, next((each.items for each in members if each.items is not None), None))
+        return None if inner is None else TimeShape(items=inner)
+    if not _is_number(shape):
+        return None
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return TIME if pa.types.is_timestamp(kind) else TimeShape(time=DATETIME) if is_text else None
 
 
 def _is_number(shape: TypeShape | None) -> bool:

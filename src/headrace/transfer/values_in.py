@@ -106,11 +106,8 @@ class ValueColumns:
         if times is not None and pa.types.is_nested(column.type):
             replace = time_writer(timestamps_of(times), int)
             values = values if replace is None else list(map(replace, values))
-        if pa.types.is_struct(column.type) and (_records_of(shape) or _is_map(shape)):
-            values = without_absent(values, shape)
-        if _is_map(shape) and values and isinstance(values[0], list):
-            values = [None if value is None else dict(value) for value in values]
-        return values
+        present = _present_parts(shape) if pa.types.is_nested(column.type) else None
+        return values if present is None else list(map(present, values))
 
     def encode_all(self, values: Sequence[Any], first_row: int) -> pa.BinaryArray:
         """Plain values as they are stored: all at once, or where one does not fit so, one by one."""
@@ -142,15 +139,64 @@ def without_absent(rows: Sequence[Any], shape: TypeShape | None) -> list[Any]:
     """Records without the fields that are null where they cannot be: columns have nulls where a value has no field."""
     records = _records_of(shape)
     if not records:
-        return [None if row is None else {name: each for name, each in row.items() if each is not None} for row in rows]
-    nullable = [{each.stored_name for each in record.fields if each.type.optional} for record in records]
-    if len(records) == 1:
-        return [None if row is None else _without(row, nullable[0]) for row in rows]
+        return [None if row is None else _some_entries(row) for row in rows]
+    nullable = [_nullable_fields(record) for record in records]
     return [None if row is None else _without(row, nullable[_case_of(row, records)]) for row in rows]
+
+
+def _some_entries(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in row.items() if each is not None}
+
+
+def _nullable_fields(record: TypeShape) -> set[str]:
+    return {each.stored_name for each in record.fields if each.type.optional}
 
 
 def _without(row: dict[str, Any], nullable: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None or name in nullable}
+
+
+Present = Callable[[Any], Any]
+
+
+def _present_parts(shape: TypeShape | None) -> Present | None:
+    """What takes the nulls of absent fields and entries out of a value, also inside of it; None: there are none.
+
+    Mappings of many rows are often one struct, with the names of all of them. A map of Arrow is a list of pairs.
+    """
+    if shape is None:
+        return None
+    if records := _records_of(shape):
+        cases = [(_nullable_fields(record), _present_fields(record)) for record in records]
+        return lambda value: (
+            value if not isinstance(value, dict) else _present_record(value, *cases[_case_of(value, records)])
+        )
+    bare = next((each for each in shape.members if each.kind in _CONTAINERS), shape)
+    part = _present_parts(bare.items)
+    if bare.kind == "map":
+        return lambda value: _present_entries(value, part)
+    if bare.kind not in ("list", "set") or part is None:
+        return None
+    return lambda value: [part(each) for each in value] if isinstance(value, list) else value
+
+
+def _present_fields(record: TypeShape) -> dict[str, Present]:
+    parts = {each.stored_name: _present_parts(each.type) for each in record.fields}
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def _present_record(value: dict[str, Any], nullable: Collection[str], parts: dict[str, Present]) -> dict[str, Any]:
+    return {name: parts[name](each) if name in parts else each for name, each in _without(value, nullable).items()}
+
+
+def _present_entries(value: Any, part: Present | None) -> Any:
+    if isinstance(value, list):
+        value = dict(value)
+    elif isinstance(value, dict):
+        value = _some_entries(value)
+    if part is None or not isinstance(value, dict):
+        return value
+    return {name: part(each) for name, each in value.items()}
 
 
 def _records_of(shape: TypeShape | None) -> list[TypeShape]:
