@@ -83,3 +83,15 @@ def test_http_tells_the_version_in_headers_and_of_many_keys_in_the_body(changed:
         versions = {entry["key"]: version for entry, version in zip(page["entries"], page["versions"])}
         assert versions == {"k0": None, **{f"k{i}": 0 for i in range(1, 8)}}
         assert "versions" not in fetch(served.url, get, "POST", {"keys": ["k0"]}).json
+
+
+def test_a_client_is_told_with_its_newest_answer(changed: Path) -> None:
+    with Served(changed) as served:
+        served.wait_for(0)
+        with hr.Client(served.url) as client:
+            kept = client.state("kept.value")
+            assert kept.older_version is None
+            assert kept["k1"] == {"town": "x"} and kept.older_version == (0, 1)
+            assert kept["k0"] and kept.older_version is None
+            assert kept.get_many(["k0", "k1"])[0] and kept.older_version == (0, 1)
+            assert len(dict(kept.scan())) == 8 and kept.older_version == (0, 1)

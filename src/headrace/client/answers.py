@@ -39,6 +39,15 @@ Ends = tuple[int | None, int | None]
 """A stretch of time in microseconds; None: without that end."""
 
 
+class OlderVersion(NamedTuple):
+    """An answer has values that were written when their state had another type."""
+
+    version: int
+    """The oldest version of the step in which one of them was written."""
+    newest: int
+    """The version of the step now."""
+
+
 class AnswerInfo(NamedTuple):
     """What an answer says of itself."""
 
@@ -47,6 +56,8 @@ class AnswerInfo(NamedTuple):
     """How old the epoch was when the server answered."""
     watermark_us: int | None = None
     """How far event time had come in the step that was asked about; None: it has none, or none was asked about."""
+    older: OlderVersion | None = None
+    """None: all values are of the newest type, or the protocol does not say."""
 
     @property
     def epoch(self) -> int:

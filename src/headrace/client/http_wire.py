@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import h11
 import msgspec
 
-from headrace.client.answers import AnswerInfo, Ends, Next, Page, Version, WantedEpoch, Windows, refusal
+from headrace.client.answers import AnswerInfo, Ends, Next, OlderVersion, Page, Version, WantedEpoch, Windows, refusal
 from headrace.client.steps import ConnectionLost, Line, Read, Server, ServerBehind, Steps, Write
 from headrace.errors import HeadraceError, StoreError
 from headrace.model.keys import decode_key, key_text
@@ -85,7 +85,8 @@ class HttpWire:
     ) -> Steps[tuple[AnswerInfo, list[msgspec.Raw]]]:
         path = f"{self._state(address)}/get"
         answer = yield from self._ask("POST", path, _epoch(wanted, timeout_s), msgspec.msgpack.encode(body), timeout_s)
-        return _answer_info(answer.headers), msgspec.msgpack.decode(answer.body, type=_ValuesReply).values
+        reply = msgspec.msgpack.decode(answer.body, type=_ValuesReply)
+        return _answer_info(answer.headers, reply), reply.values
 
     def range(
         self, address: str, key: bytes, ends: Ends, after: str, count: int, wanted: WantedEpoch, timeout_s: float
@@ -105,7 +106,7 @@ class HttpWire:
         query |= _epoch(wanted, timeout_s)
         answer = yield from self._ask("GET", self._state(address), query, None, timeout_s)
         body = msgspec.msgpack.decode(answer.body, type=_Page)
-        return _answer_info(answer.headers), ([(key, bytes(raw)) for key, raw in body.entries], body.next)
+        return _answer_info(answer.headers, body), ([(key, bytes(raw)) for key, raw in body.entries], body.next)
 
     def count(self, address: str, wanted: WantedEpoch, timeout_s: float) -> Steps[tuple[AnswerInfo, int]]:
         query = {"count": "true", **_epoch(wanted, timeout_s)}
@@ -254,7 +255,14 @@ class _Change(msgspec.Struct):
         return AnswerInfo(Version(self.timeline, self.epoch, self.store), self.age_ms / 1000, mark)
 
 
-class _ValuesReply(msgspec.Struct):
+class _Versions(msgspec.Struct, kw_only=True):
+    """In which version each value was written, where that is an older one."""
+
+    versions: list[int | None] = []
+    newest_version: int = 0
+
+
+class _ValuesReply(_Versions):
     values: list[msgspec.Raw]
 
 
@@ -263,7 +271,7 @@ class _Range(msgspec.Struct):
     next: str | None
 
 
-class _Page(msgspec.Struct):
+class _Page(_Versions):
     entries: list[tuple[bytes, msgspec.Raw]]
     next: str | None
 
@@ -284,12 +292,18 @@ def _seconds(timeout_s: float) -> str:
     return f"{min(timeout_s, MAX_WAIT_S):.3f}"
 
 
-def _answer_info(headers: Mapping[str, str]) -> AnswerInfo:
+def _answer_info(headers: Mapping[str, str], many: _Versions | None = None) -> AnswerInfo:
+    """``many``: an answer about several keys, which says in its body what one about a single key says in headers."""
     mark = headers.get("headrace-watermark")
+    versions = [] if many is None else [each for each in many.versions if each is not None]
+    older = None if many is None or not versions else OlderVersion(min(versions), many.newest_version)
+    if "headrace-value-version" in headers:
+        older = OlderVersion(int(headers["headrace-value-version"]), int(headers["headrace-newest-version"]))
     return AnswerInfo(
         Version(int(headers["headrace-timeline"]), int(headers["headrace-epoch"]), headers["headrace-store"]),
         int(headers["headrace-age-ms"]) / 1000,
         None if mark is None else parse_time(mark),
+        older,
     )
 
 

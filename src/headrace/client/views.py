@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from headrace.client.answers import OlderVersion
+
 V = TypeVar("V", default=Any)
 
 
@@ -60,6 +62,20 @@ class _StateAnswer:
         """
         told = self._requests.info
         return None if told is None or told.watermark_us is None else Timestamp(told.watermark_us)
+
+
+    @property
+    def older_version(self) -> OlderVersion | None:
+        """Whether the newest answer has a value of a type that the state had before, and of which version of the step.
+
+        Of several values that of the oldest. None where all are of the newest type, before the first answer, and over
+        Redis' protocol, which has no place for it.
+
+        >>> homes["ann"], homes.older_version                               # doctest: +SKIP
+        ({'city': 'Rome'}, OlderVersion(version=0, newest=1))
+        """
+        told = self._requests.info
+        return None if told is None else told.older
 
 
 class ServedView(_StateAnswer, Mapping[Any, V], Generic[V]):

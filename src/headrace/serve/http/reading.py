@@ -102,7 +102,8 @@ async def _read_range(jobs: Jobs, asked: AskedRequest, found: RequestedState) ->
         raise problem_of(error, 502) from error
     made = [_shown(window, msgspec.Raw(raw), asked.form) for window, raw in page.windows]
     more = None if page.next is None else place_text(page.next)
-    return many({**_place(found, asked.form), "windows": made, "next": more}, asked.form, found.headers)
+    headers = found.headers | version_headers(table, key)
+    return many({**_place(found, asked.form), "windows": made, "next": more}, asked.form, headers)
 
 
 def _range(table: WindowReader, key: bytes, wanted: Range, limit: int, form: str) -> RangePage:
