@@ -63,7 +63,6 @@ class _StateAnswer:
         told = self._requests.info
         return None if told is None or told.watermark_us is None else Timestamp(told.watermark_us)
 
-
     @property
     def older_version(self) -> OlderVersion | None:
         """Whether the newest answer has a value of a type that the state had before, and of which version of the step.
