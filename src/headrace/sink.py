@@ -145,16 +145,15 @@ def kafka(
     """Messages of a Kafka topic. **Exactly once** for readers with ``isolation.level=read_committed``, or at least once
     by ``guarantee="at_least_once"``, which needs no transactions.
 
-    `format` is ``"json"`` or ``"avro"`` for whole rows, ``"text"`` or ``"bytes"`` for one column: the
+    `format` is ``"json"``, ``"avro"`` or ``"protobuf"`` for whole rows, ``"text"`` or ``"bytes"`` for one column: the
     only one of that kind, or `value`. ``"debezium-json"`` writes whole rows as changes, in the envelope of Debezium:
     ``before``, ``after`` and ``op`` (``c``, ``u`` or ``d``). `key` is a column, whose text is the key, or several,
     which make a JSON array; with a key the sink takes streams that correct themselves, as a compacted topic wants them.
-    `headers` maps names to
-    columns. `partition`, `timestamp` and `topic_field` name columns that say where a message goes and when it was; rows
-    without a topic of their own go to `topic`. ``create=True`` makes topics that are missing, with so many
-    `partitions`; ``create={"cleanup.policy": "compact"}`` makes them with these settings.
+    `headers` maps names to columns. `partition`, `timestamp` and `topic_field` name columns that say where a message
+    goes and when it was; rows without a topic of their own go to `topic`. ``create=True`` makes topics that are
+    missing, with so many `partitions`; ``create={"cleanup.policy": "compact"}`` makes them with these settings.
 
-    Avro is written under `schema`, or under the schema that the row type has. With the URL of a schema
+    Avro and Protobuf are written under `schema`, or under the schema that the row type has. With the URL of a schema
     `registry` (or a dict of its client's options) messages begin with the schema's id. The schema is registered under
     `subject` (``"{topic}-value"``; ``{record}`` is the schema's own name), or with ``register=False`` has to be there:
     then the newest of the subject counts where no `schema` is given.

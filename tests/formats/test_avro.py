@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.connectors.formats.avro.messages import MessageSchemas, derived_schema, encoder_of, given_schema
+from headrace.connectors.formats.avro.messages import AvroSchemas, derived_schema, encoder_of, given_schema
 from headrace.connectors.formats.avro.schema import parse_schema
 from headrace.connectors.formats.cursor import Faults
 from headrace.connectors.formats.fields import row_fields
@@ -45,7 +45,7 @@ def decoded(messages: Sequence[bytes], row_type: Any, schema: Any) -> tuple[list
     """The good rows, and what is said of the bad ones."""
     codec = codec_of(row_type)
     stored = schema if isinstance(schema, StoredSchema) else given_schema(schema)
-    decoder = RowDecoder(fields_of(row_type), MessageSchemas(fields_of(row_type), None, stored))
+    decoder = RowDecoder(fields_of(row_type), AvroSchemas(fields_of(row_type), None, stored))
     columns, faults = decoder.decode(pa.array(messages, pa.binary()))
     good = pa.array(~faults.bad)
     return codec.to_objects([column.filter(good) for column in columns]), faults.reasons
@@ -147,7 +147,7 @@ def test_a_time_beyond_all_years_makes_its_message_bad() -> None:
 
 def test_a_bare_number_is_no_time() -> None:
     with pytest.raises(SchemaMisfit, match="at is long, a number without a unit"):
-        MessageSchemas(fields_of(Reading), None, None).reader_of(given_schema(record(value="double", at="long")))
+        AvroSchemas(fields_of(Reading), None, None).reader_of(given_schema(record(value="double", at="long")))
 
 
 def test_branches_of_a_union_are_judged_message_by_message() -> None:
@@ -165,7 +165,7 @@ def test_null_and_what_is_absent_take_the_default_of_the_row_type() -> None:
     schema = record(value="double")
     assert decoded(by_fastavro([{"value": 1.0}], schema), Reading, schema)[0] == [Reading(1.0, None, "none")]
     with pytest.raises(SchemaMisfit, match=r"record shop.Row has no field value"):
-        MessageSchemas(fields_of(Reading), None, None).reader_of(given_schema(record(name="string")))
+        AvroSchemas(fields_of(Reading), None, None).reader_of(given_schema(record(name="string")))
 
 
 def test_fields_of_former_names_are_found() -> None:

@@ -40,9 +40,9 @@ class FakeRegistry:
         self._server.shutdown()
         self._server.server_close()
 
-    def add(self, subject: str, schema: str, kind: str = "AVRO") -> int:
+    def add(self, subject: str, schema: str, kind: str = "AVRO", references: Any = ()) -> int:
         """Registers a schema, whatever came before it."""
-        body = {"schema": schema, "schemaType": kind}
+        body = {"schema": schema, "schemaType": kind, "references": list(references)}
         found = next((id for id, each in self.schemas.items() if each == body), None)
         id = found or len(self.schemas) + 1
         self.schemas[id] = body
@@ -76,7 +76,7 @@ class FakeRegistry:
                 "Schema being registered is incompatible with an earlier schema for subject "
                 f'"{subject}", details: READER_FIELD_MISSING_DEFAULT_VALUE',
             )
-        return 200, {"id": self.add(subject, schema, kind)}
+        return 200, {"id": self.add(subject, schema, kind, body.get("references") or ())}
 
     def _find(self, subject: str, body: dict[str, Any]) -> Answer:
         if subject not in self.subjects:

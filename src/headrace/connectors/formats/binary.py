@@ -17,11 +17,12 @@ from headrace.connectors.formats.messages import RowDecoder, RowEncoder
 from headrace.connectors.formats.misfits import SchemaMisfit, SchemaMistake
 from headrace.connectors.formats.registry import NoSuchSchema, Registry, StoredSchema, open_registry
 from headrace.errors import ProgramError
+from headrace.model.packages import package
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
 
-BINARY: Final = ("avro",)
+BINARY: Final = ("avro", "protobuf")
 SUBJECT: Final = "{topic}-value"
 _SERIALIZED: Final = {"avro": "", "protobuf": "serialized"}
 
@@ -92,7 +93,7 @@ class BinaryFormat:
 
     def _schemas(self, codec: RowCodec, fields: Sequence[TreeField]) -> Any:
         own = self._own(codec, fields) if self.registry is None else None
-        return self._module.MessageSchemas(fields, self.registry, own)
+        return self._module.schemas_of(fields, self.registry, own)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -115,8 +116,10 @@ class BinaryFormat:
         if self.given is None and not register:
             return self.registry.latest(subject.format(topic=topic, record=""), _SERIALIZED[self.format])
         name = subject.format(topic=topic, record=self._module.type_name_of(own))
-        id = self.registry.register(name, own) if register else self.registry.find(name, own)
-        return own._replace(id=id)
+        whole: StoredSchema = self._module.with_imports(self.registry, own, register)
+        if register:
+            return whole._replace(id=self.registry.register(name, whole))
+        return self.registry.find(name, whole)
 
     def encoder(self, schema: StoredSchema, codec: RowCodec, names: Collection[str]) -> RowEncoder:
         """Raises SchemaMisfit where the rows have no place in the schema."""
@@ -162,6 +165,12 @@ def _given_schema(format: str, schema: Any, where: str) -> StoredSchema:
 
 
 def _module(format: str, where: str) -> ModuleType:
-    from headrace.connectors.formats.avro import messages as avro
+    if format == "avro":
+        from headrace.connectors.formats.avro import messages as avro
 
-    return avro
+        return avro
+    with package("protobuf", extra="protobuf", where=where):
+        import google.protobuf  # noqa: F401
+    from headrace.connectors.formats.protobuf import messages as protobuf
+
+    return protobuf

@@ -48,6 +48,12 @@ class StoredSchema(NamedTuple):
     """AVRO, PROTOBUF or JSON."""
     text: str
     references: tuple[Reference, ...] = ()
+    path: tuple[int, ...] = ()
+    """Of Protobuf: which message type of the file it is about, and which within that."""
+    imports: tuple[str, ...] = ()
+    """Of Protobuf: the files that it imports, as long as they are no references; each behind those that it imports."""
+    version: int = 0
+    """Of a subject, where it was asked for by that."""
 
 
 class NoSuchSchema(SettingsError):
@@ -100,16 +106,16 @@ class Registry:
         id: int = self._ask(f"subject {subject}", lambda client: client.register_schema(subject, made))
         return id
 
-    def find(self, subject: str, schema: StoredSchema) -> int:
-        """The id of a schema that the subject has."""
+    def find(self, subject: str, schema: StoredSchema) -> StoredSchema:
+        """A schema that the subject has, with its id and version there."""
         made = self._client_schema(schema)
         try:
-            id: int = self._ask(f"subject {subject}", lambda client: client.lookup_schema(subject, made)).schema_id
+            answer = self._ask(f"subject {subject}", lambda client: client.lookup_schema(subject, made))
         except NoSuchSchema as error:
             raise NoSuchSchema(
                 f"the subject {subject} does not have this schema", where=self.where, found=error.found
             ) from error
-        return id
+        return schema._replace(id=answer.schema_id, version=answer.version)
 
     def _client_schema(self, schema: StoredSchema) -> Any:
         with package("confluent-kafka[schemaregistry]", extra="registry", where=self.where):

@@ -26,7 +26,7 @@ from headrace.model.shapes import spark_type
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
 
-Format = Literal["json", "text", "bytes", "avro"]
+Format = Literal["json", "text", "bytes", "avro", "protobuf"]
 Tombstones = Literal["skip", "keep", "error"]
 
 _JSON: Final = "__json"

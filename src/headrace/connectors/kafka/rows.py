@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.model.batch import Rows
     from headrace.model.rows import RowCodec
 
-Format = Literal["json", "text", "bytes", "avro", "debezium-json"]
+Format = Literal["json", "text", "bytes", "avro", "protobuf", "debezium-json"]
 FORMATS: Final = ("json", "text", "bytes", *BINARY, ENVELOPE)
 MESSAGES: Final = "messages"
 """The format of what is staged: Arrow, but columns of messages and not of rows."""

@@ -18,7 +18,7 @@ from headrace.connectors.formats.registry import NoSuchSchema, Registry, StoredS
 KIND: Final = "AVRO"
 
 
-class MessageSchemas:
+class AvroSchemas:
     """`given`: the schema of messages that do not name theirs."""
 
     typed = False
@@ -42,6 +42,11 @@ class MessageSchemas:
             return compile_rows(parsed_schema(self._registry, stored), self._fields)
         except SchemaMisfit as misfit:
             raise SchemaMisfit(f"schema {stored.id}: {misfit}") from misfit
+
+
+def schemas_of(fields: Sequence[TreeField], registry: Registry | None, given: StoredSchema | None) -> AvroSchemas:
+    """The schemas of messages that are to become these fields."""
+    return AvroSchemas(fields, registry, given)
 
 
 def parsed_schema(registry: Registry | None, stored: StoredSchema) -> AvroType:
@@ -81,6 +86,11 @@ def given_schema(said: Any) -> StoredSchema:
         said = schema_text(said)
     parse_schema(said)
     return StoredSchema(0, KIND, said)
+
+
+def with_imports(registry: Registry, stored: StoredSchema, register: bool) -> StoredSchema:
+    """A schema of Avro that a user gives is whole."""
+    return stored
 
 
 def encoder_of(registry: Registry | None, stored: StoredSchema, fields: Sequence[TreeField]) -> RowEncoder:
