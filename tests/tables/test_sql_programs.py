@@ -237,3 +237,26 @@ def test_a_mistake_in_a_query_points_at_its_character(tmp_path: Path) -> None:
 def test_an_empty_file_is_no_program(tmp_path: Path) -> None:
     with pytest.raises(ProgramError, match="no statement"):
         script(tmp_path, "-- nothing;\n")
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        "FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(p), INTERVAL '10' SECOND)) GROUP BY room, window_start, window_end",
+        "FROM ticks GROUP BY room, TUMBLE(p, INTERVAL '10' SECOND)",
+        "FROM TABLE(TUMBLE(TABLE seen, DESCRIPTOR(now), INTERVAL '10' SECOND)) GROUP BY room, window_start, window_end",
+    ],
+)
+def test_windows_over_proctime_go_by_the_wall_clock(windows: str) -> None:
+    app = hr.App("clock")
+    app.sql("""CREATE TABLE ticks (room STRING, p AS PROCTIME()) WITH ('connector' = 'datagen');
+      CREATE VIEW seen AS SELECT *, PROCTIME() AS now FROM ticks""")
+    rows = app.table("ticks")
+    counts = app.sql(f"SELECT room, count(*) AS n {windows}", name="counts")
+    assert rows.node.codec.names == ["room"]
+    with hr.testing.Harness(app, start="2024-01-01T12:00:01") as h:
+        h.push(rows, rows.node.codec.type(room="hall"), rows.node.codec.type(room="hall"))
+        h.epoch()
+        assert h.take(counts) == []
+        h.epoch(clock="2024-01-01T12:00:11")
+        assert fields(h.take(counts)) == [("hall", 2)]

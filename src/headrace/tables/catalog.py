@@ -34,6 +34,8 @@ class Table:
     """The column that holds the event time of its rows; None: no column does."""
     primary_key: tuple[str, ...] = ()
     """What the user says is unique, where the stream does not say it itself."""
+    clocks: tuple[str, ...] = ()
+    """Names that stand for the wall clock: columns AS PROCTIME()."""
 
 
 @dataclass

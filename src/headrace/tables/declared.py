@@ -108,7 +108,9 @@ class DeclaredTable:
             rows = app.read(
                 self.name.lower(), source, self.read_codec().type, time=self.time_sql, out_of_order=self.out_of_order
             )
-            return Table(self.name, self._with_computed(rows), self._time_column(), self.primary_key)
+            return Table(
+                self.name, self._with_computed(rows), self._time_column(), self.primary_key, self.processing_time
+            )
 
     def open_sink(self) -> Sink:
         """Where rows that are inserted go; a new one each time."""

@@ -25,6 +25,7 @@ from headrace.tables.scope import AtTree, Relation, conjuncts, expression_sql, r
 from headrace.tables.select_list import SelectItem, project, select_items, uses_windows
 from headrace.tables.semi_joins import is_membership, with_members
 from headrace.tables.set_operations import combined, distinct, is_set_operation
+from headrace.tables.wall_clock import without_clocks
 from headrace.tables.window_tables import window_call, windowed
 
 
@@ -63,6 +64,7 @@ def lower_select(ctx: QueryContext, select: Any) -> Relation:
     inner = replace(ctx, ranks={})
     relation = rows_of(inner, select, conjuncts(where.this) if where is not None else [])
     relation, select = with_calls(inner, relation, select)
+    select, clocks = without_clocks(relation, select)
     rewrite: Callable[[Any], Any] | None = None
     if is_grouped(select):
         relation, rewrite = grouped(inner, select, relation)
@@ -72,7 +74,7 @@ def lower_select(ctx: QueryContext, select: Any) -> Relation:
     if uses_windows(relation, *(item.tree for item in items if _computes(item.tree))):
         relation = in_windows(inner, relation, select)
         items = select_items(select, relation, ctx.place, rewrite)
-    relation = project(inner, relation, items, select)
+    relation = replace(project(inner, relation, items, select), clocks=clocks)
     if select.args.get("distinct") is not None:
         relation = distinct(inner, in_windows(inner, relation, select), select)
     return relation
@@ -130,6 +132,7 @@ def _table(ctx: QueryContext, tree: Any) -> Relation:
     found = ctx.tables.get(name.lower()) or ctx.catalog.find(name)
     if isinstance(found, Table):
         relation = relation_of(found.stream, found.name, found.time, closed_windows(found.stream.node))
+        relation = replace(relation, clocks=frozenset(name.lower() for name in found.clocks))
     elif isinstance(found, ParsedStatement):
         relation = _view(ctx, name, found, tree)
     elif isinstance(found, NamedQuery):

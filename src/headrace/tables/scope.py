@@ -55,6 +55,8 @@ class Relation:
     """Fields by which sessions of ``assigner`` are kept apart."""
     closed: tuple[str, str] | None = None
     """The texts of start and end of the window that a row is a result of, where the end of it is its time."""
+    clocks: frozenset[str] = frozenset()
+    """Names that stand for the wall clock, in small letters (`headrace.tables.wall_clock`)."""
 
     @property
     def fields(self) -> list[str]:

@@ -28,7 +28,8 @@ from headrace.tables.scope import (
     find_column,
     lookup,
 )
-from headrace.windows.kinds import Assigner
+from headrace.tables.wall_clock import is_clock
+from headrace.windows.kinds import Assigner, Clock
 
 FUNCTIONS: Final = ("tumble", "hop", "cumulate", "session")
 _PARAMETERS: Final = {
@@ -67,9 +68,9 @@ def windowed(ctx: QueryContext, call: Any) -> Relation:
             call, "these rows are to be put in windows already", expected="one window function for a table",
             next_move="group by the first windows, and put their results in others by window_time",
         )  # fmt: skip
-    check_time(relation, _descriptor(given["timecol"], name, ctx.place), ctx.place)
+    clock = time_clock(relation, _descriptor(given["timecol"], name, ctx.place), ctx.place)
     spans: dict[str, Any] = {key: given[key] for key in ("size", "slide", "step", "gap", "offset") if key in given}
-    assigner = make_assigner(name, spans, call, ctx.place)
+    assigner = make_assigner(name, spans, call, ctx.place, clock)
     keys = tuple(_partition(relation, each, ctx.place) for each in given.get("partitions", ()))
     columns = tuple(column for column in relation.columns if column.name not in ROLES)
     bounds = tuple(ScopeColumn(columns[0].table if columns else "", role, "", role) for role in ROLES)
@@ -78,7 +79,7 @@ def windowed(ctx: QueryContext, call: Any) -> Relation:
     )
 
 
-def make_assigner(name: str, spans: dict[str, Any], call: Any, place: QueryPlace) -> Assigner:
+def make_assigner(name: str, spans: dict[str, Any], call: Any, place: QueryPlace, clock: Clock = "event") -> Assigner:
     """The windows of a function; ``spans``: the trees of its intervals, by their names."""
     us = {key: Duration(interval_us(tree, place)) for key, tree in spans.items()}
     missing = [key for key in _PARAMETERS[name][2:] if key != "offset" and key not in us]
@@ -87,12 +88,12 @@ def make_assigner(name: str, spans: dict[str, Any], call: Any, place: QueryPlace
     offset = us.get("offset", Duration(0))
     with AtTree(place, call):
         if name == "tumble":
-            return tumbling(us["size"], offset=offset)
+            return tumbling(us["size"], offset=offset, clock=clock)
         if name == "hop":
-            return sliding(us["size"], every=us["slide"], offset=offset)
+            return sliding(us["size"], every=us["slide"], offset=offset, clock=clock)
         if name == "cumulate":
-            return cumulating(us["size"], every=us["step"], offset=offset)
-        return session(us["gap"])
+            return cumulating(us["size"], every=us["step"], offset=offset, clock=clock)
+        return session(us["gap"], clock=clock)
 
 
 def interval_us(tree: Any, place: QueryPlace) -> int:
@@ -113,6 +114,14 @@ def interval_us(tree: Any, place: QueryPlace) -> int:
         tree, "a span of time has to be an interval of days or less", expected="INTERVAL '10' MINUTES",
         next_move="months and years differ in length; take days",
     )  # fmt: skip
+
+
+def time_clock(relation: Relation, column: Any, place: QueryPlace) -> Clock:
+    """By which clock windows over a column go; refuses one that is neither the event time nor the wall clock."""
+    if is_clock(relation, column):
+        return "wall"
+    check_time(relation, column, place)
+    return "event"
 
 
 def check_time(relation: Relation, column: Any, place: QueryPlace) -> None:
@@ -138,8 +147,8 @@ def old_window(tree: Any, relation: Relation, place: QueryPlace) -> Assigner | N
     parameters = _PARAMETERS[name][2:]
     if not 2 <= len(tree.expressions) <= len(parameters) + 1:
         raise place.error(tree, f"{name.upper()} in GROUP BY takes the time and its spans", expected=_FORM[name])
-    check_time(relation, tree.expressions[0], place)
-    return make_assigner(name, dict(zip(parameters, tree.expressions[1:], strict=False)), tree, place)
+    clock = time_clock(relation, tree.expressions[0], place)
+    return make_assigner(name, dict(zip(parameters, tree.expressions[1:], strict=False)), tree, place, clock)
 
 
 def old_bound(tree: Any, place: QueryPlace) -> str:
