@@ -60,6 +60,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "operators.spec",
         "patterns.declare",
         "patterns.measures",
+        "patterns.partial",
+        "patterns.picture",
         "patterns.plan",
         "patterns.spec",
         "connectors.source_contract",

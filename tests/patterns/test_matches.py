@@ -8,7 +8,6 @@ import pytest
 
 import headrace as hr
 from headrace.errors import ProgramError
-from headrace.patterns.spec import declared_states
 
 
 class Tx(hr.Record):
@@ -67,7 +66,7 @@ def test_partial_matches_that_time_out_say_what_they_waited_for() -> None:
         h.epoch(watermark="12:01:00")
         (row,) = h.take(over)
         assert (row.card, row.hung, row.end) == ("a", "large", h.at("12:01:00"))
-        assert h.state(step, declared_states(Tx, by_wall=False)[0], "a") is None
+        assert h.state(step, step.partial, "a") is None
 
 
 def test_absence_at_the_end_matches_when_its_time_has_passed() -> None:
@@ -158,13 +157,13 @@ def test_partial_matches_survive_a_crash_and_show_what_they_wait_for() -> None:
     with hr.testing.Harness(tx.app, start="2024-01-01") as h:
         h.push(tx, Tx("a", h.at("12:00:00"), 50))
         h.epoch(watermark="12:00:10")
-        partial = h.state(step, declared_states(Tx, by_wall=False)[0], "a")
+        partial = h.state(step, step.partial, "a")
         assert (partial.matches[0].waiting_for, partial.matches[0].until) == ("large", h.at("12:01:00"))
         h.push(tx, Tx("a", h.at("12:00:20"), 60_000))
         h.crash(at="before_publish")
         h.epoch(watermark="12:02")
         assert h.take(found) == [found.node.codec.type("a", 60_000)]
-        assert h.state(step, declared_states(Tx, by_wall=False)[0], "a") is None
+        assert h.state(step, step.partial, "a") is None
 
 
 def test_too_many_partial_matches_are_an_error_that_says_what_to_do() -> None:

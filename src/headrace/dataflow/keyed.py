@@ -206,7 +206,7 @@ class KeyedStream(Generic[T, K]):
         spec = pattern_spec(self._stream.node, pattern, clock, order, max_partial, on_overflow, at)
         codec = codec_of(spec.plan.match_type, where=str(at))
         decls = declared_states(self._stream.node.codec.type, by_wall=clock == "wall")
-        node = self._stream.app._add(
+        node: Any = self._stream.app._add(
             KeyedNode, at, codec, inputs=(self._stream.node,), op="match", key=self._key, decls=decls, spec=spec
         )
         return PatternMatches(self._stream.app, node, node)

@@ -11,7 +11,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from headrace.dataflow.clocks import has_event_time
-from headrace.dataflow.graph import CallNode, ExprNode, MeasureNode, Node
+from headrace.dataflow.graph import CallNode, ExprNode, KeyedNode, MeasureNode, Node
 from headrace.dataflow.naming import check_name
 from headrace.dataflow.outputs import check_callable, output_type
 from headrace.dataflow.projection import Projection, columns_sql, into_row, into_type
@@ -22,11 +22,14 @@ from headrace.model.record import Row, row_type
 from headrace.model.rows import codec_of
 from headrace.model.values import type_name
 from headrace.patterns.measures import Measure, split_measures
+from headrace.patterns.partial import PARTIAL
+from headrace.patterns.picture import mermaid
 from headrace.sql.expr import quote_name
 
 if TYPE_CHECKING:
     from headrace.dataflow.app_graph import AppGraph
     from headrace.patterns.spec import PatternSpec
+    from headrace.state.handles import StateDecl
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -66,7 +69,7 @@ class PatternMatches(Generic[T]):
     [Row(card='a', jump=59950)]
     """
 
-    def __init__(self, app: AppGraph, step: Node, rows: Node) -> None:
+    def __init__(self, app: AppGraph, step: KeyedNode, rows: Node) -> None:
         """``rows``: the step itself, or what leaves it beside its matches."""
         self._app = app
         self._node = step
@@ -84,6 +87,16 @@ class PatternMatches(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Matches of {self._spec.plan.pattern!r}: {self._node.label}>"
+
+    @property
+    def partial(self) -> StateDecl:
+        """The state with the partial matches of a key: ``h.state(matches, matches.partial, "a")``."""
+        return next(decl for decl in self._node.decls if decl.name == PARTIAL)
+
+    @property
+    def diagram(self) -> str:
+        """The automaton of the pattern, as the text of a mermaid diagram."""
+        return mermaid(self._spec.plan.automaton)
 
     @property
     def _spec(self) -> PatternSpec:
@@ -117,10 +130,15 @@ class PatternMatches(Generic[T]):
         taken = self._node.inputs[0].codec
         fields = {name: measure.annotation(taken) for name, measure in measures.items()}
         codec = codec_of(row_type("Measures", fields), where=str(at))
-        if into is None:
-            made = into_row(codec, (), texts, str(at))
-        else:
-            made = into_type(codec, into, texts, str(at), "select")
+        try:
+            made = (
+                into_row(codec, (), texts, str(at))
+                if into is None
+                else into_type(codec, into, texts, str(at), "select")
+            )
+        except ProgramError as error:
+            raise _as_written(error, measures) from None
+        if into is not None:
             self._check_nulls(made, measures, at)
         between = self._add(MeasureNode, at, codec, measures=tuple(measures.items()), taken=taken)
         node = self._app._add(ExprNode, at, made.codec, inputs=(between,), op="select", exprs=made.exprs)
@@ -225,3 +243,13 @@ class PatternMatches(Generic[T]):
                     found=f"{name}={str(measure)!r}",
                     next_move=f'write {name}="coalesce({measure}, …)", or give the field None',
                 )
+
+
+def _as_written(error: ProgramError, measures: dict[str, Measure]) -> ProgramError:
+    """The error with measures as they were written."""
+    for part in ("what", "expected", "found", "next_move"):
+        text: str = getattr(error, part)
+        for name, measure in sorted(measures.items(), key=lambda each: -len(each[0])):
+            text = text.replace(f"`{name}`", str(measure))
+        setattr(error, part, text)
+    return error

@@ -47,6 +47,22 @@ def _stage_text(stage: Stage) -> str:
     return f"{name}{count}{''.join(marks)}"
 
 
+def automaton_lines(automaton: Automaton) -> list[str]:
+    """The automaton in words: behind which row which rows may come."""
+    lines = []
+    for number, place in enumerate(automaton.places):
+        if ">" in place.name:
+            continue
+        ways = []
+        for edge in place.edges:
+            target = "the end" if edge.target == COMPLETE else automaton.elements[edge.target].name
+            label = _label(edge, start=number == START).removeprefix(": ")
+            ways.append(f"{target} ({label})" if label else target)
+        lines.append(f"{place.name or 'start'} → {', '.join(ways)}")
+    ends = ", ".join(automaton.elements[each].name for each in sorted(automaton.final))
+    return [*lines, f"a match is complete behind {ends}"] if ends else lines
+
+
 def mermaid(automaton: Automaton) -> str:
     """The automaton as a state diagram: an arrow is a row that is taken, its label what may lie before it."""
     lines = ["stateDiagram-v2", "    direction LR"]

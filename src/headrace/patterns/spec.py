@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.operators.order_spec import TimeOrder
 from headrace.operators.spec import StepInfo, StepSpec, StoredType
 from headrace.patterns.partial import DEADLINE, PARTIAL, ROWS, PartialMatches
-from headrace.patterns.picture import pattern_text
+from headrace.patterns.picture import automaton_lines, pattern_text
 from headrace.state.handles import StateDecl
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class PatternSpec(StepSpec):
 
     def tell(self) -> tuple[str, ...]:
         order = ("rows as they come, by the wall clock",) if self.order is None else self.order.tell()
-        return (f"pattern: {pattern_text(self.plan.pattern)}", *order)
+        return (f"pattern: {pattern_text(self.plan.pattern)}", *automaton_lines(self.plan.automaton), *order)
 
 
 def declared_states(row: Any, *, by_wall: bool) -> tuple[StateDecl, ...]:

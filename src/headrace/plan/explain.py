@@ -23,6 +23,7 @@ from headrace.dataflow.graph import (
     KindNode,
     LookupNode,
     LoopNode,
+    MeasureNode,
     Node,
     ReadNode,
     TapNode,
@@ -182,6 +183,8 @@ def _step(node: Node) -> Step:
         kept = node.cache
         cached = f"; answers serve {format_span(kept.for_us)}, up to {kept.size} per worker" if kept else ""
         step.notes.append(_describe_requests(node.plan) + cached)
+    elif isinstance(node, MeasureNode):
+        step.title = f"of each match {', '.join(str(measure) for _, measure in node.measures)}"
     elif isinstance(node, BatchNode):
         step.title = f"map_batches {describe_function(node.fn)} ({node.form})"
     elif isinstance(node, UnionNode):
