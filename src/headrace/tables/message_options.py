@@ -12,7 +12,7 @@ from headrace.tables.options import Option, TableOptions, opt
 if TYPE_CHECKING:
     from headrace.tables.declared import DeclaredTable
 
-_FORMATS: Final = {"raw": "text"}
+_FORMATS: Final = {"raw": "text", "avro-confluent": "avro"}
 METADATA: Final = {
     "key": "key", "timestamp": "timestamp", "partition": "partition", "offset": "offset", "topic": "topic_field",
     "headers": "headers",
@@ -38,6 +38,10 @@ KAFKA: Final = (
     opt("partition", side="sink"),
     opt("create", kind="bool", side="sink"),
     opt("partitions", kind="int", side="sink"),
+    Option("registry", ("registry", "schema-registry.url", "avro-confluent.url", "value.avro-confluent.url")),
+    opt("schema"),
+    opt("subject", "avro-confluent.subject", "value.avro-confluent.subject", side="sink"),
+    opt("register", kind="bool", side="sink"),
     _EXACT,
 )
 
