@@ -63,3 +63,28 @@ def test_the_program_of_a_new_folder_runs(tmp_path: Path, monkeypatch: pytest.Mo
     assert done.returncode == 0, done.stderr
     assert '"page":"home"' in done.stdout
     assert "4 rows in" in done.stdout
+
+
+def test_a_new_file_of_sql_is_a_program_that_explains_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "headrace run pages.sql" in call("new", "pages.sql").stdout
+    explained = call("explain", "pages.sql")
+    assert explained.exit_code == 0, explained.stderr
+    assert "app pages" in explained.stdout
+    assert "per_page: aggregate" in explained.stdout
+    again = call("new", "pages.sql")
+    assert again.exit_code == 1
+    assert "something of this name already" in again.stderr
+
+
+def test_a_file_of_sql_is_a_program_for_plan_and_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    call("new", "pages.sql")
+    (tmp_path / "sample").mkdir()
+    views = [f'{{"page": "a", "n": 1, "at": "2024-01-01T00:00:{second:02}Z"}}' for second in range(5)]
+    (tmp_path / "sample" / "views.jsonl").write_text("\n".join(views))
+    planned = call("plan", "pages.sql", "--store", "./state")
+    assert planned.exit_code == 0, planned.stderr
+    assert "per_page" in planned.stdout
+    checked = call("verify", "pages.sql", "--data", "sample", "--tries", "3")
+    assert checked.exit_code == 0, checked.stdout + checked.stderr

@@ -15,7 +15,9 @@ MAX_PORT: Final = 65_535
 File = Annotated[
     str,
     typer.Argument(
-        metavar="APP.PY[:NAME]", help="The program; :NAME picks one of several apps.", autocompletion=complete_programs
+        metavar="APP.PY[:NAME]",
+        help="The program, also a file of SQL; :NAME picks one of several apps.",
+        autocompletion=complete_programs,
     ),
 ]
 Store = Annotated[
