@@ -133,8 +133,6 @@ COUNTING: dict[str, Callable[[hr.Stream[Any]], Any]] = {
     "aggregate": lambda rows: rows.key_by("card").aggregate(n=hr.count()),
     "aggregate over": lambda rows: rows.key_by("card").aggregate(n=hr.count(over="1h")),
     "reduce": lambda rows: rows.key_by("card").reduce(bigger),
-    "window": lambda rows: rows.key_by("card").window(hr.tumbling("1h")),
-    "window of all": lambda rows: rows.window(hr.tumbling("1h")),
 }
 TAKING_BACK = ("where", "map", "flat_map", "map_batches", "union")
 """Verbs that say of a row that goes what they said of it when it came."""
@@ -180,7 +178,15 @@ REFUSED_OVER_CHANGELOGS: dict[str, tuple[Callable[[hr.Stream[Any]], Any], str]] 
         lambda rows: rows.key_by(lambda row: row.card).aggregate(n=hr.count()),
         "has to know which row replaces",
     ),
-    "window": (lambda rows: rows.key_by("card").window(hr.tumbling("1h")), "every version"),
+    "sliding window": (lambda rows: rows.key_by("card").window(hr.sliding("1h", every="1m")), "neither tumbling"),
+    "window that fires early": (
+        lambda rows: rows.key_by("card").window(hr.tumbling("1h"), fire=hr.early("1m")),
+        "fire=, allow_late=",
+    ),
+    "window of the wall clock": (
+        lambda rows: rows.key_by("card").window(hr.tumbling("1h", clock="wall")),
+        "the wall clock cannot be had",
+    ),
     "map_async": (lambda rows: rows.map_async(answered, output=Tx), "taken back"),
     "lookup": (lambda rows: rows.lookup(answered, by="card", output=Tx), "taken back"),
     "join within a time": (
@@ -291,7 +297,7 @@ VERBS: dict[str, Verb] = {
     "Stream.errors": (DROPS, lambda rows: rows.map(lambda row: row, output=Tx).errors),
     "Stream.side": (HANDS_ON, HANDING_ON["side"]),
     "Stream.lookup": (HANDS_ON, lambda rows: rows.lookup(answered, by="card", output=Tx).select(card="left.card")),
-    "Stream.window": (REFUSES, lambda rows: rows.window(hr.tumbling("1h"))),
+    "Stream.window": (DROPS, lambda rows: rows.window(hr.tumbling("1h")).aggregate(n=hr.count())),
     **{
         f"Stream.{verb}": (HANDS_ON, HANDING_ON[verb])
         for verb in (
@@ -307,7 +313,9 @@ VERBS: dict[str, Verb] = {
     "KeyedStream.top": (MAKES, lambda rows: rows.key_by("card").top(3, by="-cents")),
     "KeyedStream.aggregate": (MAKES, COUNTING["aggregate"]),
     "KeyedStream.reduce": (REFUSES, COUNTING["reduce"]),
-    "KeyedStream.window": (REFUSES, COUNTING["window"]),
+    "KeyedStream.window": (
+        DROPS, lambda rows: rows.key_by("card").window(hr.tumbling("1h")).aggregate(n=hr.count()),
+    ),
     "KeyedStream.match": (
         REFUSES, lambda rows: rows.key_by("card").match(hr.pattern("small", "cents < 9").then("large", "cents > 99")),
     ),

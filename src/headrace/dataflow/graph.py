@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 ExprOp = Literal["where", "select", "with_columns"]
 CallOp = Literal["map", "flat_map", "filter", "only"]
 KeyedOp = Literal[
-    "process", "reduce", "latest", "aggregate", "top", "window", "join", "connect", "broadcast", "normalise", "match"
+    "process", "reduce", "latest", "aggregate", "top", "window", "join", "connect", "broadcast", "normalise", "settle",
+    "match",
 ]  # fmt: skip
 BatchForm = Literal["arrow", "polars", "pandas"]
 Fire = Literal["per_row", "per_epoch"]

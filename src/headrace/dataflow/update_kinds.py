@@ -32,7 +32,7 @@ from headrace.joins.spec import AsOfJoin, RegularJoin, UnboundedJoin
 from headrace.model.pairs import LEFT, RIGHT, PairCodec, side_path
 from headrace.model.row_kind import APPEND, StreamKind
 from headrace.operators.changelogs.top_spec import TopSpec
-from headrace.windows.kinds import Session
+from headrace.windows.kinds import Session, Tumbling
 from headrace.windows.settings import WINDOW_END, WINDOW_START
 from headrace.windows.spec import WindowSpec
 
@@ -211,7 +211,7 @@ def _key_of_windows(node: KeyedNode, spec: WindowSpec) -> tuple[str, ...] | None
 def takes_changelog(node: Node) -> bool:
     """Whether a step has to be told what its rows replace, and what goes."""
     match node:
-        case KeyedNode(op="aggregate"):
+        case KeyedNode(op="aggregate" | "window"):
             return node.input.kind.corrects
         case KeyedNode(spec=spec) if spec is not None and spec.takes_back:
             return any(before.kind.corrects for before in node.inputs)
@@ -345,6 +345,28 @@ def check_newest(node: Node, at: Site) -> None:
             found=f"rows of {updating_step(node).label}, none of whose sources has time=",
             next_move="say it where the source is read: app.read(…, time=Tx.at); or use aggregate with hr.max, which "
             "takes by=",
+        )
+
+
+def check_settling(node: Node, spec: WindowSpec, at: Site) -> None:
+    """Windows over rows that may go see those that hold when they are over, and nothing before."""
+    if not node.kind.corrects:
+        return
+    _check_way(node, "window", at)
+    kind, said = spec.assigner, ""
+    if not isinstance(kind, Tumbling) and not (isinstance(kind, Session) and kind.gap_us is not None):
+        said = "windows that are neither tumbling nor sessions of one gap"
+    elif kind.clock != "event":
+        said = "windows of the wall clock"
+    elif spec.fire is not None or spec.allow_late_us or spec.evict is not None:
+        said = "fire=, allow_late= or evict="
+    if said:
+        raise ProgramError(
+            f"{said} cannot be had over rows that may go",
+            where=str(at),
+            expected='hr.tumbling("1h") or hr.session("30m") in event time, which give their results once, at the end',
+            found=f"rows of {updating_step(node).label}, each of which counts as long as it holds",
+            next_move="if every version is meant, say so: .changes() before window; or aggregate without windows",
         )
 
 

@@ -15,7 +15,6 @@ from headrace.dataflow.clocks import has_event_time
 from headrace.dataflow.graph import Node
 from headrace.dataflow.projection import known_column
 from headrace.dataflow.site import Site
-from headrace.dataflow.update_kinds import refuse_updates
 from headrace.errors import ProgramError
 from headrace.model.time import Duration, Timestamp
 from headrace.model.values import type_name
@@ -33,7 +32,6 @@ _SCOPED = ("value", "list", "map", "reducing", "aggregating")
 def check_window(assigner: Any, fire: Any, panes: Any, allow_late_us: int, evict: Any, node: Node, at: Site) -> None:
     """Everything that can be said of ``window(…)`` over the rows of a node."""
     _check_kinds(assigner, fire, panes, evict, at)
-    refuse_updates(node, "window", at)
     if allow_late_us < 0:
         raise ProgramError(
             "allow_late= cannot be negative",

@@ -20,6 +20,7 @@ from headrace.dataflow.keyed import StepStream
 from headrace.dataflow.naming import proposal
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.site import Site, call_site
+from headrace.dataflow.update_kinds import check_settling
 from headrace.dataflow.verbs import unknown_window_verb
 from headrace.dataflow.window_checks import (
     BUILT_IN,
@@ -238,6 +239,7 @@ class Windowed(Generic[T, K]):
             trigger_decls=_trigger_decls(fire, assigner, at),
             timed=has_event_time(stream.node),
         )
+        check_settling(stream.node, self._spec, at)
 
     def __repr__(self) -> str:
         return f"<Windowed by {self._key}, {self._spec.tell()[0]}: {self._stream!r}>"

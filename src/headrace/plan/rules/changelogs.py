@@ -5,6 +5,9 @@ replaces (`takes_changelog`) reads a changelog instead, and so do the steps with
 as they did: who takes no changelog is given versions of it. The step is named after the one whose rows it keeps, so
 that its state is found again.
 
+Windows are given the rows that hold when they are over, by a step before them that keeps rows until then; what is late
+leaves that step.
+
 A sink that finds rows by another key than theirs is given them by its own: a step before it brings the rows of each key
 of the sink together, and keeps them.
 
@@ -41,6 +44,8 @@ from headrace.dataflow.update_kinds import (
 from headrace.errors import ProgramError
 from headrace.operators.changelogs.spec import NormaliseSpec
 from headrace.operators.changelogs.top_spec import SinkRowsSpec
+from headrace.windows.settling import SettleSpec
+from headrace.windows.spec import WindowSpec
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -51,7 +56,10 @@ NORMALISED = "_normalised"
 
 def keep_given_rows(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """The graph with all steps that are needed to take rows back. Of a graph that has them, the graph itself."""
-    if any(isinstance(node, KeyedNode) and isinstance(node.spec, NormaliseSpec | SinkRowsSpec) for node in nodes):
+    if any(
+        isinstance(node, KeyedNode) and isinstance(node.spec, NormaliseSpec | SinkRowsSpec | SettleSpec)
+        for node in nodes
+    ):
         return nodes
     wanting = find_wanting(nodes)
     by_other_keys = any(isinstance(node, WriteNode) and finds_by_other_key(node) for node in nodes)
@@ -71,6 +79,9 @@ def find_wanting(nodes: Sequence[Node]) -> set[Node]:
     return wanting
 
 
+_PUT_IN = (NormaliseSpec, SinkRowsSpec, SettleSpec)
+SETTLED = "_settled"
+"""Behind the name of a windowed step: the name of the one that keeps its rows until they have settled."""
 SINK_ROWS = "_rows"
 """Behind the name of an output: the name of the step that keeps rows by the key of its sink."""
 
@@ -111,7 +122,8 @@ class _Rewriting:
     def _input(self, before: Node, reader: Node) -> Node:
         given = self._copies[before]
         if isinstance(reader, TapNode):
-            return given
+            settled = self._others.get((before.id, SETTLED))
+            return settled if settled is not None and reader.tag == "late" else given
         if isinstance(given, KeyedNode) and takes_changelog(given) and not gives_changelog(given):
             # It says of keys that are gone no more than that.
             given = self._normalised(given)
@@ -119,6 +131,8 @@ class _Rewriting:
             return self._for_sink(given, reader)
         if reader in self._wanting:
             # Steps with a key know of rows that do not say it that they come.
+            if isinstance(reader, KeyedNode) and isinstance(reader.spec, WindowSpec):
+                return self._settled(self._as_changelog(given), reader, reader.spec)
             plain = given.kind.rows == "append" and isinstance(reader, KeyedNode)
             return given if plain else self._as_changelog(given)
         return given if given.kind.rows != "changelog" else self._as(given, "upsert")
@@ -161,6 +175,17 @@ class _Rewriting:
             )  # fmt: skip
             self._add(known, (given.id, NORMALISED))
         return known
+
+    def _settled(self, given: Node, windows: KeyedNode, spec: WindowSpec) -> KeyedNode:
+        name = f"{windows.name}{SETTLED}"
+        self._check_free(name, given)
+        made = KeyedNode(
+            id=self._new_id(), inputs=(given,), codec=given.codec, at=windows.at, op="settle", name=name,
+            was=f"{windows.was}{SETTLED}" if windows.was else None, placed_by=windows.key.columns, key=windows.key,
+            spec=SettleSpec(spec.assigner, windows.label),
+        )  # fmt: skip
+        self._add(made, (windows.id, SETTLED))
+        return made
 
     def _by_key_of(self, write: WriteNode, given: Node) -> KeyedNode:
         assert write.sink.changelog_key is not None
