@@ -21,7 +21,7 @@ from headrace.model.type_shape import TypeField, TypeShape
 Adapt = Callable[[Any], Any]
 """Makes of a plain value of the old type one of the new type."""
 
-_MOST_EXACT: Final = 2**53
+MOST_EXACT: Final = 2**53
 """Beyond, a float does not hold every integer."""
 
 
@@ -30,7 +30,7 @@ def same_value(value: Any) -> Any:
 
 
 def exact_float(value: Any) -> Any:
-    if isinstance(value, int) and abs(value) > _MOST_EXACT:
+    if isinstance(value, int) and abs(value) > MOST_EXACT:
         raise StoreError(
             "a stored integer is none that a float can hold",
             expected="integers up to 2**53 where int became float",

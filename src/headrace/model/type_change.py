@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 from headrace.model.migrations import Migration, find_chain
 from headrace.model.type_adapt import (
+    MOST_EXACT,
     NO_DEFAULT,
     Adapt,
     adapt_members,
@@ -155,6 +156,7 @@ class _Comparison:
         if new.shape.kind != "float":
             return None
         self.direct = False
+        self.notes[-1] += f" (up to {MOST_EXACT}; some values are tried now, a greater one is refused when it is met)"
         return exact_float
 
     def _compare_members(self, old: NestedShape, new: NestedShape, path: str) -> Adapt | None:

@@ -26,6 +26,8 @@ class MeaningChanges(NamedTuple):
     """All new ones."""
     renamed: tuple[str, ...] = ()
     """Those that had another name."""
+    widened: tuple[tuple[str, str], ...] = ()
+    """Those whose partial results, in columns, become floats: the name, and the one that it is stored under."""
     misnamed: tuple[str, ...] = ()
     """New ones that are said to have had a name that none had, while others go."""
 
@@ -36,6 +38,7 @@ def compare_aggregates(before: DeclaredState, now: DeclaredState, *, columnar: b
     gone = [name for name in before.results if name not in {*now.results, *former.values()}]
     notes = [*_come_and_go(before, now, former, gone)]
     refused: list[tuple[str, str, str]] = []
+    widened: list[tuple[str, str]] = []
     for name, meaning in now.meanings.items():
         old = before.meanings.get(former[name] or name)
         if old is None:
@@ -47,11 +50,13 @@ def compare_aggregates(before: DeclaredState, now: DeclaredState, *, columnar: b
             refused.append((name, f"{old.words} of {old.type}", f"{meaning.words} of {meaning.type}"))
         else:
             notes += _notes_on(name, old, meaning)
+            if columnar and old.type != meaning.type:
+                widened.append((name, former[name] or name))
     added = [name for name, was in former.items() if before.results and was is None]
     required = tuple(name for name in added if now.kind == "windows" and now.meanings[name].required)
     renamed = tuple(name for name, was in former.items() if was not in (None, name))
     misnamed = tuple(name for name in added if gone and now.meanings[name].formers)
-    return MeaningChanges(tuple(notes), tuple(refused), required, tuple(added), renamed, misnamed)
+    return MeaningChanges(tuple(notes), tuple(refused), required, tuple(added), renamed, tuple(widened), misnamed)
 
 
 def is_same_meaning(one: AggregateMeaning, other: AggregateMeaning) -> bool:

@@ -9,6 +9,7 @@ from headrace.model.amounts import count_of
 from headrace.model.job import ROW, VALUE_TABLE, WAITING_ROWS, DeclaredState
 from headrace.model.meaning import KEPT_TABLE
 from headrace.model.time import format_span
+from headrace.model.type_adapt import MOST_EXACT
 from headrace.model.type_change import TypeChange, compare_keys
 from headrace.model.type_history import derive_change, value_part
 from headrace.model.type_shape import TypeShape
@@ -189,6 +190,10 @@ class StateMatcher:
             return self._null_objection(former, aggregates.required)
         if self.columnar and aggregates.renamed:
             return self._renamed_objection(former, aggregates.renamed)
+        for name, stored_as in aggregates.widened:
+            largest = self.stored.largest_integer(self.former, former, stored_as)
+            if largest > MOST_EXACT:
+                return self._wide_objection(former, name, largest)
         if self.columnar and (again := self.stored.aggregates(self.former, former) & {*aggregates.added}):
             return self._again_objection(former, sorted(again))
         return None
@@ -295,6 +300,15 @@ class StateMatcher:
             f"{what} renamed",
             "rename it when none is open, or keep the name and rename the result behind the step: select(…); or let "
             f"the windows begin anew: --drop {self.former_address(former)}",
+        )
+
+    def _wide_objection(self, former: str, name: str, largest: int) -> Objection:
+        return Objection(
+            f"open windows of the step {self.step!r} hold an integer of `{name}` that no float can hold",
+            "integers up to 2**53 where int became float",
+            f"{largest}",
+            "keep the type int until the windows that hold it are closed; or give the aggregate another name: it "
+            f"begins anew then; or let the windows begin anew: --drop {self.former_address(former)}",
         )
 
     def _again_objection(self, former: str, names: Sequence[str]) -> Objection:

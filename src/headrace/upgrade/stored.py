@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.model.ids import MIN_TIME
 from headrace.state import layout
@@ -62,6 +63,9 @@ class StoredTables(Protocol):
 
     def aggregates(self, step: str, table: str) -> frozenset[str]:
         """Names of the aggregates whose partial results are still needed, where they lie in columns."""
+
+    def largest_integer(self, step: str, table: str, aggregate: str) -> int:
+        """The greatest whole number, without its sign, of the partial results of an aggregate that lie in columns."""
 
     def versions(self, step: str) -> frozenset[int]:
         """The versions of the step in which its runs were written."""
@@ -126,6 +130,23 @@ class RunTables:
         columns = {name for schema in self._needed_panes(step, table) for name in schema.names}
         return frozenset(name.rpartition(".")[0] for name in columns if "." in name)
 
+    def largest_integer(self, step: str, table: str, aggregate: str) -> int:
+        largest = 0
+        for layers in self._of(step):
+            for view in layers.views(table):
+                if view.table.kind != PANES or not self._is_needed(
+                    step, view.table.schema, view.table.entries[-1].last
+                ):
+                    continue
+                names = [name for name in view.table.schema.names if _holds_value(name, aggregate)]
+                for number in range(len(view.table) if names else 0):
+                    batch = view.table.block(number).batch
+                    for column in map(batch.column, names):
+                        if pa.types.is_integer(column.type):
+                            ends = pc.min_max(column).values()
+                            largest = max(largest, *(abs(end.as_py() or 0) for end in ends))
+        return largest
+
     def sample(self, step: str, table: str, count: int) -> Iterator[StoredValue]:
         for batch, version in self._some_of(step, table, (VALUE, ENTRIES), count):
             yield from _values_in(batch, version)
@@ -189,6 +210,12 @@ class RunTables:
                     self._store, refs, lo=0, hi=groups, groups=groups, renamed=renamed,
                     hidden=manifest.hidden.get(step),
                 )  # fmt: skip
+
+
+def _holds_value(column: str, aggregate: str) -> bool:
+    """Whether a column has what an aggregate is of, and not how many rows, or when they came."""
+    name, _, part = column.rpartition(".")
+    return name == aggregate and part in ("sum", "min", "max", "value")
 
 
 def _some_rows(batch: pa.RecordBatch, most: int) -> pa.RecordBatch:
