@@ -71,7 +71,7 @@ def recover(
     if facts.state is None or manifest is None:
         return RecoveredJob(decision, run, None, record.timeline, upgrade=upgrade)
     cuts = [group_range(shard, job.parallelism, job.key_groups).start for shard in range(job.parallelism)]
-    state = facts.state.without(upgrade.given_up)
+    state = facts.state.without(upgrade.given_up).with_loops(job.loop_was)
     emptied = {name: () for name, refs in facts.state.runs.items() if refs and not state.runs[name]}
     return RecoveredJob(
         decision, run, state, record.timeline, emptied | adopt_runs(state, renamed=job.was, cuts=cuts),

@@ -194,16 +194,17 @@ class App(AppGraph):
                 return node if _same(node.definition, definition) else None
         return None
 
-    def loop(self, name: str, type: type[T], /) -> Loop[T]:
+    def loop(self, name: str, type: type[T], /, *, was: str | None = None) -> Loop[T]:
         """A stream of rows that a later step feeds back: ``again = app.loop("again", Tx)``, ``failed.feed(again)``.
 
         Rows fed in one epoch come in the next one, and are part of the checkpoint in between. They keep their event
-        times and never hold the watermark. A run over bounded input ends when its loops are empty.
+        times and never hold the watermark. A run over bounded input ends when its loops are empty. `was` is the name
+        that the loop had in an earlier version of the program: rows that wait in it go on.
         """
         at = call_site()
         check_name(name, "a loop", str(at))
         node = self._add(LoopNode, at, codec_of(type, where=str(at)), inputs=())
-        self._name(node, name, None, at)
+        self._name(node, name, was, at)
         return Loop(self, node)
 
     # -- SQL -------------------------------------------------------------------------------------------------

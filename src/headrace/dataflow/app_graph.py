@@ -93,6 +93,7 @@ class AppGraph:
             if isinstance(node, AsyncNode) and node.loop is not None and node.name is not None:
                 # A dot keeps the loop's name apart from names that people give.
                 node.loop.name = f"{node.name}.{CARRIED}"
+                node.loop.was = None if node.was is None else f"{node.was}.{CARRIED}"
 
     def _output_name(self, node: Node, sink: Sink, given: str | None, at: Site) -> tuple[str, str]:
         """The name of a new output, and its stem."""

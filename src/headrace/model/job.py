@@ -136,6 +136,8 @@ class JobFacts:
     """All loops, by name."""
     was: Mapping[str, str] = field(default_factory=dict)
     """Step → its former name."""
+    loop_was: Mapping[str, str] = field(default_factory=dict)
+    """Loop → its former name."""
     loop_types: Mapping[str, TypeShape] = field(default_factory=dict)
     """Loop → the type of its rows."""
     loop_annotations: Mapping[str, Any] = field(default_factory=dict)

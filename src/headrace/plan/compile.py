@@ -253,7 +253,7 @@ class _Compiler:
     def _loop_plan(self, loop: LoopNode) -> LoopPlan:
         draft = _Draft()
         draft.entry = self._route(draft, loop)
-        return LoopPlan(loop.name or "", loop.codec, self._freeze(draft))
+        return LoopPlan(loop.name or "", loop.codec, self._freeze(draft), loop.was)
 
     def _edge_plan(self, edge: _Edge, index: int) -> EdgePlan:
         sources = self._timed_above(edge.node)

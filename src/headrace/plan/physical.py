@@ -159,6 +159,7 @@ class LoopPlan:
     name: str
     codec: RowCodec
     fragment: Fragment
+    was: str | None = None
 
 
 @dataclass(frozen=True)
@@ -345,6 +346,7 @@ class Program:
             tables={step.step: step.choice.table for step in steps if step.choice is not None},
             sources=tuple(source.log_name for source in self.sources),
             loops=tuple(loop.name for loop in self.loops),
+            loop_was={loop.name: loop.was for loop in self.loops if loop.was},
             loop_types={loop.name: describe_type(loop.codec.type) for loop in self.loops},
             loop_annotations={loop.name: loop.codec.type for loop in self.loops},
             annotations={step.step: step.annotations for step in steps},

@@ -99,7 +99,7 @@ class Worker:
             return None
         known = self._parent
         if known is not None and known.manifest.nonce == order.parent:
-            return known.without(order.dropped)
+            return self._adopted(known, order)
         timeline = order.timeline if order.parent_timeline is None else order.parent_timeline
         manifest = read_manifest(self.store, timeline, order.parent_epoch)
         if manifest.nonce != order.parent:
@@ -114,7 +114,11 @@ class Worker:
             self._parent = known.followed_by(manifest)
         else:
             self._parent = read_state(self.store, timeline, order.parent_epoch)
-        return self._parent.without(order.dropped)
+        return self._adopted(self._parent, order)
+
+    def _adopted(self, parent: JobState, order: EpochOrder) -> JobState:
+        """As the program goes on with it."""
+        return parent.without(order.dropped).with_loops(self.program.facts.loop_was)
 
 
 MAX_PROGRAMS = 4

@@ -230,6 +230,27 @@ class JobState(msgspec.Struct, frozen=True):
             runs[step] = change.apply_to(runs.get(step, ()))
         return JobState(manifest, runs)
 
+    def with_loops(self, was: Mapping[str, str]) -> JobState:
+        """The same state, loops under the names that a program gives them. ``was``: name → former name.
+
+        Until the first epoch under a new name is published, rows wait under the old one.
+        """
+        manifest = self.manifest
+        names = {
+            old: new
+            for new, old in was.items()
+            if (old in manifest.loops or old in manifest.loop_types)
+            and not {new} & {*manifest.loops, *manifest.loop_types}
+        }
+        if not names:
+            return self
+        changed = msgspec.structs.replace(
+            manifest,
+            loops={names.get(name, name): parts for name, parts in manifest.loops.items()},
+            loop_types={names.get(name, name): shape for name, shape in manifest.loop_types.items()},
+        )
+        return JobState(changed, self.runs)
+
     def without(self, dropped: Dropped | None) -> JobState:
         """The same state without what a person gave up: as the next epoch sees it."""
         if dropped is None:

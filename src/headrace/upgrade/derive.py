@@ -99,7 +99,7 @@ def _given_up(lines: Sequence[UpgradeLine], before: JobState, job: JobFacts, ste
             whole.append(former)
         elif line.part == "state":
             tables[former] = (*tables.get(former, ()), *_tables_of(before, former, state or "value"))
-    loops = tuple(line.name for line in dropped if line.part == "loop")
+    loops = tuple(line.was or line.name for line in dropped if line.part == "loop")
     return Dropped(tuple(whole), tables, loops)
 
 

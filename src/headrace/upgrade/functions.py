@@ -38,6 +38,7 @@ def derive_needs(before: JobState, job: JobFacts) -> dict[str, dict[str, int]]:
         for name, state in states[step].items():
             for function in _functions(state, refs, job):
                 needs.setdefault(function, {})[f"{step}.{name}"] = folds
+    before = before.with_loops(job.loop_was)
     types = before.manifest.loop_types
     for loop in job.loops:
         if before.manifest.loops.get(loop):

@@ -66,34 +66,63 @@ def output_lines(before: Manifest, job: JobFacts, *, released: bool) -> Iterator
 
 
 def loop_lines(before: Manifest, job: JobFacts, stored: StoredTables) -> Iterator[UpgradeLine]:
-    for name in job.loops:
-        if _tells(before) and name not in before.loops and name not in before.loop_types:
-            yield UpgradeLine("loop", name, "new")
-            continue
-        rows = _rows(before.loops, name)
-        types = before.loop_types.get(name), job.loop_types.get(name)
-        change = derive_change(ROW, types, job.migrations)
-        if change.kind == "refused" and rows:
-            old, new = map(text_of, types)
-            yield _refused_loop(
-                name, rows, f"rows that wait in the loop {name!r} cannot be read as their new type",
-                f"{old}, as they were fed", change.text or new, "give new fields a default, or say "
-                "with hr.migrate how the old type becomes the new one; or "
-            )  # fmt: skip
-        elif rows and change.kind != "same":
-            adapter = RowAdapter(f"loop {name}", types, change, job.loop_annotations[name])
-            trial = try_loop(name, adapter, stored)
-            fate: Fate = "kept" if trial.objection is None else "refused"
-            yield UpgradeLine("loop", name, fate, change.words, rows=rows, objection=trial.objection)
+    former = {name: _former_loop(name, before, job) for name in job.loops}
+    for name, was in former.items():
+        if was is None:
+            knows = _tells(before) or bool(before.loops or before.loop_types)
+            if (vain := job.loop_was.get(name)) is not None and knows:
+                yield _vain_loop(name, vain, before)
+            elif _tells(before):
+                yield UpgradeLine("loop", name, "new")
+            else:
+                yield UpgradeLine("loop", name, "kept")
         else:
-            yield UpgradeLine("loop", name, "kept", change.words, rows=rows or None)
+            yield _loop_line(name, was, before, job, stored)
     for name in before.loops:
-        if name not in job.loops and (rows := _rows(before.loops, name)):
+        if name not in former.values() and (rows := _rows(before.loops, name)):
             yield _refused_loop(
                 name, rows, f"rows wait in the loop {name!r}, which the program does not have",
-                f"a loop named {name!r}", f"{count_of(rows, 'row')} in flight",
+                f"a loop named {name!r}, or one that says was={name!r}", f"{count_of(rows, 'row')} in flight",
                 "let the loop run empty with the old program; or ",
             )  # fmt: skip
+
+
+def _former_loop(name: str, before: Manifest, job: JobFacts) -> str | None:
+    """The name that the store has a loop under; None: it has none."""
+    known = {*before.loops, *before.loop_types}
+    if name in known:
+        return name
+    was = job.loop_was.get(name)
+    return was if was in known and was not in job.loops else None
+
+
+def _loop_line(name: str, former: str, before: Manifest, job: JobFacts, stored: StoredTables) -> UpgradeLine:
+    rows, was = _rows(before.loops, former), former if former != name else ""
+    types = before.loop_types.get(former), job.loop_types.get(name)
+    change = derive_change(ROW, types, job.migrations)
+    fate: Fate = "renamed" if was else "kept"
+    if change.kind == "refused" and rows:
+        old, new = map(text_of, types)
+        return _refused_loop(
+            former, rows, f"rows that wait in the loop {former!r} cannot be read as their new type",
+            f"{old}, as they were fed", change.text or new, "give new fields a default, or say "
+            "with hr.migrate how the old type becomes the new one; or "
+        )  # fmt: skip
+    if rows and change.kind != "same":
+        adapter = RowAdapter(f"loop {name}", types, change, job.loop_annotations[name])
+        trial = try_loop(former, adapter, stored)
+        fate = fate if trial.objection is None else "refused"
+        return UpgradeLine("loop", name, fate, change.words, was=was, rows=rows, objection=trial.objection)
+    return UpgradeLine("loop", name, fate, change.words, was=was, rows=rows or None)
+
+
+def _vain_loop(name: str, was: str, before: Manifest) -> UpgradeLine:
+    known = ", ".join(sorted({*before.loops, *before.loop_types})) or "no loops"
+    objection = Objection(
+        f"the loop {name!r} is to go on with {was!r}, and the store has no such loop", known, f"was={was!r}",
+        "correct was=, or leave it out: the loop begins empty",
+    )  # fmt: skip
+    return UpgradeLine("loop", name, "refused", objection=objection)
 
 
 def _refused_loop(name: str, rows: int, what: str, expected: str, found: str, advice: str) -> UpgradeLine:
