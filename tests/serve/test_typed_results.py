@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.read.asked_types import spans_and_datetimes_of
+from headrace.model.column_numbers import spans_and_datetimes_of
 from headrace.testing import Harness
+from tests.serve.served import Served
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
@@ -95,6 +96,35 @@ def test_results_are_the_values_of_rows_however_they_are_read(way: str) -> None:
             assert typed["a"].x == expected, address
             assert dict(typed.items())["a"].x == expected, address
             assert store.state(address)["a"] == dict(store.state(address).items())["a"], address
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_results_are_the_values_of_rows_for_clients_over_both_protocols(way: str) -> None:
+    app = hr.App("odd")
+    rows = app.read("rows", hr.source.items([]), Odd, time=Odd.at)
+    names = [field.name for field in msgspec.structs.fields(Odd) if field.name in TYPES]
+    into: Any = msgspec.defstruct(
+        "Results", [("key", str), *((name, TYPES[name]) for name in names)], bases=(hr.Row,), frozen=True, gc=False
+    )
+    keyed = rows.key_by(Odd.key)
+    aggs = {name: hr.last(name) for name in names}
+    step = {
+        "rolling": lambda: keyed.aggregate(into, **aggs),
+        "tumbling": lambda: keyed.window(hr.tumbling("1h")).aggregate(into, **aggs),
+        "session": lambda: keyed.window(hr.session("1h")).aggregate(into, **aggs),
+        "row by row": lambda: keyed.window(hr.tumbling("1h"), fire=hr.per_row()).aggregate(into, **aggs),
+    }[way]()
+    step.named("asked").queryable()
+    expected = into("a", *(getattr(ROW, name) for name in names))
+    with Harness(app, start="2024-01-01T12:00") as h:
+        h.push(rows, ROW.replace(at=h.at("12:00:01")))
+        h.epoch(watermark="12:00:02")
+        with Served(h.store) as served:
+            served.wait_for(0)
+            for url in (served.redis_url, served.url):
+                with hr.Client(url) as client:
+                    view = client.state("asked", into)
+                    assert view["a"] == view.get_many(["a"])[0] == dict(view.scan())["a"] == expected
 
 
 def test_a_record_inside_of_itself_is_left_as_it_is() -> None:

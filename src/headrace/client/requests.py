@@ -10,6 +10,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from headrace.client.answers import AnswerInfo, Ends, Next, WantedEpoch, Windows
 from headrace.client.sessions import ClientSession
 from headrace.client.steps import ConnectionLost, Pause, ServerBehind, Steps
 from headrace.errors import ProgramError, StoreError
+from headrace.model.column_numbers import Convert, spans_and_datetimes_of
 from headrace.model.key_bytes import as_type, plain_type
 from headrace.model.keys import decode_key, encode_key, key_text
 from headrace.model.values import type_name, value_codec
@@ -263,7 +265,16 @@ def _decoder_of(annotation: Any, where: str) -> Decode:
         # Names of entries are keys, in which times are numbers.
         decode = value_codec(dict[int, parts[1]], where=where).decode  # type: ignore[valid-type]
         return lambda raw: {as_type(name, parts[0]): value for name, value in decode(raw).items()}
-    return value_codec(annotation, where=where).decode
+    decode, convert = value_codec(annotation, where=where).decode, spans_and_datetimes_of(annotation)
+    return decode if convert is None else partial(_decode_either, decode, convert, annotation)
+
+
+def _decode_either(decode: Decode, convert: Convert, annotation: Any, raw: bytes) -> Any:
+    """Values have datetimes and spans as such, results that are read off columns have numbers for them."""
+    try:
+        return decode(raw)
+    except msgspec.ValidationError:
+        return msgspec.convert(convert(msgspec.msgpack.decode(raw)), annotation)
 
 
 def _is_time(annotation: Any) -> bool:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from headrace.aggregates.list_rules import plain_values
 from headrace.aggregates.results import read_results
 from headrace.errors import FunctionFailed
+from headrace.model.column_numbers import Convert, spans_and_datetimes_of
 from headrace.model.fields import former_names
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.key_text import key_phrase
@@ -29,7 +30,6 @@ from headrace.model.shapes import field_shapes, is_record_class
 from headrace.model.time import format_time
 from headrace.model.time_shape import TIME, TimeShape
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
-from headrace.read.asked_types import Convert, spans_and_datetimes_of
 from headrace.read.columns import Piece, times_of
 from headrace.read.finishing import column_key
 from headrace.read.forms import PACKED
