@@ -384,8 +384,8 @@ def test_a_store_and_its_views_show_public_names_only(made: MadeStore) -> None:
     made.epoch({"count": [values("views", [("a", 1)])]})
     store = Store(made.path)
     assert [name for name in dir(store) if not name.startswith("_")] == [
-        "app", "at", "epoch", "epochs", "export", "history", "savepoints", "state", "states", "steps", "timeline",
-        "url", "waits",
+        "app", "at", "epoch", "epochs", "export", "history", "savepoints", "sql", "state", "states", "steps",
+        "timeline", "url", "waits",
     ]  # fmt: skip
     assert [name for name in dir(store.state("count.views")) if not name.startswith("_")] == [
         "address", "between", "epoch", "get", "get_many", "items", "keys", "kind", "scan", "stored_version",

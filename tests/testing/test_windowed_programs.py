@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,7 @@ def watermark(epoch: int) -> str:
 EPOCHS = 9
 
 
+@cache
 def expected() -> list[dict[str, list[str]]]:
     job = Job()
     with job.harness() as h:
