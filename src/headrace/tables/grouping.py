@@ -266,7 +266,7 @@ def _aggregated(groups: QueryGroups, select: Any) -> Relation:
     last = window_time_sql(WINDOW_END)
     columns = [column for column in columns if column.name not in (WINDOW_START, OPENED)]
     columns += [ScopeColumn("", WINDOW_START, start), ScopeColumn("", WINDOW_TIME, last)]
-    return Relation(made, tuple(columns), last, closed=(start, WINDOW_END))
+    return Relation(made, tuple(columns), last, closed=(start, WINDOW_END), fires=True)
 
 
 def _with_keys(groups: QueryGroups, select: Any) -> Any:

@@ -8,7 +8,7 @@ What this module deliberately does not do: optimise. What runs where is for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,10 @@ from headrace.tables.dialect import ParsedStatement, render
 from headrace.tables.expanding import in_windows
 from headrace.tables.from_clause import with_joins
 from headrace.tables.grouping import grouped, is_grouped
+from headrace.tables.ordering import has_order, in_order, order_items
+from headrace.tables.overs import rewritten, windows_in, with_windows
 from headrace.tables.python_functions import with_calls
+from headrace.tables.ranks import rank_bounds
 from headrace.tables.scope import AtTree, Relation, conjuncts, expression_sql, relation_of
 from headrace.tables.select_list import SelectItem, project, select_items, uses_windows
 from headrace.tables.semi_joins import is_membership, with_members
@@ -44,7 +47,7 @@ def lower(ctx: QueryContext, tree: Any) -> Relation:
             call = window_call(tree)
             return _table(ctx, tree) if call is None else _aliased(windowed(ctx, call), tree)
     if is_set_operation(tree):
-        return _lower_once(ctx, tree, combined)
+        return _lower_once(ctx, tree, _set_operation)
     raise _refused(ctx, tree)
 
 
@@ -74,10 +77,65 @@ def lower_select(ctx: QueryContext, select: Any) -> Relation:
     if uses_windows(relation, *(item.tree for item in items if _computes(item.tree))):
         relation = in_windows(inner, relation, select)
         items = select_items(select, relation, ctx.place, rewrite)
-    relation = replace(project(inner, relation, items, select), clocks=clocks)
+    relation, items = _over(ctx, select, relation, items, rewrite)
+    extra, ordered = order_items(select, items, rewrite)
     if select.args.get("distinct") is not None:
+        if extra:
+            raise ctx.place.error(extra[0].tree, "rows of SELECT DISTINCT are ordered by what is selected")
+        relation = project(inner, relation, items, select)
         relation = distinct(inner, in_windows(inner, relation, select), select)
-    return relation
+    else:
+        relation = project(inner, relation, [*items, *extra], select)
+    if has_order(select):
+        relation = in_order(inner, in_windows(inner, relation, select), ordered, select, [item.name for item in items])
+    return replace(relation, clocks=clocks)
+
+
+def _set_operation(ctx: QueryContext, tree: Any) -> Relation:
+    """UNION and its like, in order and up to a limit."""
+    relation = combined(ctx, tree)
+    if not has_order(tree):
+        return relation
+    items = [SelectItem(column.name, tree, column) for column in relation.columns]
+    extra, ordered = order_items(tree, items, None)
+    if extra:
+        raise ctx.place.error(extra[0].tree, "a union is ordered by its columns", expected="ORDER BY a column")
+    return in_order(ctx, relation, ordered, tree, [item.name for item in items])
+
+
+def _over(
+    ctx: QueryContext, select: Any, relation: Relation, items: list[SelectItem], rewrite: Callable[[Any], Any] | None
+) -> tuple[Relation, list[SelectItem]]:
+    """The results of window functions as columns, and the rows that QUALIFY lets through."""
+    qualify = select.args.get("qualify")
+    condition = None if qualify is None else qualify.this if rewrite is None else rewrite(qualify.this)
+    parts = [(item.name, item.tree) for item in items]
+    if condition is not None:
+        named = {item.name.lower(): item.tree for item in items if isinstance(item.tree, exp_window())}
+        ctx = replace(ctx, ranks={**ctx.ranks, **rank_bounds([condition])})
+        condition = condition.transform(lambda node: _meant(node, named))
+        parts.append(("", condition))
+    if not any(True for _, tree in parts for _ in windows_in(tree)):
+        return relation, items
+    relation, results = with_windows(ctx, select, in_windows(ctx, relation, select), parts)
+    items = [item._replace(tree=rewritten(item.tree, results)) for item in items]
+    if condition is not None:
+        relation = filtered(replace(ctx, ranks={}), relation, conjuncts(rewritten(condition, results)))
+    return relation, items
+
+
+def _meant(node: Any, named: dict[str, Any]) -> Any:
+    """QUALIFY may name a column of the select list."""
+    from sqlglot import exp
+
+    plain = isinstance(node, exp.Column) and not node.table
+    return named[node.name.lower()].copy() if plain and node.name.lower() in named else node
+
+
+def exp_window() -> Any:
+    from sqlglot import exp
+
+    return exp.Window
 
 
 def _computes(tree: Any) -> bool:
@@ -122,7 +180,10 @@ def rows_of(ctx: QueryContext, select: Any, conditions: list[Any]) -> Relation:
         raise ctx.place.error(
             select, "a query over streams reads a table", expected="SELECT … FROM …", next_move="name a table in FROM"
         )
-    relation = lower(ctx, source.this)
+    # A bound on numbers of rows is one on the query that numbers them.
+    alone = not select.args.get("joins") and not select.args.get("laterals")
+    relation = lower(replace(ctx, ranks=rank_bounds(conditions) if alone else {}), source.this)
+    ctx = replace(ctx, ranks={})
     relation, left_over = with_joins(ctx, select, relation, conditions)
     return filtered(ctx, relation, left_over)
 
@@ -136,7 +197,7 @@ def _table(ctx: QueryContext, tree: Any) -> Relation:
     elif isinstance(found, ParsedStatement):
         relation = _view(ctx, name, found, tree)
     elif isinstance(found, NamedQuery):
-        relation = found.relation(name)
+        relation = found.relation(name, ctx.ranks)
     else:
         error = ctx.catalog.missing(name, ctx.tables)
         raise ctx.place.error(tree, error.what, expected=error.expected, next_move=error.next_move)
@@ -149,7 +210,7 @@ def _view(ctx: QueryContext, name: str, statement: ParsedStatement, tree: Any) -
             tree, f"the view {name!r} reads itself", expected="a view over tables and other views",
             next_move="rows that come back are a loop: app.loop(…)",
         )  # fmt: skip
-    inner = ctx.of_view(name.lower(), statement)
+    inner = replace(ctx.of_view(name.lower(), statement), ranks=ctx.ranks)
     return lower(inner, statement.tree).named(name)
 
 
@@ -157,10 +218,13 @@ class NamedQuery:
     """A query under a name of WITH: lowered when it is first read, and once."""
 
     def __init__(self, ctx: QueryContext, tree: Any, columns: list[str]) -> None:
-        self._ctx, self._tree, self._columns = ctx, tree, columns
+        self._ctx, self._tree, self._columns = replace(ctx, ranks={}), tree, columns
         self._relation: Relation | None = None
 
-    def relation(self, name: str) -> Relation:
+    def relation(self, name: str, ranks: Mapping[str, int]) -> Relation:
+        """``ranks``: how many rows are wanted by their number; a query without such numbers is the same to all."""
+        if ranks and any(True for _ in self._tree.find_all(exp_window())):
+            return lower(replace(self._ctx, ranks=ranks), self._tree).named(name, self._columns)
         if self._relation is None:
             self._relation = lower(self._ctx, self._tree)
         return self._relation.named(name, self._columns)

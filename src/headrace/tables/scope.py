@@ -57,6 +57,8 @@ class Relation:
     """The texts of start and end of the window that a row is a result of, where the end of it is its time."""
     clocks: frozenset[str] = frozenset()
     """Names that stand for the wall clock, in small letters (`headrace.tables.wall_clock`)."""
+    fires: bool = False
+    """Whether all rows of such a window come at once, when it closes."""
 
     @property
     def fields(self) -> list[str]:
@@ -86,7 +88,7 @@ def relation_of(
     if bounds is not None and WINDOW_TIME not in names:
         time_sql = window_time_sql(bounds[1])
         columns.append(ScopeColumn(table, WINDOW_TIME, time_sql))
-    return Relation(stream, tuple(columns), time_sql, closed=bounds)
+    return Relation(stream, tuple(columns), time_sql, closed=bounds, fires=bounds is not None)
 
 
 def window_time_sql(end: str) -> str:

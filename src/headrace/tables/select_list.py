@@ -99,6 +99,7 @@ def project(ctx: QueryContext, relation: Relation, items: list[SelectItem], tree
         assigner=relation.assigner if waiting else None,
         session_keys=tuple(by_field[key] for key in session_keys),
         closed=(by_text[closed[0]], by_text[closed[1]]) if closed and set(closed) <= set(by_text) else None,
+        fires=relation.fires,
     )
 
 
