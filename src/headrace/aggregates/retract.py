@@ -4,17 +4,20 @@
 rows were lifted to, in the order in which they came; of equal rows the newest goes. Partials that can be retracted are
 columns like all others: they are lifted, merged by rule and read, in bulk, and cell by cell for one key.
 
-Sums of whole numbers and decimals are exact. Sums of floats are as exact as adding the opposite is; infinities and
-not-a-number are counted beside the sum, so that they can go again. What was never added cannot be taken out.
+Sums of whole numbers and decimals are exact. Sums of floats are kept in two numbers: the sum, and what rounding took
+off it, so that what is left when large numbers have gone is not lost. Infinities and not-a-number are counted beside
+the sum, so that they can go again. What was never added cannot be taken out.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import cached_property
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +28,7 @@ from headrace.aggregates.columns import pane_aggregate
 from headrace.aggregates.declare import Agg, Declared
 from headrace.aggregates.lifting import PaneAggregate
 from headrace.aggregates.list_rules import LIST, LIST_RULES, SET, SKETCH, TOP, distinct, list_of, lists, values_of
-from headrace.aggregates.numbers import ranks_of, sum_overflow, summing
+from headrace.aggregates.numbers import adder, ranks_of, sum_overflow, summing
 from headrace.aggregates.results import RowFinish, read_results
 from headrace.aggregates.rules import SUM, RowMerge, merge_columns, merge_field, nothing, rule_of
 from headrace.errors import FunctionFailed, ProgramError
@@ -47,6 +50,20 @@ class Retractable:
     def lift(self, rows: Rows) -> list[pa.Array]:
         """One cell per row and column."""
         raise NotImplementedError
+
+    def merge(self, columns: Sequence[pa.Array], starts: Int64s) -> list[pa.Array]:
+        """What each stretch of cells comes to."""
+        return merge_columns(self.fields, list(columns), starts)
+
+    def plus(self, older: Sequence[Any], newer: Sequence[Any]) -> list[Any]:
+        """What the cells of one key come to with further ones."""
+        return [add_two(*two) for add_two, *two in zip(self._adding, older, newer, strict=True)]
+
+    @cached_property
+    def _adding(self) -> list[Callable[[Any, Any], Any]]:
+        # Whole numbers may leave 64 bits until what goes is taken out.
+        plain = (pa.types.is_list(field.type) or pa.types.is_integer(field.type) for field in self.fields)
+        return [add if each else adder(field) for each, field in zip(plain, self.fields, strict=True)]
 
     def retract(self, columns: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array]:
         """What is left of each key, of merged columns that have a row for each key."""
@@ -91,27 +108,20 @@ def retractable(name: str, agg: Agg[Any], codec: RowCodec, where: str) -> Retrac
             else f"{agg.kind} of values without a column type",
             next_move="compute it over rows that are only added, or use another aggregate",
         )
-    return _AddedRows(ordinary) if rules == {SUM} else _KeptRows(ordinary)
+    if rules != {SUM}:
+        return _KeptRows(ordinary)
+    return (_AddedFloats if pa.types.is_floating(ordinary.fields[0].type) else _AddedRows)(ordinary)
 
 
 class _AddedRows(Retractable):
-    """``count``, ``sum`` and ``avg``: columns of sums, and of floats how many of each special value are in them."""
+    """``count``, and ``sum`` and ``avg`` of whole numbers and decimals: columns of sums."""
 
     def __init__(self, ordinary: PaneAggregate) -> None:
         super().__init__(ordinary)
-        name = ordinary.name
-        self._is_float = pa.types.is_floating(ordinary.fields[0].type)
-        special = [merge_field(f"{name}.{value}", pa.int64(), SUM) for value in ("nan", "inf", "minus_inf")]
-        self.fields = [*ordinary.fields, *(special if self._is_float else [])]
+        self.fields = list(ordinary.fields)
 
     def lift(self, rows: Rows) -> list[pa.Array]:
-        cells = self.ordinary.lift(rows)
-        if not self._is_float:
-            return cells
-        numbers = cells[0].to_numpy(zero_copy_only=False)
-        masks = [np.isnan(numbers), numbers == math.inf, numbers == -math.inf]
-        finite = np.where(np.isfinite(numbers), numbers, 0.0)
-        return [pa.array(finite), *cells[1:], *(pa.array(mask.astype(np.int64)) for mask in masks)]
+        return list(self.ordinary.lift(rows))
 
     def retract(self, columns: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array]:
         return [_subtract(*each) for each in zip(self.fields, columns, removed, strict=True)]
@@ -123,15 +133,79 @@ class _AddedRows(Retractable):
         ]
 
     def _settled(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        count = len(self.ordinary.fields)
-        if not self._is_float:
+        return list(columns)
+
+    def _settled_cells(self, cells: Sequence[Any]) -> list[Any]:
+        return list(cells)
+
+
+class _AddedFloats(Retractable):
+    """``sum`` and ``avg`` of floats: the sum of the finite ones, and behind the other columns how many of each special
+    value are in it, and last what rounding took off the sum."""
+
+    def __init__(self, ordinary: PaneAggregate) -> None:
+        super().__init__(ordinary)
+        name = ordinary.name
+        special = [merge_field(f"{name}.{value}", pa.int64(), SUM) for value in ("nan", "inf", "minus_inf")]
+        rounded = merge_field(f"{name}.rounded", pa.float64(), SUM)
+        self.fields = [*ordinary.fields, *special, rounded]
+
+    def lift(self, rows: Rows) -> list[pa.Array]:
+        cells = self.ordinary.lift(rows)
+        numbers = cells[0].to_numpy(zero_copy_only=False)
+        masks = [np.isnan(numbers), numbers == math.inf, numbers == -math.inf]
+        finite = np.where(np.isfinite(numbers), numbers, 0.0)
+        counts = [pa.array(mask.astype(np.int64)) for mask in masks]
+        return [pa.array(finite), *cells[1:], *counts, pa.array(np.zeros(len(finite)))]
+
+    def merge(self, columns: Sequence[pa.Array], starts: Int64s) -> list[pa.Array]:
+        if not len(starts):
             return list(columns)
-        cells = zip(*(column.to_numpy(zero_copy_only=False).tolist() for column in (columns[0], *columns[count:])))
-        return [pa.array([_with_special(*each) for each in cells], pa.float64()), *columns[1:count]]
+        total, rounded = (cells.to_numpy(zero_copy_only=False).copy() for cells in (columns[0], columns[-1]))
+        place = np.arange(len(total)) - np.repeat(starts, np.diff(np.append(starts, len(total))))
+        # Neighbours of a stretch are added two by two, until each has one number left.
+        while (odd := np.flatnonzero(place & 1)).size:
+            total[odd - 1], lost = _two_sum(total[odd - 1], total[odd])
+            rounded[odd - 1] += rounded[odd] + lost
+            even = (place & 1) == 0
+            total, rounded, place = total[even], rounded[even], place[even] >> 1
+        others = merge_columns(self.fields[1:-1], list(columns[1:-1]), starts)
+        return [pa.array(total), *others, pa.array(rounded)]
+
+    def plus(self, older: Sequence[Any], newer: Sequence[Any]) -> list[Any]:
+        total, lost = _two_sum(older[0], newer[0])
+        others = super().plus(older, newer)[1:-1]
+        return [total, *others, older[-1] + newer[-1] + lost]
+
+    def retract(self, columns: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array]:
+        numbers, gone = ([each.to_numpy(zero_copy_only=False) for each in (cells[0], cells[-1])]
+                         for cells in (columns, removed))  # fmt: skip
+        total, lost = _two_sum(numbers[0], -gone[0])
+        others = zip(self.fields[1:-1], columns[1:-1], removed[1:-1], strict=True)
+        return [pa.array(total), *(_subtract(*each) for each in others), pa.array(numbers[1] - gone[1] + lost)]
+
+    def retract_cells(self, cells: Sequence[Any], removed: Sequence[Any]) -> list[Any]:
+        return self.plus(cells, [-cell for cell in removed])
+
+    def _settled(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        count = len(self.ordinary.fields)
+        wanted = (columns[0], columns[-1], *columns[count:-1])
+        cells = zip(*(column.to_numpy(zero_copy_only=False).tolist() for column in wanted))
+        totals = [_with_special(total + rounded, *special) for total, rounded, *special in cells]
+        return [pa.array(totals, pa.float64()), *columns[1:count]]
 
     def _settled_cells(self, cells: Sequence[Any]) -> list[Any]:
         count = len(self.ordinary.fields)
-        return [_with_special(cells[0], *cells[count:]), *cells[1:count]] if self._is_float else list(cells)
+        return [_with_special(cells[0] + cells[-1], *cells[count:-1]), *cells[1:count]]
+
+
+def _two_sum(one: Any, other: Any) -> tuple[Any, Any]:
+    """The sum of two numbers, or of two arrays of them, and what rounding took off it, exactly."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = one + other
+        part = total - one
+        lost = (one - (total - part)) + (other - part)
+    return total, np.where(np.isfinite(total), lost, 0.0) if isinstance(total, np.ndarray) else _finite(lost)
 
 
 class _KeptRows(Retractable):
@@ -234,6 +308,11 @@ def _with_special(total: float, nans: int, infinities: int, opposites: int) -> f
     if nans or (infinities and opposites):
         return math.nan
     return math.inf if infinities else -math.inf if opposites else total
+
+
+def _finite(number: float) -> float:
+    """Of a sum that has left the range of floats, nothing is known to be lost."""
+    return number if math.isfinite(number) else 0.0
 
 
 def _codes(flat: pa.Array) -> Int64s:

@@ -11,8 +11,7 @@ of their values for the same reason. A group without rows is gone; less than non
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import add
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -23,9 +22,7 @@ from msgspec import structs
 from headrace.aggregates.accumulate import TIME_NOTE
 from headrace.aggregates.declare import Agg
 from headrace.aggregates.list_rules import plain_values, values_of
-from headrace.aggregates.numbers import adder
 from headrace.aggregates.retract import Retractable, retractable
-from headrace.aggregates.rules import merge_columns
 from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s, Rows
 from headrace.model.job import VALUE_TABLE
@@ -52,17 +49,16 @@ class _Fold:
     def __init__(self, name: str, agg: Agg[Any], taken: RowCodec, where: str) -> None:
         self.name = name
         self.agg: Retractable = retractable(name, agg, taken, where)
-        self._adding = [_adder_of(field) for field in self.agg.fields]
         self.type: Any = tuple[tuple(_cell_type(field.type) for field in self.agg.fields)]  # type: ignore[misc]
         self.nothing: Cells = tuple([] if pa.types.is_list(field.type) else 0 for field in self.agg.fields)
 
     def partials(self, rows: Rows, starts: Int64s) -> list[Cells]:
         """What each stretch of rows comes to by itself."""
-        merged = merge_columns(self.agg.fields, self.agg.lift(rows), starts)
+        merged = self.agg.merge(self.agg.lift(rows), starts)
         return list(zip(*map(_cells_of, merged)))
 
     def plus(self, older: Cells | None, newer: Cells) -> Cells:
-        return newer if older is None else tuple(add_two(*two) for add_two, *two in zip(self._adding, older, newer))
+        return newer if older is None else tuple(self.agg.plus(older, newer))
 
     def settle(self, came: Cells | None, gone: Cells | None) -> Cells:
         """What is left; lists in the order of their values."""
@@ -182,12 +178,6 @@ class RetractingOperator(KeyedOperator):
                 values = by_key.get(name) or [self.codec.defaults.get(name)] * len(slots)
                 columns.append(column.encode(values))
         return columns
-
-
-def _adder_of(field: pa.Field) -> Callable[[Any, Any], Any]:
-    """How two cells become one. Whole numbers may leave 64 bits until what goes is taken out."""
-    plain = pa.types.is_list(field.type) or pa.types.is_integer(field.type)
-    return add if plain else adder(field)
 
 
 def _cells_of(column: pa.Array) -> list[Any]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from headrace.aggregates.accumulate import describe_kept_results
 from headrace.aggregates.declare import Agg
 from headrace.aggregates.meaning import describe_meanings
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from headrace.operators.contract import Operator
 
 _RETRACTING: Final = "an aggregate whose rows can be taken back"
+_ROUNDED: Final = ", with what rounding took off sums of floats"
+"""Behind it, where there are such sums: they were kept without it once."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,12 @@ class RetractSpec(StepSpec):
         return {VALUE_TABLE: StoredType("aggregate", accumulators_shape(results))}
 
     def rules(self, info: StepInfo) -> Mapping[str, str]:
-        return {"rows": _RETRACTING}
+        floats = any(
+            pa.types.is_floating(field.type)
+            for name, agg in self.aggs.items()
+            for field in retractable(name, agg, info.taken[0], f"step {info.step}").fields
+        )
+        return {"rows": f"{_RETRACTING}{_ROUNDED * floats}"}
 
     def tell(self) -> tuple[str, ...]:
         return ("takes rows out again; what has no rows left goes",)
