@@ -43,10 +43,11 @@ class InputReader:
         self._store = store
         self._read_by_spark = read_by_spark
         self._readers: list[SplitReader] = []
-        self._rows = {source.log_name: SourceRows(source) for source in program.sources}
         opened = ((source.log_name, self._open(source)) for source in program.sources)
         self._read: dict[str, ReadAgain] = {name: read for name, read in opened if read is not None}
-        """Those of the others Spark reads."""
+        """Those of the others Spark reads, and evaluates what stands behind them."""
+        here = [source for source in program.sources if source.log_name in self._read]
+        self._rows = {source.log_name: SourceRows(source) for source in here}
 
     def close(self) -> None:
         for reader in self._readers:
