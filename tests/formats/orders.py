@@ -7,6 +7,7 @@ from decimal import Decimal
 from enum import Enum
 from uuid import UUID
 
+from hypothesis import Phase
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -55,6 +56,9 @@ class Order(hr.Record):
     lines: dict[str, Item] = {}
     retries: int = hr.field(default=3, name="retryCount")
 
+
+NO_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
+"""Making a failing row of twenty fields smaller takes minutes, and its traceback says as much."""
 
 INTS = st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)

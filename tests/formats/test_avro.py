@@ -25,7 +25,7 @@ from headrace.connectors.formats.messages import RowDecoder
 from headrace.connectors.formats.misfits import SchemaMisfit, SchemaMistake, UnfitValue
 from headrace.connectors.formats.registry import StoredSchema
 from headrace.model.rows import codec_of
-from tests.formats.orders import ORDERS, Order
+from tests.formats.orders import NO_SHRINKING, ORDERS, Order
 
 
 def fields_of(row_type: Any) -> Any:
@@ -70,7 +70,7 @@ def record(*whole: dict[str, Any], **fields: Any) -> dict[str, Any]:
 ORDER_SCHEMA = derived_schema("Order", fields_of(Order))
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, phases=NO_SHRINKING)
 @given(st.lists(ORDERS, min_size=1, max_size=4))
 def test_any_row_survives_a_round_trip_and_has_the_bytes_that_others_write(rows: list[Order]) -> None:
     schema = derived_schema("Order", fields_of(Order))
@@ -82,7 +82,7 @@ def test_any_row_survives_a_round_trip_and_has_the_bytes_that_others_write(rows:
         assert by_fastavro([said], json.loads(schema.text)) == [message]
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, phases=NO_SHRINKING)
 @given(st.lists(ORDERS, min_size=1, max_size=3), st.data())
 def test_a_damaged_message_is_bad_alone_and_never_an_error(rows: list[Order], data: st.DataObject) -> None:
     messages = written(rows)
@@ -295,3 +295,12 @@ def test_named_types_are_found_in_their_namespace() -> None:
 def test_a_block_of_no_messages_is_no_rows() -> None:
     assert decoded([], Reading, record(value="double")) == ([], {})
     assert not Faults(0).bad.any() and np.array([]).size == 0
+
+
+def test_a_key_that_is_no_text_makes_its_message_bad_alone() -> None:
+    class Tagged(hr.Record):
+        tags: dict[str, int]
+
+    messages = [b"\x02\x02a\x02\x00", b"\x02\x02\xff\x02\x00", b"\x00"]
+    found, reasons = decoded(messages, Tagged, record(tags={"type": "map", "values": "int"}))
+    assert found == [Tagged({"a": 1}), Tagged({})] and reasons == {1: "tags has a key that is not UTF-8 text"}

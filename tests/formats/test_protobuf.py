@@ -22,7 +22,7 @@ from headrace.connectors.formats.protobuf.messages import ProtobufSchemas, deriv
 from headrace.connectors.formats.registry import StoredSchema
 from headrace.errors import ProgramError
 from headrace.model.rows import codec_of
-from tests.formats.orders import ORDERS, Order
+from tests.formats.orders import NO_SHRINKING, ORDERS, Order
 from tests.formats.protos import add_message, class_of, message_class, new_file
 
 
@@ -52,7 +52,7 @@ ORDER_SCHEMA = derived_schema("Order", fields_of(Order))
 ORDER_CLASS = class_of(ORDER_SCHEMA)
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, phases=NO_SHRINKING)
 @given(st.lists(ORDERS, min_size=1, max_size=4))
 def test_any_row_survives_a_round_trip_and_other_readers_find_the_same(rows: list[Order]) -> None:
     messages = written(rows)
@@ -73,7 +73,7 @@ def test_any_row_survives_a_round_trip_and_other_readers_find_the_same(rows: lis
         assert decoded([ORDER_CLASS.FromString(message).SerializeToString()], Order, ORDER_SCHEMA) == ([row], {})
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, phases=NO_SHRINKING)
 @given(st.lists(ORDERS, min_size=1, max_size=3), st.data())
 def test_a_damaged_message_never_hurts_its_neighbours(rows: list[Order], data: st.DataObject) -> None:
     messages = written(rows)

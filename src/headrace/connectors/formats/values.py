@@ -1,6 +1,6 @@
 """Values that both formats say in ways of their own, as columns of a row type: text, times, days, decimals.
 
-What does not fit marks its message as bad and becomes null; the others stay as they are.
+What does not fit marks its message as bad and becomes null, or empty; the others stay as they are.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ def check_text(values: pa.Array, cursor: Cursor, what: str) -> pa.Array:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        texts = [_decoded(each) for each in values.to_pylist()]
-        cursor.fail(np.array([each is None for each in texts], np.bool_) & ~cursor.lost, f"{what} is not UTF-8 text")
-        return pa.array(texts, pa.string())
+        contents = values.to_pylist()
+        wrong = np.array([not _is_text(each) for each in contents], np.bool_)
+        cursor.fail(wrong & ~cursor.lost, f"{what} is not UTF-8 text")
+        # The keys of a map may not be null, not even those of a message that is bad.
+        return pa.array([b"" if bad else each for bad, each in zip(wrong, contents)], pa.binary()).cast(pa.string())
 
 
-def _decoded(value: bytes | None) -> str | None:
+def _is_text(value: bytes | None) -> bool:
     try:
-        return None if value is None else value.decode()
+        return value is None or isinstance(value.decode(), str)
     except UnicodeDecodeError:
-        return None
+        return False
 
 
 def time_column(cursor: Cursor, values: Ints, per_second: int, field: TreeField) -> pa.Array:
