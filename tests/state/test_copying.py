@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -150,6 +151,30 @@ def test_a_damaged_file_is_noticed_on_its_way_and_never_copied(
     job.store.write(run(4), CONTENT)
     copy_savepoint(job.store, savepoint, target)
     check_files(target, savepoint)
+
+
+def test_on_one_file_system_files_of_state_get_a_second_name_and_either_store_may_go(
+    job: SavedJob, savepoint: Savepoint, tmp_path: Path
+) -> None:
+    copy_savepoint(job.store, savepoint, LocalStore(tmp_path / "copy"))
+    runs = LocalStore(tmp_path / "copy").list("runs")
+    assert runs and all(os.path.samefile(tmp_path / "copy" / path, tmp_path / "store" / path) for path in runs)
+    manifest = layout.manifest(*savepoint.place)
+    assert not os.path.samefile(tmp_path / "copy" / manifest, tmp_path / "store" / manifest)
+    shutil.rmtree(tmp_path / "store")
+    copied = LocalStore(tmp_path / "copy")
+    check_files(copied, list_savepoints(copied)[0])
+
+
+def test_where_links_cannot_be_made_files_are_copied(
+    job: SavedJob, savepoint: Savepoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalStore, "link", lambda self, path, source: False)
+    copied = LocalStore(tmp_path / "copy")
+    copy_savepoint(job.store, savepoint, copied)
+    runs = copied.list("runs")
+    assert runs and not any(os.path.samefile(tmp_path / "copy" / path, tmp_path / "store" / path) for path in runs)
+    check_files(copied, list_savepoints(copied)[0])
 
 
 def test_two_copies_never_mix(job: SavedJob, savepoint: Savepoint, target: LocalStore) -> None:

@@ -19,6 +19,7 @@ from headrace.read.reader import Reader, ReaderOptions
 from headrace.read.stored_version import type_versions
 from headrace.read.values import AggregateReader, ValueReader
 from headrace.read.windows import SlicedReader, WindowReader
+from headrace.state.adapters import Adapters
 from headrace.state.format import ENTRIES, PANES, VALUE
 
 if TYPE_CHECKING:
@@ -92,6 +93,10 @@ def open_reader(
     if ended_us is not None:
         now_us = ended_us
     times, key_times = (None, None) if declared is None else (declared.times, declared.key_times)
+    results = declared is not None and declared.kind in (AGGREGATE, WINDOWS) and layers.tables.get(table) != PANES
+    if results and declared is not None and declared.formers:
+        # Results are made as the newest program says, so what they are made of has to have its names.
+        layers = layers.adapted_by(Adapters(step, manifest.states[step], lenient=True))
     if common is not None:
         layers, times = common.adapt(layers, step, table, manifest.states[step]), common.times
     options = ReaderOptions(address, manifest.epoch, now_us, value, key, times, key_times, ended_us is not None)

@@ -2,17 +2,18 @@
 
 States go by their names; one that is called otherwise on one side is found by its former names (`was`), and so is a
 step. A state that only one side has is held against nothing. One whose type changed in between is read as the newer
-type on both sides.
+type on both sides, and of aggregates those that both sides have are compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.read.changes import is_same
+from headrace.read.common_results import CommonResults, derive_common_results
 from headrace.read.common_type import CommonType, derive_common_type
 from headrace.read.opening import is_nameless, named_tables, open_reader, readable_tables
 from headrace.read.reader import Reader
@@ -61,7 +62,9 @@ class StatePair:
     everything: bool
     """Whether keys may differ that both sides have the same runs of: time passed, or results are other ones."""
     note: str = ""
-    """What is to be said of values that cannot be read as one type."""
+    """What is to be said of values that cannot be read as one type, and of results that one side alone has."""
+    results: CommonResults | None = None
+    """Of aggregates that are not the same on both sides."""
 
     @property
     def shown(self) -> Reader:
@@ -88,6 +91,8 @@ class StatePair:
             keys = [key for key, one, other in pairs if one != other]
         wholes = ([None] * len(keys) if each is None else each.wholes(keys) for each in self._sides)
         for key, before, after in zip(keys, *wholes):
+            if self.results is not None:
+                before, after = self.results.first(before), self.results.second(after)
             if not is_same(before, after):
                 yield key, before, after
 
@@ -104,10 +109,12 @@ def derive_pairs(first: EpochSide, second: EpochSide) -> list[StatePair]:
         theirs = [] if other is None else second.tables(other)
         tables = _matched(ours, theirs, _formers(second, other), _formers(first, one))
         for table, counterpart in tables:
-            common = derive_common_type(first.state_of(one, table), second.state_of(other, counterpart))
+            states = first.state_of(one, table), second.state_of(other, counterpart)
+            common, results = derive_common_type(*states), derive_common_results(*states)
             before = None if one is None or table is None else first.reader(one, table, common)
             after = None if other is None or counterpart is None else second.reader(other, counterpart, common)
-            pairs.append(_pair(before, after, "" if common is None else common.note))
+            notes = [each.note for each in (common, results) if each is not None and each.note]
+            pairs.append(replace(_pair(before, after, "; ".join(notes)), results=results))
     return sorted(pairs, key=lambda pair: pair.shown.address)
 
 

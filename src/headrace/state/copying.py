@@ -35,7 +35,7 @@ from headrace.state.manifest import JobState, StepRuns, encode_manifest
 from headrace.state.record import CopiedFrom, ForkedFrom, Passing, StoreRecord, new_query, no_store, read_record
 from headrace.state.savepoints import Clock, Savepoint, StoredFile, check_files, stored_files
 from headrace.state.spark_offsets import entries_read
-from headrace.state.store import StoreFiles
+from headrace.state.store import LocalStore, StoreFiles
 
 
 class CopyReport(NamedTuple):
@@ -185,10 +185,28 @@ def _copy_files(store: StoreFiles, target: StoreFiles, files: list[StoredFile], 
             done.add(file.size_bytes)
             return False
         crash.reach("copying", epoch)
-        target.write(file.path, read_pieces(store, file, done.add))
+        if not _link(store, target, file, done):
+            target.write(file.path, read_pieces(store, file, done.add))
         return True
 
     return sum(side_by_side(copy, files))
+
+
+def _link(store: StoreFiles, target: StoreFiles, file: StoredFile, done: Bytes) -> bool:
+    """On one file system a file of state gets a second name. It is read before, as if it were copied: damage is not
+    handed on, and what lies under a name has been looked at.
+
+    Nobody changes such a file, and each store deletes its own names only: neither needs the other.
+    """
+    source = store.local_path(file.path)
+    if source is None or file.crc is None or not isinstance(target, LocalStore) or not target.is_beside(source):
+        return False
+    for _ in read_pieces(store, file, done.add):
+        pass
+    if target.link(file.path, source):
+        return True
+    done.add(-file.size_bytes)
+    return False
 
 
 def _write_head(store: StoreFiles, target: StoreFiles, state: JobState, savepoint: Savepoint) -> None:

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 
-from headrace.durable import link, make_folder, move, sync_file, sync_path
+from headrace.durable import link, make_folder, move, sync_file, sync_path, try_link
 from headrace.errors import AlreadyExists, MissingFile, StoreError
 from headrace.model import crash
 from headrace.state import layout
@@ -141,6 +141,34 @@ class LocalStore:
                 ) from error
             self._sync_folder(target.parent)
         _reach("manifest_answer_lost", path)
+
+    def is_beside(self, source: Path) -> bool:
+        """Whether a file lies on the file system of this store, as far as can be seen."""
+        try:
+            return source.stat().st_dev == self.root.stat().st_dev
+        except OSError:
+            return False
+
+    def link(self, path: str, source: Path) -> bool:
+        """Gives a durable file that nobody changes a name in this store, too; False where that cannot be done here.
+
+        The file goes when all its names are gone, so whoever has it under another one need not be asked.
+        """
+        target = self._full(path)
+        linked = False
+
+        def place() -> None:
+            nonlocal linked
+            linked = try_link(source, target)
+
+        with self._failing(path):
+            try:
+                self._into_folder(target, place)
+            except FileExistsError:
+                return False
+            if linked:
+                self._sync_folder(target.parent)
+        return linked
 
     def list(self, prefix: str = "") -> list[str]:
         top = self._full(prefix.rstrip("/")) if prefix.strip("/") else self.root
