@@ -34,7 +34,13 @@ def key_spec(codec: RowCodec, keys: Sequence[Any], at: Site) -> KeySpec:
         return _function_spec(keys, at)
     columns = tuple(known_column(codec, key, str(at)) for key in keys)
     if len(set(columns)) != len(columns):
-        raise ProgramError("key_by names a column twice", where=str(at), found=", ".join(columns))
+        raise ProgramError(
+            "key_by names a column twice",
+            where=str(at),
+            expected="each column once",
+            found=", ".join(columns),
+            next_move="leave one of them out",
+        )
     for name in columns:
         check_key_type(codec.annotations[name], f"{type_name(codec.type)}.{name}", at)
     return key_of_columns(codec, columns)

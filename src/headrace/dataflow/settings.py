@@ -305,7 +305,12 @@ def _checked(settings: Settings, app: str) -> Settings:
         )
     parse_retention(settings.retain)
     if settings.restarts < 0:
-        raise SettingsError("the setting 'restarts' cannot be below zero", found=str(settings.restarts))
+        raise SettingsError(
+            "the setting 'restarts' cannot be below zero",
+            expected="0 or more",
+            found=str(settings.restarts),
+            next_move="restarts=0 ends the run at its first failure",
+        )
     if settings.start_from and settings.fresh:
         raise SettingsError(
             "a run begins from nothing or from an earlier epoch, not both",

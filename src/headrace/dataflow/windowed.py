@@ -356,7 +356,13 @@ def absolute_path(path: str) -> str:
 def check_archived(node: KeyedNode, spec: WindowSpec, keys: tuple[str, ...], at: Site) -> None:
     """Refuses windows whose results do not say of which key and window they are."""
     if spec.archive is not None:
-        raise ProgramError("these windows have an archive already", where=str(at), found=spec.archive.path)
+        raise ProgramError(
+            "these windows have an archive already",
+            where=str(at),
+            expected="one archive= for a step",
+            found=spec.archive.path,
+            next_move="leave one of the two out",
+        )
     if not spec.aggs or spec.function is not None:
         raise ProgramError(
             "only windows of aggregates can be archived",

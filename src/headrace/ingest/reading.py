@@ -62,7 +62,13 @@ def read_log_file(log: Path) -> LogFile | None:
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptFile("this file of a log cannot be read", where=str(path), found=str(error)) from error
+        raise CorruptFile(
+            "this file of a log cannot be read",
+            where=str(path),
+            expected="JSON, as `headrace ingest` writes it",
+            found=str(error),
+            next_move="restore the file from a copy of the log's folder",
+        ) from error
     if found.format != FORMAT:
         raise StoreError(
             "this log is of another version",

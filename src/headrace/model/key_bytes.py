@@ -159,7 +159,13 @@ def decode_key(encoded: bytes, type: Any = None) -> Any:
     elif encoded == NULL_KEY:
         return None
     else:
-        raise ProgramError("these are not the bytes of a key", where="key", found=repr(encoded[:80]))
+        raise ProgramError(
+            "these are not the bytes of a key",
+            where="key",
+            expected="bytes that encode_key made",
+            found=repr(encoded[:80]),
+            next_move="give the key itself, or read the store with the version of headrace that wrote it",
+        )
     return value if type is None or type is str else as_type(value, type)
 
 

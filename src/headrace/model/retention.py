@@ -62,7 +62,12 @@ def parse_retention(value: int | str) -> Retention:
     text = str(value).strip()
     if re.fullmatch(r"[+-]?[0-9]+", text):
         if (count := int(text)) < 0:
-            raise SettingsError("the setting 'retain' cannot be below zero", expected=_FORMS, found=text)
+            raise SettingsError(
+                "the setting 'retain' cannot be below zero",
+                expected=_FORMS,
+                found=text,
+                next_move='write retain=10, or retain="24h"',
+            )
         return Retention(count)
     return Retention(rules=tuple(rule for part in text.split(",") for rule in _parse_rule(part.strip(), text)))
 

@@ -291,7 +291,12 @@ def tls_of(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
-        raise SettingsError("TLS wants both a certificate and its key", expected="--tls-cert and --tls-key")
+        raise SettingsError(
+            "TLS wants both a certificate and its key",
+            expected="--tls-cert and --tls-key",
+            found="only --tls-key" if certificate is None else "only --tls-cert",
+            next_move="give the other file too, or neither",
+        )
     return make_tls(Path(certificate), Path(key))
 
 
@@ -307,6 +312,7 @@ def make_tls(certificate: Path, key: Path) -> ssl.SSLContext:
             where=f"{certificate}, {key}",
             expected="a certificate chain and its key, in PEM files",
             found=f"{type(error).__name__}: {error}",
+            next_move="look whether both files can be read, and whether the key is that of the certificate",
         ) from error
     return context
 

@@ -190,7 +190,11 @@ def port_error(error: OSError | OverflowError, host: str, port: int, flag: str) 
             next_move=f"end that one, or choose another port: {flag} {port + 1}",
         )
     return SettingsError(
-        "the address cannot be listened on", where=f"{host}:{port}", found=f"{type(error).__name__}: {error}"
+        "the address cannot be listened on",
+        where=f"{host}:{port}",
+        expected="an address of this machine, and a port that this user may open",
+        found=f"{type(error).__name__}: {error}",
+        next_move="choose another address or port; 0.0.0.0 is every address of the machine",
     )
 
 

@@ -375,6 +375,7 @@ def cache_limit_bytes(folder: Path, environment: Mapping[str, str] = os.environ)
             where=f"the environment ({LIMIT})",
             expected="gigabytes, as 20 or 0.5",
             found=repr(text),
+            next_move="write a number alone, without a unit, or unset it",
         )
     return limit
 

@@ -197,7 +197,13 @@ def _try_options(options: Mapping[str, Any], where: str) -> None:
                 next_move="correct the option; its documentation is librdkafka's CONFIGURATION.md",
             ) from raised
     except (TypeError, ValueError) as raised:
-        raise ProgramError("Kafka's client refuses the options", where=where, found=str(raised)) from raised
+        raise ProgramError(
+            "Kafka's client refuses the options",
+            where=where,
+            expected="names and values of librdkafka's configuration",
+            found=str(raised),
+            next_move="correct the option, or leave it out",
+        ) from raised
 
 
 @dataclass

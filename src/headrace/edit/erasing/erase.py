@@ -243,7 +243,13 @@ class _Erasing:
             return msgspec.structs.replace(new, inline=data.to_pybytes())
         name = layout.parse_staged(part.file)
         if name is None:
-            raise StoreError("a file of staged rows has a strange name", where=part.file, found=part.file)
+            raise StoreError(
+                "a file of staged rows has a strange name",
+                where=self._store.url,
+                expected="a name as this version of headrace gives it",
+                found=part.file,
+                next_move="erase with the version that wrote the store, or report it with this name",
+            )
         path = layout.staged(name.epoch, name.output, name.shard, self._stopped.new_uid(), name.extension)
         self._store.write(path, data)
         new = self._new_parts[part.file] = msgspec.structs.replace(new, file=path, crc=run_crc(data))

@@ -64,8 +64,9 @@ def compile_predicate(
         raise ExpressionError(
             "this expression is not a condition",
             where=where,
-            expected="BOOLEAN",
+            expected="BOOLEAN, as n > 0",
             found=f"{text!r}, which is {node.type}",
+            next_move="compare it with something",
         )
     node = cast_to(node, t.BOOLEAN)
 
