@@ -8,7 +8,7 @@ parts over the row alone are split off, so that most rows are never asked the re
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,7 @@ class Conditions:
     """Names that stand for rows so far."""
     columns: dict[str, int] = field(default_factory=dict)
     """Text over the row → its bit."""
-    texts: dict[TextOverMatch, int] = field(default_factory=dict)
+    texts: dict[Any, int] = field(default_factory=dict)
     functions: dict[Callable[..., Any], int] = field(default_factory=dict)
     """Python → its bit."""
 
@@ -74,27 +74,27 @@ class Conditions:
             if isinstance(condition, str):
                 mask |= self._mask_of_text(condition, where)
             else:
-                mask |= 1 << self._bit(self.functions, condition, where)
+                mask |= 1 << self.bit(self.functions, condition, where)
         return mask
 
     def _mask_of_text(self, text: str, where: str) -> int:
         split = split_measures(text, self.stages, where, self.codec.names)
         if not split.measures:
             check_condition(text, self.codec.schema, where)
-            return 1 << self._bit(self.columns, text.strip(), where)
+            return 1 << self.bit(self.columns, text.strip(), where)
         mask = 0
         for part in conjuncts(text):
             split = split_measures(part, self.stages, where, self.codec.names)
             if split.measures:
                 over = TextOverMatch(part, split.sql, tuple(split.measures.items()))
                 check_over_match(over, self.codec, where)
-                mask |= 1 << self._bit(self.texts, over, where)
+                mask |= 1 << self.bit(self.texts, over, where)
             else:
                 check_condition(part, self.codec.schema, where)
-                mask |= 1 << self._bit(self.columns, part, where)
+                mask |= 1 << self.bit(self.columns, part, where)
         return mask
 
-    def _bit(self, known: dict[Any, int], condition: Any, where: str) -> int:
+    def bit(self, known: dict[Any, int], condition: Any, where: str) -> int:
         if condition not in known:
             if len(self) >= MAX_CONDITIONS:
                 raise ProgramError(
@@ -124,7 +124,7 @@ class Conditions:
     def bits(self, rows: Rows) -> Bits:
         """What columns tell of each row."""
         bits = np.zeros(len(rows), np.uint64)
-        if self.columns:
+        if self.columns and len(rows):
             batch = rows.record_batch
             for bit, holds in self.evaluators:
                 bits |= holds(batch).astype(np.uint64) << np.uint64(bit)
@@ -141,11 +141,13 @@ class MatchTextReader:
         self._columns = compile_predicate(over.sql, self._schema) if self._scalar is None else None
         self._codec = codec
 
-    def holds(self, row: Any, rows_of: Callable[[str], Sequence[Any]]) -> bool:
-        """``rows_of``: the rows that a stage took so far."""
+    def holds(self, row: Any, rows_of: Callable[[str], Sequence[Any]], values: Mapping[str, Any] | None = None) -> bool:
+        """``rows_of``: the rows that a stage took so far. ``values``: of measures that somebody else read."""
         readers = self.readers
 
         def read(name: str) -> Any:
+            if values is not None and name in values:
+                return values[name]
             reader = readers.get(name)
             return getattr(row, name) if reader is None else reader.of_one(rows_of(reader.measure.stage))
 

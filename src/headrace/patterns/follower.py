@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class KeyHandles(NamedTuple):
     """The states of a step, moved from key to key."""
 
-    partial: ValueState[PartialMatches]
+    partial: ValueState[Any]
     rows: MapState[int, Any]
     deadline: Timer
 
@@ -122,7 +122,7 @@ class PatternFollower:
         for each in partial.links:
             before = None if each.before is None else links[each.before]
             lost = each.stage not in names or each.row not in rows or (each.before is not None and before is None)
-            links.append(None if lost else Link(each.row, names[each.stage], rows[each.row], each.at, before))  # type: ignore[arg-type]
+            links.append(None if lost else Link(each.row, names[each.stage], rows[each.row], each.at, before))
         runs: list[PartialRun] = []
         complete: list[PartialRun] = []
         for match in partial.matches:
@@ -132,7 +132,7 @@ class PatternFollower:
                 self.forgotten += 1
                 continue
             first = min(each.number for each in links_of(link))
-            (complete if match.complete else runs).append(PartialRun(place, link, first, match.started))  # type: ignore[arg-type]
+            (complete if match.complete else runs).append(PartialRun(place, link, first, match.started))
         deadline = min(map(self.matcher.deadline, runs), default=NEVER)
         return KeyMatches(runs, complete, partial.next_row, deadline_us=deadline)
 

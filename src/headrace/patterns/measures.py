@@ -55,8 +55,10 @@ class Measure:
         if self.stage == MATCH:
             from headrace.model.time import Timestamp
 
-            return (str | None) if self.text == "waiting_for" else Timestamp
-        if self.kind in NAVIGATION:
+            return {"waiting_for": str | None, "classifier": str | None, "number": int | None}.get(
+                self.text or "", Timestamp
+            )
+        if self.kind in (*NAVIGATION, "prev"):
             assert self.text is not None
             kind, _ = column_annotation(codec, self.text)
             return kind | None
@@ -97,33 +99,34 @@ def split_measures(text: str, stages: Collection[str], where: str = "", columns:
     except ExpressionError as error:
         error.where = where
         raise
-    return _Splitter(text, stages, where, columns).split(tree)
+    return TextSplitter(text, stages, where, columns).split(tree)
 
 
-class _Splitter:
+class TextSplitter:
     def __init__(self, text: str, stages: Collection[str], where: str, columns: Collection[str]) -> None:
         self.text = text
         self.stages = stages
         self.where = where
         self.columns = columns
         self.measures: dict[str, Measure] = {}
+        self.rewritten = False
+        """Whether something else than measures was put in the place of what was written."""
 
     def split(self, tree: Any) -> SplitText:
-        rest = tree.copy().transform(self._replace)
-        if not self.measures:
-            self._check_columns(rest)
-            return SplitText(self.text, {})
-        self._check_columns(rest)
-        return SplitText(rest.sql(dialect="spark"), self.measures)
+        """The text without its measures."""
+        rest = tree.copy().transform(self.replace)
+        self.check_columns(rest)
+        same = not self.measures and not self.rewritten
+        return SplitText(self.text if same else rest.sql(dialect="spark"), self.measures)
 
-    def _replace(self, node: Any) -> Any:
+    def replace(self, node: Any) -> Any:
         kind = type(node).__name__
         if kind == "Anonymous" and str(node.this).lower() in (*AGGREGATES, *NAVIGATION):
             return self._call(str(node.this).lower(), node)
         if kind == "Column":
             path = column_path(node)
             if len(path) > 1 and path[0] in (*self.stages, MATCH):
-                return self._column(Measure("last", path[0], self._inner(node)))
+                return self.column(Measure("last", path[0], self.inner(node)))
         return node
 
     def _call(self, kind: str, node: Any) -> Any:
@@ -131,7 +134,7 @@ class _Splitter:
         stages = {path[0] for each in arguments for column in _columns(each) if (path := column_path(column))}
         mine = stages & set(self.stages)
         if len(mine) != 1 or len(stages) != 1:
-            raise self._error(
+            raise self.error(
                 f"{kind} is over the rows of one stage", f"{kind}({next(iter(self.stages), 'stage')}.…)",
                 did_you_mean(next(iter(stages), ""), self.stages, "put the name of a stage in front of the column"),
             )  # fmt: skip
@@ -140,13 +143,13 @@ class _Splitter:
         if kind in NAVIGATION and len(arguments) == 2 and str(arguments[1]).isdecimal():
             offset = int(str(arguments.pop()))
         if len(arguments) != 1:
-            raise self._error(f"{kind} takes one argument", f"{kind}({stage}.…)", "")
+            raise self.error(f"{kind} takes one argument", f"{kind}({stage}.…)", "")
         whole = column_path(arguments[0]) == (stage,) if type(arguments[0]).__name__ == "Column" else False
         if whole and kind != "count":
-            raise self._error(f"{kind} needs a column of the rows", f"{kind}({stage}.…)", "")
-        return self._column(Measure(kind, stage, None if whole else self._inner(arguments[0]), offset))
+            raise self.error(f"{kind} needs a column of the rows", f"{kind}({stage}.…)", "")
+        return self.column(Measure(kind, stage, None if whole else self.inner(arguments[0]), offset))
 
-    def _inner(self, node: Any) -> str:
+    def inner(self, node: Any) -> str:
         """The text over the row: the name of the stage is taken away."""
         plain = node.copy()
         for column in _columns(plain):
@@ -157,7 +160,7 @@ class _Splitter:
         text: str = plain.sql(dialect="spark")
         return text
 
-    def _column(self, measure: Measure) -> Any:
+    def column(self, measure: Measure) -> Any:
         from sqlglot import exp
 
         stem = "".join(each if each.isalnum() else "_" for each in str(measure)).strip("_")
@@ -169,18 +172,18 @@ class _Splitter:
             self.measures[name] = measure
         return exp.column(exp.to_identifier(name, quoted=True))
 
-    def _check_columns(self, rest: Any) -> None:
+    def check_columns(self, rest: Any) -> None:
         if self.columns:
             return
         for column in _columns(rest):
             name = column_path(column)[0]
             if name not in self.measures:
-                raise self._error(
+                raise self.error(
                     f"{name!r} needs its stage", "columns with a stage in front, such as "
                     f"{next(iter(self.stages), 'stage')}.{name}", did_you_mean(name, self.stages, ""),
                 )  # fmt: skip
 
-    def _error(self, what: str, expected: str, next_move: str) -> ExpressionError:
+    def error(self, what: str, expected: str, next_move: str) -> ExpressionError:
         return ExpressionError(what, where=self.where, expected=expected, found=repr(self.text), next_move=next_move)
 
 

@@ -50,9 +50,9 @@ class PatternStates:
 class _Following:
     """What both operators share: a follower per task, and the ways out."""
 
-    follower: PatternFollower
+    follower: Any
 
-    def __init__(self, plan: PatternPlan, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, plan: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.plan = plan
 
@@ -91,7 +91,7 @@ class PatternOperator(_Following, OrderedProcessOperator):
     """Follows a pattern in the order of event time."""
 
     def __init__(
-        self, plan: PatternPlan, step: str, decls: Sequence[StateDecl], taken: Sequence[RowCodec], codec: RowCodec,
+        self, plan: Any, step: str, decls: Sequence[StateDecl], taken: Sequence[RowCodec], codec: RowCodec,
         order: TimeOrder, *, key_type: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(plan, step, PatternStates(), decls, taken, codec, order, key_type=key_type)
@@ -99,6 +99,10 @@ class PatternOperator(_Following, OrderedProcessOperator):
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
         self._begin_following()
+
+    def hold_all(self, port: int, rows: Rows, keys: Keys) -> None:
+        """Keeps rows until their time, whatever they hold."""
+        super().hold(port, rows, keys)
 
     def hold(self, port: int, rows: Rows, keys: Keys) -> None:
         relevant = self.plan.may_matter(self.plan.conditions.bits(rows))

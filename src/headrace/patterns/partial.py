@@ -39,7 +39,6 @@ class PartialMatch(msgspec.Struct, frozen=True, omit_defaults=True):
     started: Timestamp
     waiting_for: str = ""
     until: Timestamp | None = None
-    rule: str = ""
     complete: bool = False
 
 

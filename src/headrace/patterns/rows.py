@@ -26,8 +26,10 @@ class MatchFacts(Record):
     """When it was complete, or when its time was over."""
     waiting_for: str | None = None
     """Of a match that ran out of time: the stage that did not come."""
-    rule: str | None = None
-    """Name of the rule, where patterns are rules."""
+    classifier: str | None = None
+    """In SQL: the variable that the last row is for."""
+    number: int | None = None
+    """In SQL: which match of its key it is."""
 
 
 def match_type(names: Iterable[str], loops: Iterable[bool], row: Any) -> Any:
@@ -44,7 +46,7 @@ class MatchRows:
         self.type = kind
         self._single = [not loop for loop in automaton.loops]
 
-    def rows(self, matches: Sequence[MatchEnd], *, over: bool = False, rule: str | None = None) -> list[Any]:
+    def rows(self, matches: Sequence[MatchEnd], *, over: bool = False) -> list[Any]:
         """``over``: these ran out of time."""
         made = []
         for run, end_us in matches:
@@ -53,7 +55,7 @@ class MatchRows:
                 (rows[-1] if rows else None) if single else rows for rows, single in zip(stages, self._single)
             ]
             waiting_for = self.waiting_for(run.place) if over else None
-            facts: Any = MatchFacts(run.started_us, end_us, waiting_for, rule)  # type: ignore[arg-type]
+            facts: Any = MatchFacts(run.started_us, end_us, waiting_for)  # type: ignore[arg-type]
             made.append(self.type(*values, facts))
         return made
 

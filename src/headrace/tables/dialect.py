@@ -24,6 +24,9 @@ _ARRAY: Final = "arr\ue000y"
 PARTITIONS: Final = "\ue001partitions"
 """The function that holds what stood behind ``PARTITION BY`` in an argument ``TABLE t PARTITION BY …``."""
 
+WITHIN: Final = "\ue002within"
+"""The variable whose definition holds what stood behind ``WITHIN`` in MATCH_RECOGNIZE."""
+
 Statement = Callable[["StatementPiece"], Any]
 
 
@@ -152,7 +155,11 @@ def _tree(piece: StatementPiece, where: str, origin: str) -> Any:
     from sqlglot.errors import SqlglotError
 
     try:
-        (tree,) = _dialect()().parser().parse(list(_with_table_arguments(piece.tokens)), piece.masked)
+        (tree,) = (
+            _dialect()()
+            .parser()
+            .parse(list(_with_table_arguments(list(_with_recognized_rows(piece.tokens)))), piece.masked)
+        )
     except SqlglotError as error:
         detail = (getattr(error, "errors", None) or [{}])[0]
         at, reason = _stop(piece, detail)
@@ -198,6 +205,37 @@ def _with_table_arguments(tokens: Sequence[Any]) -> Iterator[Any]:
             yield like(token, TokenType.VAR, token.text)
         else:
             yield token
+
+
+def _with_recognized_rows(tokens: Sequence[Any]) -> Iterator[Any]:
+    """MATCH_RECOGNIZE as sqlglot's grammar knows it: ``WITHIN span DEFINE …`` as ``DEFINE within AS span, …``."""
+    from sqlglot.tokenizer_core import Token, TokenType
+
+    words = list(tokens)
+    inside, depth = False, 0
+    at = 0
+    while at < len(words):
+        token = words[at]
+        text = token.text.upper()
+        if text == "MATCH_RECOGNIZE" and at + 1 < len(words) and words[at + 1].token_type == TokenType.L_PAREN:
+            inside, depth = True, 0
+            yield Token(TokenType.MATCH_RECOGNIZE, token.text, token.line, token.col, token.start, token.end)
+            at += 1
+            continue
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0) if inside else 0
+        inside = inside and (depth > 0 or token.token_type != TokenType.R_PAREN)
+        if inside and depth == 1 and text == "WITHIN":
+            define = next((i for i in range(at, len(words)) if words[i].text.upper() == "DEFINE"), len(words))
+            if define < len(words):
+                yield words[define]
+                yield Token(TokenType.VAR, WITHIN, token.line, token.col, token.start, token.end)
+                yield Token(TokenType.ALIAS, "AS", token.line, token.col, token.start, token.end)
+                yield from words[at + 1 : define]
+                yield Token(TokenType.COMMA, ",", token.line, token.col, token.start, token.end)
+                at = define + 1
+                continue
+        yield token
+        at += 1
 
 
 def _masked(text: str) -> str:

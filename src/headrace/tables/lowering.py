@@ -20,6 +20,7 @@ from headrace.tables.dialect import ParsedStatement, render
 from headrace.tables.expanding import in_windows
 from headrace.tables.from_clause import with_joins
 from headrace.tables.grouping import grouped, is_grouped
+from headrace.tables.match_recognize import recognized, without_match
 from headrace.tables.ordering import has_order, in_order, order_items
 from headrace.tables.overs import rewritten, windows_in, with_windows
 from headrace.tables.python_functions import with_calls
@@ -66,6 +67,7 @@ def lower_select(ctx: QueryContext, select: Any) -> Relation:
     where = select.args.get("where")
     inner = replace(ctx, ranks={})
     relation = rows_of(inner, select, conjuncts(where.this) if where is not None else [])
+    select = without_match(select)
     relation, select = with_calls(inner, relation, select)
     select, clocks = without_clocks(relation, select)
     rewrite: Callable[[Any], Any] | None = None
@@ -181,9 +183,11 @@ def rows_of(ctx: QueryContext, select: Any, conditions: list[Any]) -> Relation:
             select, "a query over streams reads a table", expected="SELECT … FROM …", next_move="name a table in FROM"
         )
     # A bound on numbers of rows is one on the query that numbers them.
-    alone = not select.args.get("joins") and not select.args.get("laterals")
+    alone = not any(select.args.get(part) for part in ("joins", "laterals", "match"))
     relation = lower(replace(ctx, ranks=rank_bounds(conditions) if alone else {}), source.this)
     ctx = replace(ctx, ranks={})
+    if (clause := select.args.get("match")) is not None:
+        relation = recognized(ctx, clause, in_windows(ctx, relation, select))
     relation, left_over = with_joins(ctx, select, relation, conditions)
     return filtered(ctx, relation, left_over)
 

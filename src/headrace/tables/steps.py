@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from headrace.dataflow.graph import ExprNode, Node
+from headrace.dataflow.graph import ExprNode, MeasureNode, Node
 from headrace.dataflow.stream import Stream
 from headrace.tables.dialect import render
 
@@ -90,7 +90,7 @@ class QueryStream(Stream[Any]):
 def _outermost(result: Node) -> Node:
     """The step behind which nothing is left but expressions."""
     node = result
-    while isinstance(node, ExprNode):
+    while isinstance(node, ExprNode | MeasureNode):
         node = node.inputs[0]
     return node
 

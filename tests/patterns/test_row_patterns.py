@@ -1,0 +1,142 @@
+"""Row patterns of SQL mean what backtracking by preference finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import ExpressionError
+from headrace.model.ids import MAX_TIME
+from headrace.patterns.matcher import links_of
+from headrace.patterns.recognizer import KeyRows, Recognizer, RecognizerRules
+from headrace.patterns.row_pattern import (
+    RowChain,
+    RowChoice,
+    RowPart,
+    RowRepeat,
+    RowVariable,
+    compile_row_pattern,
+    parse_row_pattern,
+)
+from tests.patterns.following import SECOND
+
+Rows = list[int]
+Path = tuple[tuple[int, str], ...]
+"""Rows of a match by position, each with its variable."""
+
+
+def fits(variable: str, rows: Rows, place: int, path: Path) -> bool:
+    """A: even; B: odd; U: above the row before; L: above the last row of L, and the first that is above 1."""
+    value = rows[place]
+    if variable == "U":
+        return place > 0 and value > rows[place - 1]
+    if variable == "L":
+        mine = [rows[at] for at, name in path if name == "L"]
+        return value > (mine[-1] if mine else 1)
+    return value % 2 == (variable == "B") or variable == "X"
+
+
+class Backtracking:
+    """Tries one way after the other, the preferred first."""
+
+    def __init__(self, rows: Rows, within: int) -> None:
+        self.rows, self.within = rows, within
+
+    def matches(self, node: RowPart, skip: str) -> list[Path]:
+        found: list[Path] = []
+        start = 0
+        while start < len(self.rows):
+            path = next((path for _, path in self.ways(node, start, (), start) if path), None)
+            if path is None:
+                start += 1
+                continue
+            found.append(path)
+            start = start + 1 if skip == "to_next" else path[-1][0] + 1
+        return found
+
+    def ways(self, node: RowPart, place: int, path: Path, start: int) -> Iterator[tuple[int, Path]]:
+        match node:
+            case RowVariable(name):
+                in_time = place < len(self.rows) and place - start < self.within
+                if in_time and fits(name, self.rows, place, path):
+                    yield place + 1, (*path, (place, name))
+            case RowChain(parts):
+                yield from self.chain(parts, place, path, start)
+            case RowChoice(parts):
+                for part in parts:
+                    yield from self.ways(part, place, path, start)
+            case RowRepeat():
+                yield from self.repeat(node, 0, place, path, start)
+
+    def chain(self, parts: tuple[RowPart, ...], place: int, path: Path, start: int) -> Iterator[tuple[int, Path]]:
+        if not parts:
+            yield place, path
+            return
+        for after, longer in self.ways(parts[0], place, path, start):
+            yield from self.chain(parts[1:], after, longer, start)
+
+    def repeat(self, node: RowRepeat, count: int, place: int, path: Path, start: int) -> Iterator[tuple[int, Path]]:
+        if count >= node.low and node.reluctant:
+            yield place, path
+        if node.high is None or count < node.high:
+            for after, longer in self.ways(node.part, place, path, start):
+                if after > place or count < node.low:
+                    yield from self.repeat(node, count + 1, after, longer, start)
+        if count >= node.low and not node.reluctant:
+            yield place, path
+
+
+def recognized(text: str, rows: Rows, skip: str, within: int) -> list[Path]:
+    program = compile_row_pattern(parse_row_pattern(text))
+
+    def holds(variable: int, place: int, link: Any, key: KeyRows) -> bool:
+        path = tuple((each.number, program.variables[each.stage]) for each in links_of(link))[::-1]
+        return fits(program.variables[variable], rows, key.rows[place].number, path)
+
+    rules = RecognizerRules(skip, within_us=within * SECOND, history=1)
+    recognizer = Recognizer(program, rules, holds, by_row="L" not in text)
+    key = KeyRows()
+    matches = []
+    for number, value in enumerate(rows):
+        matches += recognizer.expire(key, number * SECOND)
+        matches += recognizer.feed(key, value, number * SECOND)
+    matches += recognizer.expire(key, MAX_TIME)
+    assert [match.number for match in matches] == list(range(1, len(matches) + 1))
+    return [
+        tuple((each.number, program.variables[each.stage]) for each in links_of(match.link))[::-1] for match in matches
+    ]
+
+
+VARIABLES = st.sampled_from("ABULX")
+PATTERNS = st.recursive(
+    VARIABLES,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=3).map(" ".join),
+        st.lists(inner, min_size=2, max_size=2).map(lambda parts: f"({' | '.join(parts)})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "*?", "+?", "??", "{2}", "{1,2}", "{,2}?", "{2,}"])).map(
+            lambda each: f"({each[0]}){each[1]}"
+        ),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(PATTERNS, st.lists(st.integers(0, 4), max_size=7), st.sampled_from(["past_last", "to_next"]), st.integers(1, 9))
+def test_the_program_finds_what_backtracking_finds(text: str, rows: Rows, skip: str, within: int) -> None:
+    try:
+        compile_row_pattern(parse_row_pattern(text))
+    except ExpressionError:
+        # Patterns that match without any row are refused.
+        return
+    assert recognized(text, rows, skip, within) == Backtracking(rows, within).matches(parse_row_pattern(text), skip)
+
+
+@pytest.mark.parametrize("text", ["", "A |", "(A", "A)", "A{3,2}", "A{}", "PERMUTE(A, B)", "^A", "A ** B", "A*"])
+def test_what_is_no_row_pattern_is_refused(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        compile_row_pattern(parse_row_pattern(text))
