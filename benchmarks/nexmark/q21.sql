@@ -8,5 +8,5 @@ SELECT auction, bidder, price, channel,
     ELSE REGEXP_EXTRACT(url, '(&|^)channel_id=([^&]*)', 2)
   END AS channel_id
 FROM bid
-WHERE REGEXP_EXTRACT(url, '(&|^)channel_id=([^&]*)', 2) IS NOT NULL
+WHERE url LIKE '%&channel_id=%'
   OR LOWER(channel) IN ('apple', 'google', 'facebook', 'baidu')
