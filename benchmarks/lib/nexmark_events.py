@@ -24,7 +24,8 @@ from benchmarks.lib.events import FILES_PER_EPOCH
 
 STREAMS = ("person", "auction", "bid")
 BEGIN_US = 1_700_000_000_000_000
-EVENTS_PER_SECOND = 10_000
+EVENTS_PER_SECOND = 1_000
+"""So that no two events come at the same millisecond."""
 SIDE_ROWS = 10_000
 _ROUND = 50
 """Events among which each kind comes a fixed number of times."""

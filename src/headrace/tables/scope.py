@@ -16,6 +16,7 @@ from headrace.model.nearest import nearest
 from headrace.sql.expr import check, quote_name
 from headrace.sql.parse import column_path
 from headrace.tables.dialect import ParsedStatement, render
+from headrace.tables.flink_functions import in_words_of_spark
 
 if TYPE_CHECKING:
     from headrace.dataflow.site import Site
@@ -226,7 +227,7 @@ def _substituted(relation: Relation, tree: Any, place: QueryPlace, part: Part | 
             return _field(relation, node, place)
         return node
 
-    return tree.copy().transform(fields_for, copy=False)
+    return in_words_of_spark(tree.copy()).transform(fields_for, copy=False)
 
 
 def _field(relation: Relation, node: Any, place: QueryPlace) -> Any:
