@@ -156,7 +156,7 @@ def kafka(
     Avro and Protobuf are written under `schema`, or under the schema that the row type has. With the URL of a schema
     `registry` (or a dict of its client's options) messages begin with the schema's id. The schema is registered under
     `subject` (``"{topic}-value"``; ``{record}`` is the schema's own name), or with ``register=False`` has to be there:
-    then the newest of the subject counts where no `schema` is given.
+    then the newest of the subject counts where no `schema` is given. JSON goes behind such an id as well.
 
     All other options are librdkafka's, with underscores for dots: ``compression_type="zstd"``,
     ``sasl_password=hr.secret("KAFKA_PASSWORD")``. Needs ``pip install 'headrace[kafka]'``.

@@ -149,7 +149,7 @@ def kafka(
     of Protobuf, or a text or bytes that fill the only field. For ``"avro"`` and ``"protobuf"``, `registry` is the URL
     of the schema registry with whose ids messages begin, or a dict of its client's options; without one messages are
     bare, and `schema` says under which schema they were written: Avro's text or a file of it, or a class that
-    Protobuf's compiler made (none: that of the row type).
+    Protobuf's compiler made (none: that of the row type). JSON with a `registry` stands behind such an id, too.
 
     Other parts of a message go to fields that are named for them: ``key=Click.user``, ``timestamp=Click.at``,
     ``partition=``, ``offset=``, ``topic_field=``, ``headers={"trace-id": Click.trace}`` or ``headers="all_of_them"`` (a

@@ -257,7 +257,7 @@ def test_without_a_registry_messages_are_bare(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: hr.source.kafka("a", registry="http://r"), "registry= is for Avro and Protobuf"),
+        (lambda: hr.source.kafka("a", format="text", registry="http://r"), "registry= is for Avro and Protobuf"),
         (lambda: hr.sink.kafka("a", schema=V1), "schema= is for Avro and Protobuf"),
         (lambda: hr.sink.kafka("a", format="avro", subject="x"), "subject= is for a schema registry"),
         (lambda: sink("http://r", subject="{shop}"), "names no subject"),

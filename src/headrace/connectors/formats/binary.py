@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BINARY: Final = ("avro", "protobuf")
 SUBJECT: Final = "{topic}-value"
-_SERIALIZED: Final = {"avro": "", "protobuf": "serialized"}
+_SERIALIZED: Final = {"avro": "", "json": "", "protobuf": "serialized"}
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,24 @@ class BinaryFormat:
     @classmethod
     def of(cls, format: str, schema: Any, registry: Any, where: str) -> BinaryFormat | None:
         """What the arguments of a source or sink say; None for other formats, which take neither."""
-        if format not in BINARY:
+        if format not in BINARY and (format != "json" or registry is None):
             surplus = "schema" if schema is not None else "registry" if registry is not None else ""
             if surplus:
                 raise ProgramError(
-                    f"{surplus}= is for Avro and Protobuf",
+                    f"{surplus}= is for Avro and Protobuf, and with a registry for JSON",
                     where=where,
-                    expected='format="avro" or format="protobuf"',
+                    expected='format="avro" or format="protobuf", or format="json" with registry=',
                     found=f"format={format!r}",
                     next_move=f"leave {surplus}= out, or name the format",
                 )
             return None
         opened = open_registry(registry, where)
-        return cls(format, where, opened, None if schema is None else _given_schema(format, schema, where))
+        given = None if schema is None else _given_schema(format, schema, where)
+        if format == "json":
+            from headrace.connectors.formats.json_schema import RegisteredJson
+
+            return RegisteredJson(format, where, opened, given)
+        return cls(format, where, opened, given)
 
     def fields(self, codec: RowCodec, names: Collection[str]) -> tuple[TreeField, ...]:
         return row_fields(codec, names, self.format, self.where)
@@ -157,7 +162,7 @@ def _given_schema(format: str, schema: Any, where: str) -> StoredSchema:
         raise ProgramError(
             f"schema= is no schema of {format.capitalize()}",
             where=where,
-            expected="its text, what its JSON says, or the name of a file" if format == "avro" else "a message class",
+            expected="a message class" if format == "protobuf" else "its text, or what its JSON says",
             found=str(mistake),
             next_move="correct it, or leave it out: the row type has a schema of its own",
         ) from mistake
@@ -169,6 +174,10 @@ def _module(format: str, where: str) -> ModuleType:
         from headrace.connectors.formats.avro import messages as avro
 
         return avro
+    if format == "json":
+        from headrace.connectors.formats import json_schema
+
+        return json_schema
     with package("protobuf", extra="protobuf", where=where):
         import google.protobuf  # noqa: F401
     from headrace.connectors.formats.protobuf import messages as protobuf

@@ -35,6 +35,9 @@ WHERE: Final = (
     "concat('topic ', topic, ', partition ', CAST(`partition` AS STRING), ', offset ', CAST(`offset` AS STRING))"
 )
 _TEXT: Final = "coalesce(try_validate_utf8(CAST(`value` AS STRING)), concat('base64:', base64(`value`)), '')"
+_HAS_ID: Final = "startswith(`value`, X'00')"
+_BEHIND_ID: Final = f"IF({_HAS_ID}, substring(`value`, 6), `value`)"
+_NO_ID: Final = "it does not begin as messages with a schema id do"
 _SPLIT: Final = "concat(topic, '-', CAST(`partition` AS STRING))"
 
 
@@ -138,9 +141,15 @@ def _check_type(codec: RowCodec, field: str, part: str, where: str) -> None:
 
 
 def message_read(
-    codec: RowCodec, format: Format, parts: MessageParts, tombstones: Tombstones, options: Mapping[str, str]
+    codec: RowCodec,
+    format: Format,
+    parts: MessageParts,
+    tombstones: Tombstones,
+    options: Mapping[str, str],
+    *,
+    framed: bool = False,
 ) -> SparkRead:
-    """How Spark makes rows of messages; `parts` has been through `place_value`.
+    """How Spark makes rows of messages; `parts` has been through `place_value`. `framed`: JSON behind a schema id.
 
     The values of binary formats are the worker's: only the fields of other parts have columns then.
     """
@@ -150,20 +159,23 @@ def message_read(
     placed = dict(parts.by_field())
     rest = [name for name in codec.schema.names if name not in placed]
     if rest and format == "json":
-        _take_json(fields, rest)
+        _take_json(fields, rest, _BEHIND_ID if framed else "`value`")
     elif format not in BINARY:
         for name in rest:
             fields.take(codec.schema.field(name), f"CAST(NULL AS {spark_type(codec.schema.field(name).type)})")
     for name, part in placed.items():
         _take_part(fields, codec.schema.field(name), part)
-    read = fields.read("kafka", None, options, None, raw=(WHERE, _TEXT))
+    shown = _TEXT.replace("`value`", _BEHIND_ID) if framed else _TEXT
+    read = fields.read("kafka", None, options, None, raw=(WHERE, shown))
     keep = "`value` IS NOT NULL" if tombstones == "skip" else None
     return replace(read, keep=keep, split=_SPLIT, decoded=format in BINARY)
 
 
-def _take_json(fields: FieldReads, names: list[str]) -> None:
+def _take_json(fields: FieldReads, names: list[str], content: str) -> None:
+    if content == _BEHIND_ID:
+        fields.reasons[f"`value` IS NOT NULL AND NOT {_HAS_ID}"] = text(_NO_ID)
     # Spark's parser would put signs of its own in place of bytes that are no UTF-8, and say nothing.
-    given = "try_validate_utf8(CAST(`value` AS STRING))"
+    given = f"try_validate_utf8(CAST({content} AS STRING))"
     fields.reasons[f"`value` IS NOT NULL AND {_JSON} IS NULL"] = text(NO_JSON)
     ddl = fields.take_json(names, corrupt=_CORRUPT, within=_JSON)
     how = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}')"

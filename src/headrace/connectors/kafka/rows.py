@@ -128,7 +128,7 @@ def encode_messages(
 
 
 def _values(batch: pa.RecordBatch, codec: RowCodec, form: MessageForm) -> pa.Array:
-    if form.format == "json":
+    if form.format == "json" and form.encoder is None:
         return json_documents(batch, codec)
     if form.encoder is not None:
         try:

@@ -95,7 +95,18 @@ class KafkaSource(Source):
         self.start = start_options(start, self.topics, self.where)
         self.max_per_epoch = check_positive("max_per_epoch", max_per_epoch, self.where)
         self.parts = _parts(fields, self.where)
-        self.binary = BinaryFormat.of(format, schema, registry, self.where)
+        binary = BinaryFormat.of(format, schema, registry, self.where)
+        self.framed = binary is not None and format == "json"
+        """Whether JSON stands behind the id of a schema, which is passed over."""
+        if binary is not None and self.framed and binary.given is not None:
+            raise ProgramError(
+                "a source of JSON needs no schema",
+                where=self.where,
+                expected='format="json" with registry= alone: the id in front of a document is passed over',
+                found="schema=",
+                next_move="leave schema= out: the fields of the row type say what is read",
+            )
+        self.binary = None if self.framed else binary
         self._rows: MessageRows | None = None
         self.options = check_options(options, self.where)
 
@@ -126,7 +137,7 @@ class KafkaSource(Source):
         return [name for name in codec.schema.names if name not in placed]
 
     def _read(self, codec: RowCodec, options: Mapping[str, str]) -> SparkRead:
-        return message_read(codec, self.format, self.parts, self.tombstones, options)
+        return message_read(codec, self.format, self.parts, self.tombstones, options, framed=self.framed)
 
     def spark(self, codec: RowCodec) -> SparkRead:
         if self.binary is not None:
