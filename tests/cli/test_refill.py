@@ -322,3 +322,62 @@ def test_few_examples_of_each_kind_are_shown() -> None:
         kind: Any = "missing" if i % 2 else "extra"
         total = total.plus(Comparison(1, 1, 0, 0, (Difference(kind, str(i)),)))
     assert total.rows == 20 and len(total.examples) == 10
+
+
+RETRACTING = """
+import os
+
+import headrace as hr
+
+
+class Sale(hr.Record):
+    shop: str
+    region: str
+    cents: int
+
+
+class Total(hr.Record):
+    shop: str
+    region: str
+    cents: int
+
+
+app = hr.App("shop")
+sales = app.read("sales", hr.source.items([]), Sale)
+totals = sales.key_by("shop").aggregate(Total, cents=hr.sum("cents"), region=hr.last("region")).named("totals")
+regions = totals.key_by("region").aggregate(shops=hr.count(), cents=hr.sum("cents")).named("regions")
+mark, url = os.environ["MARK"], os.environ["REDIS_URL"]
+regions.write(hr.sink.redis(url=url, key=mark + "-region:{region}", as_="hash"), name="regions")
+totals.where("cents >= 10").write(hr.sink.redis(url=url, key=mark + "-rich:{shop}"), name="rich")
+"""
+
+
+@pytest.mark.parametrize(("output", "keys"), [("regions", {"x", "y"}), ("rich", {"a", "c"})])
+def test_what_is_kept_to_take_rows_back_fills_a_target_too(
+    output: str, keys: set[str], redis_server: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = f"taken-back-{output}"
+    monkeypatch.setenv("MARK", mark)
+    monkeypatch.setenv("REDIS_URL", redis_server.url)
+    file = tmp_path / f"retracting_{output}.py"
+    file.write_text(RETRACTING)
+    app = load_app(str(file))
+    module = sys.modules[file.stem]
+    with hr.testing.Harness(app, store=tmp_path / "store", sinks=True) as h:
+        for cents in (5, 6):
+            h.push(module.sales, *(module.Sale(*each, cents) for each in (("a", "x"), ("b", "x"), ("c", "y"))))
+            h.push(module.sales, module.Sale("b", "z", -4))
+            h.epoch()
+        h.push(module.sales, module.Sale("b", "x", 0))
+        h.epoch()
+    prefix = f"{mark}-{output.removesuffix('s')}:"
+    with redis_server.client() as client:
+        held = {key: client.dump(key) for key in client.keys(f"{prefix}*")}
+        assert {key.decode().removeprefix(prefix) for key in held} == keys, "group z, and shop b, have gone"
+        client.delete(*held)
+        client.set(f"{prefix}stranger", "1") if output == "rich" else client.hset(f"{prefix}stranger", "n", "1")
+        found = call("refill", file, output, "--store", tmp_path / "store", "--verify")
+        assert found.exit_code == 1 and "2 missing in the target; 1 in the target that the state does" in found.stdout
+        done = call("refill", file, output, "--store", tmp_path / "store", "--delete-extra")
+        assert done.exit_code == 0, done.stderr
+        assert {key: client.dump(key) for key in client.keys(f"{prefix}*")} == held
