@@ -138,6 +138,7 @@ def test_whatever_dies_on_the_way_the_target_is_what_it_was(point: str, late: bo
         sealed = point not in ("rewind_proved", "rewind_staged")
     with Harness(program.app, store=tmp_path, sinks=True, start_from="" if sealed else "before"):
         assert shown(table) == {"a": 1, "b": 2}
+        assert layout.RESTATED not in LocalStore(tmp_path).list("")
 
 
 def _at(point: str) -> Any:

@@ -11,6 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.model import crash
+from tests.checkpoint.keyed_table import KeyedTable
 
 pytestmark = pytest.mark.spark
 
@@ -30,12 +31,14 @@ class OnlyAppends(type(hr.sink.collect())):  # type: ignore[misc]
     rewinds = frozenset({"hold"})
 
 
-def counting(folder: Path, held: Any, out: str = "out") -> hr.App:
+def counting(folder: Path, held: Any, out: str = "out", table: KeyedTable | None = None) -> hr.App:
     app = hr.App("hits")
     hits = app.read("hits", hr.source.files(folder / "in", format="json", max_files_per_epoch=1), Hit)
     counts = hits.key_by(Hit.page).aggregate(n=hr.count()).named("counts")
     counts.changes().write(hr.sink.files(folder / out, format="json"), name="versions")
     counts.changes().write(held, name="held")
+    if table is not None:
+        counts.write(table, name="table")
     return app
 
 
@@ -45,10 +48,12 @@ def versions(folder: Path, out: str = "out") -> Counter[tuple[str, int]]:
 
 
 def test_a_job_goes_back_dies_on_its_way_and_reads_again_what_it_had_read(spark: Any, tmp_path: Path) -> None:
-    store, held = tmp_path / "store", OnlyAppends()
+    store, held, table = tmp_path / "store", OnlyAppends(), KeyedTable("page")
 
     def run(**how: Any) -> None:
-        counting(tmp_path, held).run(until="caught_up", spark=spark, store=store, parallelism=2, plain=True, **how)
+        counting(tmp_path, held, table=table).run(
+            until="caught_up", spark=spark, store=store, parallelism=2, plain=True, **how
+        )
 
     for number in range(2):
         put(tmp_path / "in", number, "a", "b")
@@ -58,6 +63,7 @@ def test_a_job_goes_back_dies_on_its_way_and_reads_again_what_it_had_read(spark:
         put(tmp_path / "in", number, "a")
     run()
     assert hr.Store(store).state("counts")["a"]["n"] == 5
+    assert {page: row.n for page, row in table.rows.items()} == {"a": 5, "b": 2}
     end = hr.Store(store).epoch
 
     with pytest.raises(hr.HeadraceError, match="cannot be taken back"):
@@ -71,6 +77,9 @@ def test_a_job_goes_back_dies_on_its_way_and_reads_again_what_it_had_read(spark:
         run(start_from=str(before), hold="held")
     put(tmp_path / "in", 5, "a")
     run()
+    # Brought back by the state, as what the new timeline begins with.
+    assert (1, before, 1) in table.releases
+    assert {page: row.n for page, row in table.rows.items()} == {"a": 6, "b": 2}
     found = hr.Store(store)
     assert (found.timeline, found.state("counts")["a"]["n"], found.state("counts")["b"]["n"]) == (1, 6, 2)
     # What was read in three epochs came again in one, exactly as far, and the newest file behind it.

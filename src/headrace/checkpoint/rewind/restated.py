@@ -115,10 +115,19 @@ def read_restated(store: StoreFiles, branch: Branch) -> dict[str, list[StagedPar
     return note.outputs if note.mark == branch.mark else {}
 
 
+def drop_leftovers(store: StoreFiles) -> None:
+    """Where no rewind is under way: what one has left that died before its end, or before its beginning."""
+    try:
+        note = msgspec.json.decode(store.read(layout.RESTATED), type=RestatedNote)
+    except MissingFile:
+        return
+    drop_restated(store, note.outputs)
+
+
 def drop_restated(store: StoreFiles, outputs: Mapping[str, Collection[StagedPart]]) -> None:
     """After the release: nobody asks for these rows any more."""
-    store.delete(layout.RESTATED)
     for parts in outputs.values():
         for part in parts:
             if part.file:
                 store.delete(part.file)
+    store.delete(layout.RESTATED)

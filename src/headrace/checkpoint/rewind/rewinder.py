@@ -44,6 +44,7 @@ from headrace.checkpoint.rewind.request import RewindRequest, StartRequest
 from headrace.checkpoint.rewind.restated import (
     Restating,
     abandoned_ends,
+    drop_leftovers,
     drop_restated,
     find_reasons,
     read_restated,
@@ -122,6 +123,8 @@ class Rewinder:
             [] if origin is None else [f"this copy of {origin.url}@{origin.asked} is a store of its own from now on"]
         )
         finished = self._finish()
+        if not finished:
+            drop_leftovers(self._store)
         return [*settled, *finished, *(self._go_back(request) if isinstance(request, RewindRequest) else [])]
 
     def _finish(self) -> list[str]:
