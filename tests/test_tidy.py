@@ -133,7 +133,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "dataflow.app",
     },
     "net": {"model"},
-    "serve": {"model", "state", "read", "net", "snapshots"},
+    "serve": {"model", "state", "read", "net", "snapshots", "sql.script"},
     "client": {"model", "read", "state.moments"},
     "ingest": {"model", "net"},
     "spark": {"*"},

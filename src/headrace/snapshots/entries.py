@@ -30,6 +30,10 @@ class EntryTable(StateTable):
         for name, type, _, _ in self._fields():
             yield name, type
 
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        return (*self.key_names, {"map": ENTRY, "list": INDEX}.get(self.reader.kind, AT))
+
     def _fields(self) -> Iterator[tuple[str, ColumnType, str, Take]]:
         """Columns: name, type, which column of the reader they are made of, and how."""
         kind = self.reader.kind

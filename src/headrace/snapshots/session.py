@@ -19,12 +19,23 @@ from headrace.errors import HeadraceError, ProgramError, StatementFailed
 from headrace.snapshots.answers import StatementAnswer
 from headrace.snapshots.catalog import open_tables
 from headrace.snapshots.column_memory import BUDGET_BYTES, ColumnMemory
-from headrace.snapshots.database import MEMORY_MB, Database, ReadConnection, Signature, Tables, read_table, signature_of
+from headrace.snapshots.database import (
+    MEMORY_MB,
+    Database,
+    ReadConnection,
+    Signature,
+    Tables,
+    quoted,
+    read_table,
+    signature_of,
+)
 from headrace.snapshots.errors import BAD_SETTING, CANCELED, SYNTAX, of_duckdb, read_only
+from headrace.snapshots.literals import with_literals
 from headrace.snapshots.settings import SessionCommand, parse_command
 from headrace.state.moments import Moment, parse_moment
 
 if TYPE_CHECKING:
+    import duckdb
     import polars as pl
 
     from headrace.read.snapshot import Snapshot
@@ -192,26 +203,46 @@ class SqlSession:
         kind = statements[0].type.name
         if kind not in _READING:
             raise read_only(kind)
-        query = statements[0].query
+        query = with_literals(statements[0].query, parameters)
         if kind == "EXPLAIN":
-            rows = connection.inner.execute(query, list(parameters)).fetchall()
+            rows = connection.inner.execute(query).fetchall()
             lines = [line for *_, text in rows for line in str(text).splitlines()]
             table = pa.table({"plan": pa.array(lines, pa.string())})
             return StatementAnswer(table.schema, iter(table.to_batches()), self.epoch)
         timer = self._timer()
         try:
-            relation = connection.inner.sql(query, params=list(parameters) or None)
-            reader = relation.to_arrow_reader(BATCH_ROWS)
+            reader = connection.inner.sql(query).to_arrow_reader(BATCH_ROWS)
         except Exception as error:
             timer.cancel()
             if type(error).__name__ in _UNBOUND:
                 # A relation that cannot be bound does not say the place; a statement that cannot be is never run.
-                connection.inner.execute(query, list(parameters))
+                connection.inner.execute(query)
             raise
         except BaseException:
             timer.cancel()
             raise
         return StatementAnswer(reader.schema, self._batches(reader, timer, statement), self.epoch)
+
+    def schema_of(self, statement: str, parameters: Sequence[Any]) -> pa.Schema:
+        """The columns that the answer would have; nothing is run."""
+        inner = self.connection().inner
+        query = with_literals(statement, parameters)
+        try:
+            kinds = [each.type.name for each in inner.extract_statements(query)]
+            if kinds == ["EXPLAIN"]:
+                return pa.schema([("plan", pa.string())])
+            if kinds != ["SELECT"]:
+                raise read_only(", ".join(kinds))
+            return _schema_of(inner, query)
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise self._error(error, statement) from None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a statement's epoch is there without reading files."""
+        return self._pinned is not None or (self.moment is None and self._snapshots.ready())
 
     def _batches(
         self, reader: pa.RecordBatchReader, timer: threading.Timer, statement: str
@@ -296,6 +327,19 @@ class SqlSession:
         else:
             table = pa.table({"epoch": pa.array([self.snapshot().epoch])})
         return StatementAnswer(table.schema, iter(table.to_batches()), self.epoch)
+
+
+def _schema_of(inner: duckdb.DuckDBPyConnection, query: str) -> pa.Schema:
+    try:
+        relation = inner.sql(query)
+    except Exception:
+        # A statement that cannot be bound says where; see above.
+        inner.execute(query)
+        raise
+    named = zip(relation.types, relation.columns)
+    nulls = ", ".join(f"NULL::{kind} AS {quoted(name)}" for kind, name in named)
+    schema: pa.Schema = inner.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema
+    return schema
 
 
 def _canceled(most_s: float) -> StatementFailed:

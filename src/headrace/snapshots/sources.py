@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 class SnapshotSource(Protocol):
     """Gives published epochs. Called on the thread that runs a statement; may read files."""
 
+    def ready(self) -> bool:
+        """Whether the newest epoch is there at once, without reading files."""
+        ...
+
     def newest(self) -> Snapshot:
         """The newest epoch. NoSuchMoment where there is none yet."""
         ...
@@ -32,6 +36,9 @@ class StoreSnapshots:
         self._store = store
         self._before: Snapshot | None = None
         self._lock = threading.Lock()
+
+    def ready(self) -> bool:
+        return False
 
     def newest(self) -> Snapshot:
         return self._open(self._store)

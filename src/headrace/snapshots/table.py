@@ -35,6 +35,9 @@ UNFIT: Final = (pa.ArrowException, TypeError, ValueError, AttributeError, Arithm
 """What a stored value raises that is not of the type that the manifest says."""
 
 
+_TEXT: Final = pa.string()
+
+
 class StateColumn(NamedTuple):
     """One column of a table."""
 
@@ -99,6 +102,11 @@ class StateTable:
         return {column.name: column for column in self.columns}
 
     @property
+    def row_key(self) -> tuple[str, ...]:
+        """The columns that no two rows have the same values in; empty where nobody knows."""
+        return self.key_names
+
+    @property
     def version(self) -> tuple[object, ...]:
         """Equal while reading the table again gives the same, over epochs, too."""
         reader = self.reader
@@ -136,8 +144,11 @@ class StateTable:
 
     def key_bytes(self, parts: Sequence[Any]) -> bytes | None:
         """A key by what its columns hold; None where no key of the table can be that."""
-        if any(type.json for type in self.key_types):
+        kinds = self.key_types
+        if any(type.json for type in kinds):
             return None
+        if len(parts) == 1 and type(parts[0]) is str and kinds[0].arrow == _TEXT:
+            return b"s" + parts[0].encode("utf-8", "replace")
         try:
             arrays = [pa.array([part], type.arrow) for part, type in zip(parts, self.key_types, strict=True)]
             encoded: bytes = encode_columns(arrays)[0].as_py()
@@ -154,6 +165,14 @@ class StateTable:
     def rows_of(self, keys: Sequence[bytes], names: Sequence[str]) -> pa.RecordBatch:
         """The rows of some keys, with these columns. Asked only where the table `looks_up`."""
         raise NotImplementedError
+
+    def plain_rows(self, key: bytes, names: Sequence[str]) -> list[tuple[Any, ...]]:
+        """The rows of a key as plain values, times as µs: for who asks for single keys, many times."""
+        columns = []
+        for column in self.rows_of([key], names).columns:
+            timed = pa.types.is_timestamp(column.type)
+            columns.append((column.view(pa.int64()) if timed else column).to_pylist())
+        return list(zip(*columns))
 
     def more_columns(self) -> Iterator[tuple[str, ColumnType]]:
         """The columns behind those of the key."""
@@ -185,6 +204,7 @@ class WalkedTable(StateTable):
     """A state of which nobody says what it keeps: its columns are derived from its rows, which are all walked over."""
 
     looks_up = False
+    row_key = ()
 
     def __init__(self, reader: Reader, declared: DeclaredState | None) -> None:
         super().__init__(reader, declared)

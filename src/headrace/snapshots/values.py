@@ -20,6 +20,8 @@ from headrace.snapshots.column_types import ColumnType, column_type, default_of
 from headrace.snapshots.table import PIECE_ROWS, UNFIT, StateTable
 
 VALUE: Final = "value"
+Cell = Callable[[bytes, Any], Any]
+"""Of a key and its unpacked value a cell."""
 Take = Callable[[Sequence[Any]], Sequence[Any]]
 """Of unpacked values what one column is made of."""
 
@@ -49,6 +51,41 @@ class ValueTable(StateTable):
             return self.batch(keys, names, more)
         except UNFIT as error:
             raise self.unfit(error) from error
+
+    def plain_rows(self, key: bytes, names: Sequence[str]) -> list[tuple[Any, ...]]:
+        raw = self.reader.raw(key)
+        if raw is None:
+            return []
+        cells = self._cells.get(tuple(names))
+        if cells is None:
+            cells = self._cells[tuple(names)] = [self._cell(name) for name in names]
+        try:
+            value = unpack(raw)
+            return [tuple([cell(key, value) for cell in cells])]
+        except UNFIT as error:
+            raise self.unfit(error) from error
+
+    @cached_property
+    def _cells(self) -> dict[tuple[str, ...], list[Cell]]:
+        """Columns that were asked for → how each cell is made."""
+        return {}
+
+    def _cell(self, name: str) -> Cell:
+        column = self.by_name[name]
+        part = column.key_part
+        if part is not None:
+            if len(self.key_types) == 1:
+                return lambda key, value: self.reader.decoded(key)
+            return lambda key, value: self.reader.decoded(key)[part]
+        take, convert, whole = self.take[name], column.type.convert, pa.types.is_floating(column.type.arrow)
+
+        def cell(key: bytes, value: Any) -> Any:
+            [found] = take((value,))
+            if found is None:
+                return None
+            return float(found) if whole else found if convert is None else convert(found)
+
+        return cell
 
     def more_columns(self) -> Iterator[tuple[str, ColumnType]]:
         for name, type, _ in self._fields:
@@ -163,7 +200,3 @@ def _settled(shape: TypeShape) -> TypeShape:
     """An accumulator that is there; of a union with None the other."""
     members = [member for member in shape.members if member.kind != "none"]
     return members[0] if shape.kind == "union" and len(members) == 1 else shape
-
-
-def unpacked(raw: bytes) -> Any:
-    return unpack(raw)

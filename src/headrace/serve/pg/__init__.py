@@ -1,0 +1,1 @@
+"""State over Postgres' protocol, for psql, drivers and dashboards."""
