@@ -192,7 +192,8 @@ def _serve_options(settings: Settings, say: Callable[[str], None]) -> Options:
         say('state is served over Redis\' protocol alone; for HTTP: pip install "headrace[serve]"')
     options = Options(
         store=settings.store, port=told.port, http_port=http_port, bind=told.bind, processes=told.processes,
-        users=told.users, tls_cert=told.tls_cert, tls_key=told.tls_key, insecure=told.insecure, origins=told.origins,
+        pg_port=told.pg_port, users=told.users, tls_cert=told.tls_cert, tls_key=told.tls_key,
+        insecure=told.insecure, origins=told.origins,
     )  # fmt: skip
     try:
         check_startable(options)

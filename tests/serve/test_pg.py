@@ -222,9 +222,12 @@ def test_a_client_cancels_its_statement(server: PgServed) -> None:
 
 
 def test_a_statement_that_takes_too_long_is_canceled(path: Path) -> None:
-    with PgServed(path, engine=Engine(statement_s=0.1)) as server, psycopg.connect(server.dsn) as client:
-        with pytest.raises(psycopg.errors.QueryCanceled):
-            client.execute("SELECT count(*) FROM range(100000000) a, range(100000) b WHERE a.range * b.range = 7")
+    with (
+        PgServed(path, engine=Engine(statement_s=0.1)) as server,
+        psycopg.connect(server.dsn) as client,
+        pytest.raises(psycopg.errors.QueryCanceled),
+    ):
+        client.execute("SELECT count(*) FROM range(100000000) a, range(100000) b WHERE a.range * b.range = 7")
 
 
 # --- who may read

@@ -119,6 +119,12 @@ HttpPort = Annotated[
     int | None,
     typer.Option("--http-port", min=0, max=MAX_PORT, metavar="PORT", help="For HTTP [8399].", rich_help_panel=_BESIDE),
 ]
+PgPort = Annotated[
+    int | None,
+    typer.Option(
+        "--pg-port", min=0, max=MAX_PORT, metavar="PORT", help="For Postgres' protocol.", rich_help_panel=_BESIDE
+    ),
+]
 Processes = Annotated[
     int | None, typer.Option("--processes", help="How many share the ports [1].", rich_help_panel=_BESIDE)
 ]

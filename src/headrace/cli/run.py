@@ -52,6 +52,7 @@ def run(
     takeover: options.Takeover = False,
     serve: options.Serve = None,
     http_port: options.HttpPort = None,
+    pg_port: options.PgPort = None,
     processes: options.Processes = None,
     users: options.Users = None,
     tls_cert: options.TlsCert = None,
@@ -87,8 +88,8 @@ def run(
         variables = parse_vars(var or [])
         app = load_app(file, variables=variables, profile=profile)
         serving = _serving(
-            serve, http_port=http_port, processes=processes, users=users, tls_cert=tls_cert, tls_key=tls_key,
-            insecure=insecure or None, origins=origin or None,
+            serve, http_port=http_port, pg_port=pg_port, processes=processes, users=users, tls_cert=tls_cert,
+            tls_key=tls_key, insecure=insecure or None, origins=origin or None,
         )  # fmt: skip
         # A flag that was not given says nothing: the setting is then that of headrace.toml or of the environment.
         settings = app.settings(

@@ -31,6 +31,12 @@ def serve(
             "--http-port", min=0, max=options.MAX_PORT, metavar="PORT", help="For HTTP; without it there is none."
         ),
     ] = None,
+    pg_port: Annotated[
+        int | None,
+        typer.Option(
+            "--pg-port", min=0, max=options.MAX_PORT, metavar="PORT", help="For Postgres' protocol; else there is none."
+        ),
+    ] = None,
     bind: Annotated[str, typer.Option("--bind", help="Address to listen on.")] = "127.0.0.1",
     processes: Annotated[int, typer.Option("--processes", help="How many processes share the ports.")] = 1,
     follow_ms: Annotated[float, typer.Option("--follow-ms", help="How often to look for a new epoch.")] = 5.0,
@@ -47,6 +53,8 @@ def serve(
         list[str] | None, typer.Option("--origin", help="A web page that may read over HTTP; repeatable.")
     ] = None,
     memory_mb: Annotated[int, typer.Option("--memory-mb", help="For answers a process keeps ready.")] = 384,
+    sql_memory_mb: Annotated[int, typer.Option("--sql-memory-mb", help="Of SQL, and as much of columns.")] = 512,
+    sql_timeout_s: Annotated[float, typer.Option("--sql-timeout-s", help="Of one statement of SQL.")] = 60.0,
     max_connections: Annotated[int, typer.Option("--max-connections", help="Of each process.")] = 10_000,
     max_keys: Annotated[int, typer.Option("--max-keys", help="Of one request.")] = 10_000,
     max_request_kb: Annotated[int, typer.Option("--max-request-kb", help="Size of one request.")] = 4096,
@@ -56,11 +64,13 @@ def serve(
     as_json: Json = False,
     trace: Trace = False,
 ) -> None:
-    """Serve the state of a job, running or not, over Redis' protocol and HTTP. Ctrl-C ends it.
+    """Serve the state of a job, running or not, over Redis' protocol, HTTP and Postgres' protocol. Ctrl-C ends it.
 
     Example: headrace serve ./.headrace/tweets
 
     Example: headrace serve ./state --port 6399 --http-port 8399 --processes 2
+
+    Example: headrace serve ./state --pg-port 5439
 
     Example: headrace serve s3://bucket/tweets --cache /var/cache/tweets --bind 0.0.0.0 --users users.toml
     --tls-cert cert.pem --tls-key key.pem
@@ -78,7 +88,8 @@ def serve(
         asked = Options(
             store=store, port=port, http_port=http_port, bind=bind, processes=processes, follow_ms=follow_ms,
             cache=cache, users=users, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure,
-            origins=tuple(origin or ()), memory_mb=memory_mb, limits=limits,
+            origins=tuple(origin or ()), memory_mb=memory_mb, limits=limits, pg_port=pg_port,
+            sql_memory_mb=sql_memory_mb, sql_timeout_s=sql_timeout_s,
         )  # fmt: skip
         run_server(asked, _json_teller() if as_json else _teller(store))
 
@@ -124,6 +135,8 @@ def _teller(store: str) -> Tell:
                 ports = [f"Redis' protocol on port {told_of['port']}"]
                 if "http_port" in told_of:
                     ports.append(f"HTTP on port {told_of['http_port']}")
+                if "pg_port" in told_of:
+                    ports.append(f"Postgres' protocol on port {told_of['pg_port']}")
                 print(f"serving {store}: {', '.join(ports)}; Ctrl-C ends it", flush=True)
             case "serving":
                 works = " or ".join(told_of["try"])

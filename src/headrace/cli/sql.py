@@ -9,6 +9,7 @@ import typer
 
 from headrace.cli.exits import Trace, report_errors
 from headrace.cli.options import Profile, Vars
+from headrace.errors import SettingsError
 
 if TYPE_CHECKING:
     from headrace.cli.shell.session import ShellSession
@@ -25,6 +26,12 @@ def sql(
         Literal["table", "json", "csv"] | None,
         typer.Option("--format", help="How rows are shown; JSON lines and CSV hold all of them."),
     ] = None,
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="STORE", help="Read the state of a store, which is not changed.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="MOMENT", help="With --store: an epoch, a savepoint or a time.")
+    ] = None,
     init: Annotated[
         str | None, typer.Option("--init", "-i", metavar="FILE", help="Run the statements of a file first.")
     ] = None,
@@ -34,9 +41,13 @@ def sql(
 ) -> None:
     """SQL over streams. On a terminal a shell; a SELECT over streams shows its table while it changes.
 
+    With --store a SELECT reads the state that a job keeps, at once: each state is a table.
+
     Example: headrace sql
 
     Example: headrace sql -i tables.sql
+
+    Example: headrace sql --store ./state -e "SELECT tweet, impressions FROM hourly" --format csv
 
     Example: headrace sql -f tables.sql -e "SELECT room, avg(celsius) AS mean FROM sensors GROUP BY room" --format json
     """
@@ -48,7 +59,7 @@ def sql(
         from headrace.dataflow.variables import using
 
         with using(parse_vars(var or []), profile):
-            session = _open_session()
+            session = _open_session(store, at)
             try:
                 shell = Shell(session, Printer(format or "table"), trace=trace)
                 piped = not sys.stdin.isatty()
@@ -64,8 +75,14 @@ def sql(
                 session.close()
 
 
-def _open_session() -> ShellSession:
+def _open_session(store: str | None, at: str | None) -> ShellSession:
     """What stands behind the shell."""
+    if store is not None:
+        from headrace.cli.shell.store_session import open_store_session
+
+        return open_store_session(store, at)
+    if at is not None:
+        raise SettingsError("--at is of a store", expected="--store STORE beside it", found=f"--at {at}")
     from headrace.cli.shell.streaming_session import StreamingSession
 
     return StreamingSession()

@@ -40,6 +40,8 @@ class Serving(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """For Redis' protocol; 0 takes a free one."""
     http_port: bool | int = True
     """For HTTP; true: 8399, where the packages for HTTP are installed; false: none; 0 takes a free one."""
+    pg_port: int | None = None
+    """For Postgres' protocol; without it there is none; 0 takes a free one."""
     bind: str = "127.0.0.1"
     """Address to listen on."""
     processes: int = 1
@@ -86,7 +88,7 @@ def serve_words(told: Any, origin: str) -> dict[str, Any]:
         checked = msgspec.convert(words, Serving, strict=False)
     except msgspec.ValidationError as error:
         raise _wrong_form(told, origin, str(error)) from None
-    for port in (checked.port, checked.http_port):
+    for port in (checked.port, checked.http_port, checked.pg_port or 0):
         if not 0 <= port <= _LAST_PORT:
             raise _wrong_form(told, origin, f"{port}, which is no port")
     return {str(name): getattr(checked, name) for name in words}

@@ -48,6 +48,14 @@ class Workers:
                 self._held[0].close()
                 raise
             ports["http_port"] = self._held[1].getsockname()[1]
+        if options.pg_port is not None:
+            try:
+                self._held.append(_reserve(options.bind, options.pg_port, "--pg-port"))
+            except SettingsError:
+                for held in self._held:
+                    held.close()
+                raise
+            ports["pg_port"] = self._held[-1].getsockname()[1]
         self.options = msgspec.structs.replace(options, **ports)
         self.last_code: int | None = None
         """What the last process ended with that was not started again."""

@@ -56,6 +56,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     store: str
     port: int = PORT
     http_port: int | None = None
+    pg_port: int | None = None
+    """For Postgres' protocol; None: it is not spoken."""
     bind: str = LOOPBACK
     processes: int = 1
     follow_ms: float = 5.0
@@ -69,6 +71,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Web pages that may read over HTTP from a browser."""
     memory_mb: int = 384
     """For answers that a process keeps ready."""
+    sql_memory_mb: int = 512
+    """For a statement of SQL, and as much again for columns that were read."""
+    sql_timeout_s: float = 60.0
+    """How long a statement of SQL may take."""
     limits: Limits = Limits()
 
     def check(self) -> None:
@@ -119,6 +125,9 @@ def check_startable(options: Options) -> None:
     if options.http_port is not None and not speaks_http():
         with _needs_http():
             import_module("headrace.serve.http.app")
+    if options.pg_port is not None:
+        with _needs_duckdb():
+            import_module("duckdb")
 
 
 def serve(options: Options, tell: Tell) -> None:
@@ -135,7 +144,8 @@ def serve(options: Options, tell: Tell) -> None:
 async def serve_alone(options: Options, tell: Tell, stop: asyncio.Event, *, shared: bool = False) -> None:
     """One process: everything it answers, until ``stop`` is set or a signal comes."""
     stop_on_signals(stop)
-    connections = affordable_connections(options.limits.connections, 1 if options.http_port is None else 2)
+    more = [port for port in (options.http_port, options.pg_port) if port is not None]
+    connections = affordable_connections(options.limits.connections, 1 + len(more))
     limits = msgspec.structs.replace(options.limits, connections=connections)
     service = make_service(msgspec.structs.replace(options, limits=limits))
     listener = bind(options.bind, options.port, shared=shared)
@@ -147,6 +157,10 @@ async def serve_alone(options: Options, tell: Tell, stop: asyncio.Event, *, shar
     if options.http_port is not None:
         http = bind(options.bind, options.http_port, shared=shared, flag="--http-port")
         ports["http_port"] = http.getsockname()[1]
+    pg: socket.socket | None = None
+    if options.pg_port is not None:
+        pg = bind(options.bind, options.pg_port, shared=shared, flag="--pg-port")
+        ports["pg_port"] = pg.getsockname()[1]
     first = _First(options, ports, tell)
     service.listen(first)
     service.start()
@@ -155,6 +169,8 @@ async def serve_alone(options: Options, tell: Tell, stop: asyncio.Event, *, shar
     await resp.start(listener, tls)
     if http is not None:
         faces.append(await _start_http(options, service, http, tls))
+    if pg is not None:
+        faces.append(await _start_pg(options, service, pg, tls))
     tell({"event": "listening", **ports})
     first.let_out()
     try:
@@ -207,6 +223,26 @@ async def _start_http(
     return server.stop
 
 
+async def _start_pg(
+    options: Options, service: Service, listener: socket.socket, tls: ssl.SSLContext | None
+) -> Callable[[], Coroutine[Any, Any, None]]:
+    with _needs_duckdb():
+        from headrace.serve.pg.server import PgServer
+        from headrace.snapshots.session import Engine
+    engine = Engine(
+        memory_mb=options.sql_memory_mb,
+        kept_bytes=options.sql_memory_mb * 2**20,
+        statement_s=options.sql_timeout_s,
+    )
+    server = PgServer(service, engine, tls)
+    await server.start(listener)
+    return server.stop
+
+
+def _needs_duckdb() -> contextlib.AbstractContextManager[None]:
+    return package("duckdb", extra="sql", where="--pg-port", instead="which answers SELECTs")
+
+
 def _needs_http() -> contextlib.AbstractContextManager[None]:
     return package("uvicorn or starlette", extra="serve", where="--http-port", instead="which serves HTTP")
 
@@ -245,6 +281,22 @@ class _First:
 
 def what_works(options: Options, ports: dict[str, int], snapshot: Snapshot) -> list[str]:
     """Commands that a person can try now, with a key that is there; where users are asked for, TOKEN is theirs."""
+    works = _keys_that_work(options, ports, snapshot)
+    if "pg_port" in ports and snapshot.addresses:
+        works.append(_psql(options, ports["pg_port"], snapshot))
+    return works
+
+
+def _psql(options: Options, port: int, snapshot: Snapshot) -> str:
+    host = LOOPBACK if options.bind in _ANY else options.bind
+    token = "PGPASSWORD=TOKEN " if options.users else ""
+    step, _, state = snapshot.addresses[0].partition(".")
+    table = f"{step}.{state}" if state else step
+    asked = _quoted(f"SELECT * FROM {table} LIMIT 10")
+    return f"{token}psql -h {host} -p {port} {snapshot.app} -c {asked}"
+
+
+def _keys_that_work(options: Options, ports: dict[str, int], snapshot: Snapshot) -> list[str]:
     redis, http, path = _redis_cli(options, ports["port"]), "", f"v1/jobs/{snapshot.app}"
     if "http_port" in ports:
         http = f"{_curl(options, ports['http_port'])}/{path}"

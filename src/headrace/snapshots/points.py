@@ -23,7 +23,7 @@ _LONGEST: Final = 2000
 _MOST: Final = 4096
 
 
-class Given(NamedTuple):
+class EqualTo(NamedTuple):
     """A value that a column is compared with: a parameter, by its place from 0, or a literal."""
 
     place: int = -1
@@ -36,7 +36,7 @@ class PointQuestion(NamedTuple):
     table: TableName
     names: tuple[tuple[str, str], ...]
     """Column and what it is called in the answer; none: every column."""
-    equal: tuple[tuple[str, Given], ...]
+    equal: tuple[tuple[str, EqualTo], ...]
     """Columns and what each must be."""
     parameters: int
 
@@ -48,7 +48,7 @@ class PointPlan(NamedTuple):
     """Columns of the table, …"""
     titles: tuple[str, ...]
     """… and what they are called in the answer."""
-    parts: tuple[Given, ...]
+    parts: tuple[EqualTo, ...]
     """The parts of the key."""
 
 
@@ -111,30 +111,30 @@ def _column(node: exp.Expr, alias: str) -> str | None:
     return node.name if plain and node.text("table") in ("", alias) else None
 
 
-def _equality(node: exp.Expr, alias: str) -> tuple[str, Given] | None:
+def _equality(node: exp.Expr, alias: str) -> tuple[str, EqualTo] | None:
     if not isinstance(node, exp.EQ):
         return None
     for one, other in ((node.left, node.right), (node.right, node.left)):
-        name, given = _column(one, alias), _given(other)
+        name, given = _column(one, alias), _comparand(other)
         if name is not None and given is not None:
             return name, given
     return None
 
 
-def _given(node: exp.Expr) -> Given | None:
+def _comparand(node: exp.Expr) -> EqualTo | None:
     if isinstance(node, exp.Cast) and isinstance(node.this, exp.Parameter | exp.Placeholder | exp.Literal):
         text = node.to.sql("postgres").upper()
         if not text.startswith(("TEXT", "VARCHAR", "BIGINT", "INT")):
             return None
-        found = _given(node.this)
+        found = _comparand(node.this)
         whole = text.startswith(("BIGINT", "INT"))
         return None if found is None or (found.place < 0 and whole != isinstance(found.literal, int)) else found
     if isinstance(node, exp.Parameter) and node.name.isdecimal():
-        return Given(place=int(node.name) - 1)
+        return EqualTo(place=int(node.name) - 1)
     if isinstance(node, exp.Literal):
         if node.is_string:
-            return Given(literal=node.this)
-        return Given(literal=int(node.this)) if node.this.isdecimal() else None
+            return EqualTo(literal=node.this)
+        return EqualTo(literal=int(node.this)) if node.this.isdecimal() else None
     return None
 
 

@@ -24,7 +24,7 @@ from headrace.net.listening import cut_off
 from headrace.serve.pg import wire
 from headrace.serve.pg.extended import ExtendedQueries, Portal
 from headrace.serve.pg.opening import authenticate, start
-from headrace.serve.pg.statements import Answering, PgAnswer, Prepared, fields_of, prepare
+from headrace.serve.pg.statements import Answering, PgAnswer, PreparedStatement, fields_of, prepare
 from headrace.snapshots.errors import INTERNAL
 from headrace.snapshots.settings import bare
 from headrace.sql.script import cut_statements
@@ -297,7 +297,7 @@ class PgConnection(asyncio.Protocol):
 
     async def run(
         self,
-        prepared: Prepared,
+        prepared: PreparedStatement,
         parameters: Sequence[Any],
         formats: Sequence[bool],
         portal: Portal | None = None,

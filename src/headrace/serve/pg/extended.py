@@ -1,4 +1,4 @@
-"""Prepared statements of one connection: parsed, bound to values, described, executed, some rows at a time."""
+"""PreparedStatement statements of one connection: parsed, bound to values, described, executed, some rows at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import StatementFailed
 from headrace.serve.pg import wire
 from headrace.serve.pg.parameters import read_parameter
-from headrace.serve.pg.statements import Prepared, fields_of, prepare, spread_formats
+from headrace.serve.pg.statements import PreparedStatement, fields_of, prepare, spread_formats
 from headrace.snapshots.settings import bare
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Portal:
     """A prepared statement with values for its parameters."""
 
-    prepared: Prepared
+    prepared: PreparedStatement
     parameters: list[Any]
     formats: Sequence[int]
     rest: deque[tuple[bytes, int]] | None = None
@@ -35,7 +35,7 @@ class ExtendedQueries:
 
     def __init__(self, line: PgConnection) -> None:
         self._line = line
-        self._statements: dict[str, Prepared] = {}
+        self._statements: dict[str, PreparedStatement] = {}
         self._portals: dict[str, Portal] = {}
 
     def close(self, reader: wire.BodyReader) -> None:
@@ -70,7 +70,7 @@ class ExtendedQueries:
         self._portals[portal] = Portal(prepared, values, formats)
         self._line.send(wire.BOUND)
 
-    def _prepared(self, name: str) -> Prepared:
+    def _prepared(self, name: str) -> PreparedStatement:
         found = self._statements.get(name)
         if found is None:
             raise StatementFailed(f'there is no prepared statement "{name}"', code="26000")
@@ -93,13 +93,13 @@ class ExtendedQueries:
             return None
         return self._find_out(prepared, portal)
 
-    async def _find_out(self, prepared: Prepared, portal: Portal | None) -> None:
+    async def _find_out(self, prepared: PreparedStatement, portal: Portal | None) -> None:
         await asyncio.get_running_loop().run_in_executor(
             self._line.server.threads, self._line.answers.describe, prepared
         )
         self._tell(prepared, portal)
 
-    def _tell(self, prepared: Prepared, portal: Portal | None) -> None:
+    def _tell(self, prepared: PreparedStatement, portal: Portal | None) -> None:
         if portal is None:
             self._line.send(wire.parameter_description(prepared.oids))
         if prepared.schema is None:

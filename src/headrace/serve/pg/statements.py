@@ -32,7 +32,7 @@ _TAGS = {"BEGIN": "BEGIN", "COMMIT": "COMMIT", "ROLLBACK": "ROLLBACK", "SET": "S
 
 
 @dataclass
-class Prepared:
+class PreparedStatement:
     """A statement that was looked at."""
 
     text: str
@@ -72,8 +72,8 @@ class PgAnswer:
     """… how many."""
 
 
-def prepare(text: str, oids: Sequence[int]) -> Prepared:
-    return Prepared(text, list(oids), parse_point(text))
+def prepare(text: str, oids: Sequence[int]) -> PreparedStatement:
+    return PreparedStatement(text, list(oids), parse_point(text))
 
 
 class Answering:
@@ -84,7 +84,9 @@ class Answering:
         self._catalog = catalog
         self._variables = variables
 
-    def at_once(self, prepared: Prepared, parameters: Sequence[Any], binary: Sequence[bool]) -> PgAnswer | None:
+    def at_once(
+        self, prepared: PreparedStatement, parameters: Sequence[Any], binary: Sequence[bool]
+    ) -> PgAnswer | None:
         """The answer where it needs no thread: settings, and single keys of an epoch that is open."""
         if prepared.point is not None:
             return self._point(prepared, parameters, binary)
@@ -106,7 +108,7 @@ class Answering:
         schema = pa.schema([(shown[0], pa.string())])
         return PgAnswer("SHOW", schema, ready=row_message([sized(shown[1].encode())]), count=1)
 
-    def _point(self, prepared: Prepared, parameters: Sequence[Any], binary: Sequence[bool]) -> PgAnswer | None:
+    def _point(self, prepared: PreparedStatement, parameters: Sequence[Any], binary: Sequence[bool]) -> PgAnswer | None:
         way = self.way(prepared)
         if way is None:
             return None
@@ -122,7 +124,7 @@ class Answering:
         )
         return PgAnswer(f"SELECT {len(rows)}", way.schema, ready=ready, count=len(rows))
 
-    def way(self, prepared: Prepared) -> PointWay | None:
+    def way(self, prepared: PreparedStatement) -> PointWay | None:
         """The plan of a point question; None where it is none, or files have to be read for it."""
         if prepared.point is None or not self.session.is_open:
             return None
@@ -146,7 +148,7 @@ class Answering:
 
     # --- in a thread
 
-    def in_thread(self, prepared: Prepared, parameters: Sequence[Any], binary: Sequence[bool]) -> PgAnswer:
+    def in_thread(self, prepared: PreparedStatement, parameters: Sequence[Any], binary: Sequence[bool]) -> PgAnswer:
         """The answer where it is computed, or files are read for it."""
         text = bare(prepared.text)
         command = parse_command(text)
@@ -158,7 +160,7 @@ class Answering:
             return PgAnswer(_TAGS.get(answer.done, answer.done))
         return _of_batches(answer.schema, answer.batches, binary)
 
-    def describe(self, prepared: Prepared) -> None:
+    def describe(self, prepared: PreparedStatement) -> None:
         """Finds out the types of a statement's parameters and rows, without running it."""
         prepared.described = True
         text = bare(prepared.text)
