@@ -39,6 +39,7 @@ BENCHMARKS = (
     "savepoints",
     "transfer",
     "serving",
+    "snapshot_sql",
     "impressions",
     "end_to_end",
 )

@@ -18,10 +18,11 @@ _START_S = 120.0
 class HeadraceServer:
     """Listens when the block is entered, and answers for the store once it has an epoch; ends with the block."""
 
-    def __init__(self, store: Path, *, processes: int = 1) -> None:
+    def __init__(self, store: Path, *, processes: int = 1, pg_port: int | None = None) -> None:
         self._listening = threading.Event()
-        self._workers = Workers(Options(store=str(store), port=0, processes=processes), self._hear)
+        self._workers = Workers(Options(store=str(store), port=0, pg_port=pg_port, processes=processes), self._hear)
         self.port: int = self._workers.options.port
+        self.pg_port = self._workers.options.pg_port or 0
 
     def _hear(self, told: dict[str, Any]) -> None:
         if told["event"] == "listening":

@@ -34,7 +34,7 @@ def run(*words: str) -> tuple[int, str]:
 def test_a_statement_over_a_store_is_answered_at_once_in_any_format(store: Path) -> None:
     query = "SELECT tweet, views FROM totals ORDER BY 1"
     code, lines = run("--store", str(store), "-e", query, "--format", "json")
-    assert (code, [json.loads(line) for line in lines.splitlines()][0]) == (0, {"tweet": "a", "views": 3})
+    assert code == 0 and json.loads(lines.splitlines()[0]) == {"tweet": "a", "views": 3}
     assert run("--store", str(store), "-e", query, "--format", "csv") == (0, "tweet,views\na,3\nb,1\nc,1\n")
     code, table = run("--store", str(store), "-e", r"\d hourly")
     assert code == 0 and "impressions" in table and "key" in table

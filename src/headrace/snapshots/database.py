@@ -68,13 +68,14 @@ class Database:
         self._schemas = {name: polars_schema(table.schema) for name, table in tables.items()}
         self._inner = inner_names(list(tables))
         # Views are bound where they are made, too: to frames without rows.
-        self._frames = self._register(self._root, lambda name: iter(()))
+        self._register(self._root, lambda name: None)
         for schema in sorted({name.schema for name in tables} | {PUBLIC}):
             self._root.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
         for name, inner in self._inner.items():
             self._root.execute(
                 f"CREATE VIEW {quoted(name.schema)}.{quoted(name.table)} AS SELECT * FROM temp.main.{inner}"
             )
+        self._unregister(self._root)
         for setting in ("TimeZone = 'UTC'", "enable_external_access = false", "lock_configuration = true"):
             self._root.execute(f"SET GLOBAL {setting}")
 
@@ -82,31 +83,38 @@ class Database:
         """``read``: makes of a table's name what reads it, given columns and a filter."""
         connection = self._root.cursor()
         connection.execute(f"USE {PUBLIC}")
-        frames = self._register(connection, read)
-        return ReadConnection(connection, frames)
+        self._register(connection, read)
+        return ReadConnection(connection, list(self._inner.values()))
 
-    def _register(self, connection: duckdb.DuckDBPyConnection, read: Callable[[TableName], Any]) -> list[pl.LazyFrame]:
-        frames = []
+    def close(self) -> None:
+        self._root.close()
+
+    def _unregister(self, connection: duckdb.DuckDBPyConnection) -> None:
+        for inner in self._inner.values():
+            connection.unregister(inner)
+
+    def _register(self, connection: duckdb.DuckDBPyConnection, read: Callable[[TableName], Any]) -> None:
         for name, inner in self._inner.items():
             source = read(name)
-            frame = register_io_source(source if callable(source) else _nothing, schema=self._schemas[name])
-            connection.register(inner, frame)
-            frames.append(frame)
-        return frames
+            connection.register(inner, register_io_source(source or _nothing, schema=self._schemas[name]))
 
 
 class ReadConnection:
     """A connection of one session. Used by one thread at a time, and interrupted by any."""
 
-    def __init__(self, inner: duckdb.DuckDBPyConnection, frames: list[pl.LazyFrame]) -> None:
+    def __init__(self, inner: duckdb.DuckDBPyConnection, names: Sequence[str]) -> None:
+        """``names``: of the frames that it has registered."""
         self.inner = inner
-        self._frames = frames
+        self._names = names
 
     def interrupt(self) -> None:
         with contextlib.suppress(Exception):
             self.inner.interrupt()
 
     def close(self) -> None:
+        # A frame that a closed connection still has is never let go of.
+        for name in self._names:
+            self.inner.unregister(name)
         self.inner.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -15,7 +16,9 @@ from headrace.snapshots.sources import StoreSnapshots
 @lru_cache(1)
 def shared_engine() -> Engine:
     """The engine of this process: columns that one statement has read are there for the next."""
-    return Engine()
+    engine = Engine()
+    atexit.register(engine.close)
+    return engine
 
 
 def answer(store: Store, statement: str, parameters: Sequence[Any] = ()) -> SqlAnswer:

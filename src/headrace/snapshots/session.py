@@ -90,6 +90,14 @@ class Engine:
                 self._catalogs.popitem(last=False)
         return tables
 
+    def close(self) -> None:
+        """Lets go of everything; sessions were closed before."""
+        with self._lock:
+            databases, self._databases = list(self._databases.values()), OrderedDict()
+            self._catalogs.clear()
+        for database in databases:
+            database.close()
+
     def database(self, signature: Signature, tables: Tables) -> Database:
         """The database for tables with such columns."""
         with self._lock:
@@ -98,7 +106,8 @@ class Engine:
                 known = self._databases[signature] = Database(tables, memory_mb=self._memory_mb, threads=self._threads)
             self._databases.move_to_end(signature)
             while len(self._databases) > _MOST_DATABASES:
-                self._databases.popitem(last=False)
+                # Sessions that use it go on: each has a connection of its own.
+                self._databases.popitem(last=False)[1].close()
             return known
 
 

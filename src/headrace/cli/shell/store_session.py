@@ -62,6 +62,7 @@ class StoreSession:
 
     def close(self) -> None:
         self._session.close()
+        self._session.engine.close()
 
 
 def open_store_session(store: str, at: str | None = None) -> StoreSession:
