@@ -39,8 +39,9 @@ def keys_of(predicate: pl.Expr | None, table: StateTable) -> list[bytes] | None:
         count *= len(choice)
     if count > MOST_KEYS:
         return None
-    keys = (table.key_bytes(parts) for parts in product(*choices))
-    return list(dict.fromkeys(key for key in keys if key is not None))
+    keys = [table.key_bytes(parts) for parts in product(*choices)]
+    known = [key for key in dict.fromkeys(keys) if key is not None]
+    return known if len(known) == len(set(keys)) else None
 
 
 def equal_values(predicate: pl.Expr, names: Sequence[str]) -> dict[str, list[Any]]:

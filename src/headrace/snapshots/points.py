@@ -154,5 +154,5 @@ def plan_point(question: PointQuestion, tables: Mapping[TableName, StateTable]) 
 
 
 def point_key(plan: PointPlan, table: StateTable, parameters: Sequence[Any]) -> bytes | None:
-    """The key that is asked for; None where no key can be that."""
+    """The key that is asked for; None where a value is compared in a way of its own: DuckDB knows it."""
     return table.key_bytes([part.literal if part.place < 0 else parameters[part.place] for part in plan.parts])

@@ -15,15 +15,17 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import date, datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, StoreError
+from headrace.errors import StoreError
+from headrace.model.columns import TIMESTAMP
 from headrace.model.job import DeclaredState
-from headrace.model.keys import decode_columns, encode_columns
+from headrace.model.keys import decode_columns, encode_key
 from headrace.read.batches import typed_batches
 from headrace.read.reader import Reader
 from headrace.snapshots.column_types import ColumnType, key_types
@@ -33,9 +35,6 @@ PUBLIC: Final = "public"
 """The schema of states that go by their step's name alone."""
 UNFIT: Final = (pa.ArrowException, TypeError, ValueError, AttributeError, ArithmeticError, msgspec.MsgspecError)
 """What a stored value raises that is not of the type that the manifest says."""
-
-
-_TEXT: Final = pa.string()
 
 
 class StateColumn(NamedTuple):
@@ -143,18 +142,11 @@ class StateTable:
         return {part: self.key_types[part].column([key[part] for key in decoded]) for part in parts}
 
     def key_bytes(self, parts: Sequence[Any]) -> bytes | None:
-        """A key by what its columns hold; None where no key of the table can be that."""
-        kinds = self.key_types
-        if any(type.json for type in kinds):
+        """A key by what its columns hold; None where a value is of another type than its column."""
+        plain = [_part_of(part, type) for part, type in zip(parts, self.key_types, strict=True)]
+        if any(part is None for part in plain):
             return None
-        if len(parts) == 1 and type(parts[0]) is str and kinds[0].arrow == _TEXT:
-            return b"s" + parts[0].encode("utf-8", "replace")
-        try:
-            arrays = [pa.array([part], type.arrow) for part, type in zip(parts, self.key_types, strict=True)]
-            encoded: bytes = encode_columns(arrays)[0].as_py()
-        except (pa.ArrowException, TypeError, ValueError, OverflowError, HeadraceError):
-            return None
-        return encoded
+        return encode_key(plain[0] if len(plain) == 1 else tuple(plain))
 
     # --- rows
 
@@ -198,6 +190,27 @@ class StateTable:
             found=str(error)[:400],
             next_move="read the state by its keys (`headrace state`), or run `headrace rewrite` if its type changed",
         )
+
+
+_PARTS: Final[dict[pa.DataType, tuple[type, ...]]] = {
+    pa.string(): (str,),
+    pa.int64(): (int,),
+    pa.binary(): (bytes,),
+    pa.bool_(): (bool,),
+    pa.float64(): (float, int),
+    pa.date32(): (date,),
+    TIMESTAMP: (int, datetime),
+}
+"""Column of a key → what values of it are in Python."""
+
+
+def _part_of(value: Any, kind: ColumnType) -> Any:
+    """A value as a part of a key; None where it cannot be one, or another type is compared in a way of its own."""
+    if kind.json or type(value) not in _PARTS.get(kind.arrow, ()):
+        return None
+    if kind.arrow == pa.float64():
+        return float(value)
+    return value if type(value) is not int or -(2**63) <= value < 2**63 else None
 
 
 class WalkedTable(StateTable):

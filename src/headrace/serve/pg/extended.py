@@ -86,8 +86,10 @@ class ExtendedQueries:
         kind, name = reader.byte(), reader.text()
         portal = self._portal(name) if kind == b"P" else None
         prepared = self._prepared(name) if portal is None else portal.prepared
-        if prepared.point is not None and (way := self._line.answers.way(prepared)) is not None:
+        way = self._line.answers.way(prepared)
+        if way is not None and prepared.schema is not way.schema:
             prepared.schema, prepared.described = way.schema, True
+            prepared.descriptions.clear()
         if prepared.described:
             self._tell(prepared, portal)
             return None
@@ -105,8 +107,11 @@ class ExtendedQueries:
         if prepared.schema is None:
             self._line.send(wire.NO_DATA)
             return
-        binary = spread_formats(() if portal is None else portal.formats, len(prepared.schema))
-        self._line.send(wire.row_description(fields_of(prepared.schema, binary)))
+        formats = tuple(spread_formats(() if portal is None else portal.formats, len(prepared.schema)))
+        known = prepared.descriptions.get(formats)
+        if known is None:
+            known = prepared.descriptions[formats] = wire.row_description(fields_of(prepared.schema, formats))
+        self._line.send(known)
 
     def execute(self, reader: wire.BodyReader) -> Any:
         portal, most = self._portal(reader.text()), reader.int4()
@@ -114,13 +119,16 @@ class ExtendedQueries:
         if portal.rest is not None:
             self.send_part(portal, most)
             return None
-        if not bare(prepared.text):
-            self._line.send(wire.EMPTY_QUERY)
-            return None
         self._line.check(prepared.text)
         way = self._line.answers.way(prepared)
-        binary = spread_formats(portal.formats, len(way.schema)) if way is not None else ()
-        answer = self._line.answers.at_once(prepared, portal.parameters, binary)
+        if way is not None:
+            binary = spread_formats(portal.formats, len(way.columns))
+            answer = self._line.answers.of_point(way, portal.parameters, binary)
+        elif not bare(prepared.text):
+            self._line.send(wire.EMPTY_QUERY)
+            return None
+        else:
+            answer = self._line.answers.at_once(prepared, portal.parameters, ())
         if answer is None:
             return self._execute_in_thread(portal, most)
         self._line.send_ready(answer, described=True)

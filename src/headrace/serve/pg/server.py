@@ -113,6 +113,8 @@ class PgServer:
     def allows(self, connection: PgConnection) -> bool:
         """Whether a connection, and its user, may ask now."""
         user = connection.user
+        if not self.limits.commands_per_second and (user is None or not user.commands_per_second):
+            return True
         limits = ((connection.number, self.limits.commands_per_second), (user, user.commands_per_second if user else 0))
         for asker, per_second in limits:
             if per_second and not self._meters.setdefault(asker, Meter(per_second)).allows():

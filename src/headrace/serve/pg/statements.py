@@ -15,16 +15,16 @@ import pyarrow as pa
 
 from headrace.errors import StatementFailed
 from headrace.serve.pg.catalog import asks_catalog
-from headrace.serve.pg.encoding import TEXT, PgColumn, column_of, data_rows, field_of, row_message, sized
+from headrace.serve.pg.encoding import TEXT, Cell, PgColumn, column_of, data_rows, field_of, row_message, sized
 from headrace.serve.pg.wire import NULL_CELL, ResultField
 from headrace.snapshots.literals import parameter_count, parameter_types
 from headrace.snapshots.points import PointPlan, PointQuestion, parse_point, plan_point, point_key
 from headrace.snapshots.settings import bare, parse_command
 
 if TYPE_CHECKING:
+    from headrace.read.snapshot import Snapshot
     from headrace.serve.pg.catalog import PgCatalog
     from headrace.serve.pg.variables import Variables
-    from headrace.snapshots.catalog import Tables
     from headrace.snapshots.session import SqlSession
     from headrace.snapshots.table import StateTable
 
@@ -42,8 +42,10 @@ class PreparedStatement:
     schema: pa.Schema | None = None
     """Of its rows, once somebody asked."""
     described: bool = False
-    known: tuple[Tables, PointWay] | None = None
-    """The tables that a point question was planned for, and its plan."""
+    known: tuple[Snapshot, PointWay | None] | None = None
+    """The epoch that a point question was planned for, and its plan."""
+    descriptions: dict[tuple[bool, ...], bytes] = field(default_factory=dict)
+    """Formats of columns → how its rows are told to the client."""
 
 
 @dataclass
@@ -54,6 +56,8 @@ class PointWay:
     table: StateTable
     schema: pa.Schema
     columns: list[PgColumn]
+    texts: list[Cell]
+    """How each column is written as text."""
 
 
 @dataclass
@@ -89,7 +93,8 @@ class Answering:
     ) -> PgAnswer | None:
         """The answer where it needs no thread: settings, and single keys of an epoch that is open."""
         if prepared.point is not None:
-            return self._point(prepared, parameters, binary)
+            way = self.way(prepared)
+            return None if way is None else self.of_point(way, parameters, binary)
         text = bare(prepared.text)
         if len(text) > 400 or text[:1].upper() not in "BCERSADUL":
             return None
@@ -108,19 +113,21 @@ class Answering:
         schema = pa.schema([(shown[0], pa.string())])
         return PgAnswer("SHOW", schema, ready=row_message([sized(shown[1].encode())]), count=1)
 
-    def _point(self, prepared: PreparedStatement, parameters: Sequence[Any], binary: Sequence[bool]) -> PgAnswer | None:
-        way = self.way(prepared)
-        if way is None:
-            return None
+    def of_point(self, way: PointWay, parameters: Sequence[Any], binary: Sequence[bool]) -> PgAnswer | None:
+        """The rows of a single key; None where DuckDB has to compare."""
         key = point_key(way.plan, way.table, parameters)
-        rows = [] if key is None else way.table.plain_rows(key, way.plan.names)
-        if not binary:
-            writers = [column.text for column in way.columns]
+        if key is None:
+            return None
+        rows = way.table.plain_rows(key, way.plan.names)
+        if not any(binary):
+            writers = way.texts
         else:
             writers = [column.binary if how else column.text for column, how in zip(way.columns, binary)]
         ready = b"".join(
-            row_message([NULL_CELL if cell is None else sized(write(cell)) for cell, write in zip(row, writers)])
-            for row in rows
+            [
+                row_message([NULL_CELL if cell is None else sized(write(cell)) for cell, write in zip(row, writers)])
+                for row in rows
+            ]
         )
         return PgAnswer(f"SELECT {len(rows)}", way.schema, ready=ready, count=len(rows))
 
@@ -128,23 +135,26 @@ class Answering:
         """The plan of a point question; None where it is none, or files have to be read for it."""
         if prepared.point is None or not self.session.is_open:
             return None
-        tables = self.session.tables()
-        if prepared.known is not None and prepared.known[0] is tables:
+        snapshot = self.session.snapshot()
+        if prepared.known is not None and prepared.known[0] is snapshot:
             return prepared.known[1]
-        plan = plan_point(prepared.point, tables)
+        way = self._plan(prepared, prepared.point)
+        prepared.known = snapshot, way
+        return way
+
+    def _plan(self, prepared: PreparedStatement, point: PointQuestion) -> PointWay | None:
+        tables = self.session.tables()
+        plan = plan_point(point, tables)
         if plan is None:
             return None
-        table = tables[prepared.point.table]
+        table = tables[point.table]
         fields = [table.schema.field(name).with_name(title) for name, title in zip(plan.names, plan.titles)]
-        schema = pa.schema(fields)
-        way = PointWay(plan, table, schema, [column_of(each.type) for each in schema])
-        prepared.known = tables, way
-        if not prepared.oids:
-            prepared.oids = [0] * prepared.point.parameters
+        columns = [column_of(each.type) for each in fields]
+        prepared.oids = [*prepared.oids, *[0] * (point.parameters - len(prepared.oids))]
         for part, kind in zip(plan.parts, table.key_types):
-            if 0 <= part.place < len(prepared.oids) and not prepared.oids[part.place]:
+            if part.place >= 0 and not prepared.oids[part.place]:
                 prepared.oids[part.place] = column_of(kind.arrow).oid
-        return way
+        return PointWay(plan, table, pa.schema(fields), columns, [column.text for column in columns])
 
     # --- in a thread
 
@@ -164,9 +174,9 @@ class Answering:
         """Finds out the types of a statement's parameters and rows, without running it."""
         prepared.described = True
         text = bare(prepared.text)
-        if self.way(prepared) is not None or not text:
-            way = prepared.known
-            prepared.schema = None if way is None else way[1].schema
+        way = self.way(prepared)
+        if way is not None or not text:
+            prepared.schema = None if way is None else way.schema
             return
         if parse_command(text) is not None and not text.upper().startswith("SHOW"):
             return
