@@ -225,7 +225,7 @@ def await_answer(
                 raise answer.refusal.error()
             return answer
         if gone:
-            raise _unanswered(store, beat, gone)
+            raise _no_answer(store, beat, gone)
         tell(beat)
         sleep(watch.poll_s)
 
@@ -304,7 +304,7 @@ def _is_heard(store: StoreFiles, beat: Beat, clock: Clock, sleep: Callable[[floa
     return False
 
 
-def _unanswered(store: StoreFiles, beat: Beat, why: str) -> StoreError:
+def _no_answer(store: StoreFiles, beat: Beat, why: str) -> StoreError:
     return StoreError(
         "the job went away and gave no answer",
         where=store.url,

@@ -98,7 +98,7 @@ class Patience:
                         raise self._gave_up(wait) from error
                     left_s = (until_us - now_us) / 1e6
                     if self._rests(min(derive_pause_s(tries, random.random()), left_s), abandon):
-                        raise self._stopped(wait) from error
+                        raise self._end_of_wait(wait) from error
         finally:
             if first_us is not None:
                 self._notes.drop(output)
@@ -138,7 +138,7 @@ class Patience:
             next_move="bring it back and start again: the rows stay staged in the store and are released first",
         )
 
-    def _stopped(self, wait: SinkWait) -> SinkUnavailable:
+    def _end_of_wait(self, wait: SinkWait) -> SinkUnavailable:
         return SinkUnavailable(
             f"the run ended while it waited for {wait.sink}",
             where=_place(wait),

@@ -272,11 +272,11 @@ class FieldReads:
         if inner.changes:
             # A default is never null, and Spark puts that into the type, which has to be the same for all sources.
             filled = f"CAST({inner.fill(given)} AS {spark_type(field.type)})"
-            given = self._prepared(f"__{field.name}_filled", filled)
+            given = self._prepare_name(f"__{field.name}_filled", filled)
         self.take(field, given)
         return inner.ddl
 
-    def _prepared(self, name: str, value: str) -> str:
+    def _prepare_name(self, name: str, value: str) -> str:
         """The name under which an expression can be used often, and is computed once."""
         self.made.append(quoted(name))
         self._prepare.append(f"{value} AS {quoted(name)}")
@@ -284,7 +284,7 @@ class FieldReads:
 
     def cast(self, field: pa.Field, given: str, value: str) -> None:
         """The field is what `value` makes of `given`; a value that it makes nothing of is bad."""
-        name = self._prepared(f"__{field.name}", value)
+        name = self._prepare_name(f"__{field.name}", value)
         shown = text(f"{field.name} is not {_in_words(field.type)}: ")
         self.reasons[f"({given}) IS NOT NULL AND {name} IS NULL"] = f"concat({shown}, CAST({given} AS STRING))"
         self.take_parsed(field, name, json=False)

@@ -64,8 +64,8 @@ class Changing:
         elif self._finisher is not None:
             cell.stored = self._with_results(cell.stored, edit), None if cell.stored is None else cell.stored[1]
         else:
-            given = edit.set if edit.verb == "set" else self._patched(cell.stored, edit)
-            raw = self._encoded(given, edit)
+            given = edit.set if edit.verb == "set" else self._patch(cell.stored, edit)
+            raw = self._encode(given, edit)
             self._check_key(cell.key, _unpack(raw), edit)
             cell.stored = raw, self._expiry(edit, cell.stored)
             if self._target.due_table is not None:
@@ -154,8 +154,8 @@ class Changing:
                 cell.put(sub, (_NIL, None))
                 self._note_timer(cell.key, TIME_SUB.decode(sub), edit)
             case _:
-                given = edit.set if edit.verb == "set" else self._patched(stored, edit)
-                cell.put(sub, (self._encoded(given, edit), self._expiry(edit, stored)))
+                given = edit.set if edit.verb == "set" else self._patch(stored, edit)
+                cell.put(sub, (self._encode(given, edit), self._expiry(edit, stored)))
         return BeforeAfter(self._shown_entry(sub, stored), self._shown_entry(sub, cell.find(sub)))
 
     def _sub_of(self, cell: EntriesCell, edit: Edit) -> bytes:
@@ -190,12 +190,12 @@ class Changing:
             return [(TIME_SUB.encode(time_us), (_NIL, None)) for time_us in times]
         place = cell.next_place(self._epoch)
         expires = self._expiry(edit, None)
-        return [(LIST_SUB.encode(place + i), (self._encoded(each, edit), expires)) for i, each in enumerate(given)]
+        return [(LIST_SUB.encode(place + i), (self._encode(each, edit), expires)) for i, each in enumerate(given)]
 
     def _given_entry(self, cell: EntriesCell, sub: bytes, part: Edit, value: Any) -> Stored | None:
         if value is None and part.verb == "patch":
             return None
-        return self._encoded(value, part), self._expiry(part, cell.find(sub))
+        return self._encode(value, part), self._expiry(part, cell.find(sub))
 
     def _shown_entries(self, entries: Mapping[bytes, Stored]) -> Any:
         if not entries:
@@ -216,13 +216,13 @@ class Changing:
 
     # --- values and times
 
-    def _encoded(self, given: Any, edit: Edit) -> bytes:
+    def _encode(self, given: Any, edit: Edit) -> bytes:
         try:
             return self._target.encode(given)
         except ValueError as error:
             raise self._misfit(edit, type_in_words(self._target.value_shape), str(error)) from error
 
-    def _patched(self, stored: Stored | None, edit: Edit) -> Any:
+    def _patch(self, stored: Stored | None, edit: Edit) -> Any:
         """The JSON of what is stored, with the fields that the edit names."""
         value = None if stored is None else _unpack(stored[0])
         if not isinstance(value, dict) or not isinstance(edit.patch, Mapping):

@@ -126,12 +126,12 @@ class EditTarget:
 
     def key(self, edit: Edit, key_type: Any) -> bytes:
         """The stored bytes of the key of an edit. ``key_type``: of keys, where the manifest does not say."""
-        return _encoded(edit.key_text, key_type, edit, "key")
+        return _encode_key(edit.key_text, key_type, edit, "key")
 
     def entry(self, edit: Edit) -> bytes:
         """The same of the name of an entry of a map."""
         assert edit.entry_text is not None
-        return _encoded(edit.entry_text, self.entry_type, edit, "entry")
+        return _encode_key(edit.entry_text, self.entry_type, edit, "entry")
 
     def check_result(self, name: str, edit: Edit) -> TypeShape:
         """The type of a result of a rolling aggregate, if it can be set. Raises ProgramError."""
@@ -227,7 +227,7 @@ def typed_key(text: str, annotation: Any) -> bytes:
     return encode_key(value)
 
 
-def _encoded(text: str, annotation: Any, edit: Edit, what: str) -> bytes:
+def _encode_key(text: str, annotation: Any, edit: Edit, what: str) -> bytes:
     try:
         return typed_key(text, annotation)
     except ProgramError as error:

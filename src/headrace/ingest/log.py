@@ -338,7 +338,7 @@ def read_keyed(folder: Path, newest: list[LogFrame], since_us: int, most: int) -
     for segment in reversed(layout.list_segments(folder)[:-1]):
         if len(found) >= most:
             break
-        frames = list(_keyed(segment, since_us))
+        frames = list(_frames_with_key(segment, since_us))
         found = frames + found
         first = next(iterate_heads(segment), None)
         if first is not None and first.time_us <= since_us:
@@ -346,5 +346,5 @@ def read_keyed(folder: Path, newest: list[LogFrame], since_us: int, most: int) -
     return found[-most:]
 
 
-def _keyed(segment: Path, since_us: int) -> Iterator[LogFrame]:
+def _frames_with_key(segment: Path, since_us: int) -> Iterator[LogFrame]:
     return (frame for frame in iterate_heads(segment) if frame.key and frame.time_us > since_us)

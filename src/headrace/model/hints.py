@@ -92,17 +92,17 @@ def class_hints(cls: type, frame: FrameType | None = None) -> dict[str, Any]:
     """The annotations of a class and its bases, resolved; raises NameError for a name that nobody knows."""
     hints: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
-        hints.update(_resolved(base, own_annotations(base), frame or sys._getframe(1)))
+        hints.update(_resolve(base, own_annotations(base), frame or sys._getframe(1)))
     return hints
 
 
 def function_hints(fn: Any, frame: FrameType | None = None) -> dict[str, Any]:
     """The annotations of a function, resolved; raises NameError for a name that nobody knows."""
     fn = inspect.unwrap(getattr(fn, "__func__", fn))
-    return _resolved(fn, getattr(fn, "__annotations__", {}), frame or sys._getframe(1))
+    return _resolve(fn, getattr(fn, "__annotations__", {}), frame or sys._getframe(1))
 
 
-def _resolved(owner: Any, annotations: Mapping[str, Any], frame: FrameType) -> dict[str, Any]:
+def _resolve(owner: Any, annotations: Mapping[str, Any], frame: FrameType) -> dict[str, Any]:
     if not any(isinstance(value, str) for value in annotations.values()):
         return dict(annotations)
     names = local_names(owner.__module__, frame)

@@ -76,7 +76,7 @@ def encode_columns(arrays: Sequence[pa.Array]) -> pa.BinaryArray:
     pieces: list[Any] = [pa.scalar(b"(", pa.binary())]
     for part in encoded:
         lengths = pc.binary_length(part).to_numpy(zero_copy_only=False)
-        pieces += [_fixed(b"", lengths.astype(">u4"), None), part]
+        pieces += [_encode_fixed(b"", lengths.astype(">u4"), None), part]
     return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
 
 
@@ -85,9 +85,9 @@ def _encode_column(array: pa.Array) -> pa.BinaryArray:
         array = array.combine_chunks()
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _tagged(b"s", array.cast(pa.binary()))
+        return _join_tagged(b"s", array.cast(pa.binary()))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return _tagged(b"y", array.cast(pa.binary()))
+        return _join_tagged(b"y", array.cast(pa.binary()))
     if pa.types.is_integer(kind):
         return _encode_longs(array)
     if pa.types.is_timestamp(kind):
@@ -95,12 +95,12 @@ def _encode_column(array: pa.Array) -> pa.BinaryArray:
     if pa.types.is_duration(kind):
         return _encode_longs(array.cast(pa.duration("us")))
     if pa.types.is_date32(kind):
-        return _fixed(b"d", array.cast(pa.int32()).fill_null(0).to_numpy().astype(">i4"), array)
+        return _encode_fixed(b"d", array.cast(pa.int32()).fill_null(0).to_numpy().astype(">i4"), array)
     if pa.types.is_boolean(kind):
-        return _fixed(b"b", array.fill_null(False).to_numpy(zero_copy_only=False).astype("u1"), array)
+        return _encode_fixed(b"b", array.fill_null(False).to_numpy(zero_copy_only=False).astype("u1"), array)
     if pa.types.is_float64(kind) or pa.types.is_float32(kind):
         values = array.cast(pa.float64()).fill_null(0.0).to_numpy() + 0.0
-        return _fixed(b"f", np.where(np.isnan(values), np.nan, values).astype(">f8"), array)
+        return _encode_fixed(b"f", np.where(np.isnan(values), np.nan, values).astype(">f8"), array)
     if pa.types.is_nested(kind):
         raise ProgramError("a nested column cannot be a key", where="key", expected=KEY_TYPES, found=str(kind))
     return pa.array([encode_key(value) for value in array.to_pylist()], pa.binary())
@@ -111,16 +111,16 @@ def _encode_longs(array: pa.Array) -> pa.BinaryArray:
         values = array.cast(pa.int64()).fill_null(0).to_numpy()
     except pa.ArrowInvalid as error:
         raise ProgramError("this column cannot be a key", where="key", expected="64 bits", found=str(error)) from error
-    return _fixed(b"i", values.astype(">i8"), array)
+    return _encode_fixed(b"i", values.astype(">i8"), array)
 
 
-def _tagged(tag: bytes, array: pa.BinaryArray) -> pa.BinaryArray:
+def _join_tagged(tag: bytes, array: pa.BinaryArray) -> pa.BinaryArray:
     width = _one_width(array)
     if width:
         _, offsets, data = array.buffers()
         start = int(np.frombuffer(offsets, np.int32)[array.offset])
         values = np.frombuffer(data, np.uint8)[start : start + len(array) * width]
-        return _fixed(tag, values.view(f"V{width}"), None)
+        return _encode_fixed(tag, values.view(f"V{width}"), None)
     joined = pc.binary_join_element_wise(pa.scalar(tag, pa.binary()), array, pa.scalar(b"", pa.binary()))
     return joined.fill_null(NULL_KEY) if joined.null_count else joined
 
@@ -134,7 +134,7 @@ def _one_width(array: pa.BinaryArray) -> int:
     return int(most.as_py()) if least.equals(most) else 0
 
 
-def _fixed(tag: bytes, values: npt.NDArray[Any], nulls_of: pa.Array | None) -> pa.BinaryArray:
+def _encode_fixed(tag: bytes, values: npt.NDArray[Any], nulls_of: pa.Array | None) -> pa.BinaryArray:
     """Big-endian numbers of one width behind a tag, written straight into Arrow buffers."""
     count, width = len(values), len(tag) + values.dtype.itemsize
     data = np.empty((count, width), np.uint8)

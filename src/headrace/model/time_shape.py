@@ -122,13 +122,13 @@ def _writer_of(shape: TimeShape, write: Write, above: tuple[list[Replace], ...])
             else:
                 parts = value if items is None else [items(each) for each in value]  # type: ignore[assignment]
             return parts if isinstance(value, list) else tuple(parts)
-        return _written(value, shape.time, write) if shape.time else value
+        return _write_one(value, shape.time, write) if shape.time else value
 
     mine.append(replace)
     return replace
 
 
-def _written(value: Any, kind: str, write: Write) -> Any:
+def _write_one(value: Any, kind: str, write: Write) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return write(value)
     if isinstance(value, datetime):

@@ -166,18 +166,18 @@ def type_of(values: Sequence[Any] | pa.Array) -> pa.DataType | None:
     try:
         plain = _plain(values)
         found = pa.array(plain).type
-        wide = _widened(found)
+        wide = _widen(found)
         return wide if wide.equals(found) else pa.array(plain, wide).type
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
 
 
-def _widened(kind: pa.DataType) -> pa.DataType:
+def _widen(kind: pa.DataType) -> pa.DataType:
     """The same type with decimals as they are everywhere, however many digits these ones happen to have."""
     if pa.types.is_list(kind):
-        return pa.list_(_widened(kind.value_type))
+        return pa.list_(_widen(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_widened(field.type)) for field in kind])
+        return pa.struct([field.with_type(_widen(field.type)) for field in kind])
     return DECIMAL if pa.types.is_decimal(kind) else kind
 
 
@@ -247,24 +247,24 @@ def spread(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def with_times(batch: pa.RecordBatch, shapes: Mapping[str, TimeShape | None]) -> pa.RecordBatch:
     """Numbers that are times as times; ``shapes``: column → where the times of its values are."""
-    columns = [_timed(column, shapes.get(name)) for name, column in zip(batch.schema.names, batch.columns)]
+    columns = [_as_times(column, shapes.get(name)) for name, column in zip(batch.schema.names, batch.columns)]
     fields = [field.with_type(column.type) for field, column in zip(batch.schema, columns)]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _timed(column: pa.Array, shape: TimeShape | None) -> pa.Array:
+def _as_times(column: pa.Array, shape: TimeShape | None) -> pa.Array:
     if shape is None:
         return column
     kind = column.type
     if shape.time == TIMESTAMP and pa.types.is_int64(kind):
         return column.cast(_TIME)
     if shape.fields and pa.types.is_struct(kind):
-        parts = [_timed(column.field(i), shape.fields.get(field.name)) for i, field in enumerate(kind)]
+        parts = [_as_times(column.field(i), shape.fields.get(field.name)) for i, field in enumerate(kind)]
         fields = [field.with_type(part.type) for field, part in zip(kind, parts)]
         return pa.StructArray.from_arrays(parts, fields=fields, mask=column.is_null() if column.null_count else None)
     if shape.items is not None and pa.types.is_list(kind) and not column.offset:
         mask = column.is_null() if column.null_count else None
-        return pa.ListArray.from_arrays(column.offsets, _timed(column.values, shape.items), mask=mask)
+        return pa.ListArray.from_arrays(column.offsets, _as_times(column.values, shape.items), mask=mask)
     return column
 
 

@@ -134,7 +134,7 @@ class StoreDiff:
                 done += stretch.rows
                 if self._tell is not None:
                     self._tell(done, total)
-            states.append(_summed(pair, counts))
+            states.append(_state_diff(pair, counts))
         if behind is None:
             self._states = states
 
@@ -188,7 +188,7 @@ def _is_of(pair: StatePair, state: str) -> bool:
 # --- what was found
 
 
-def _summed(pair: StatePair, counts: Counter[Change]) -> StateDiff:
+def _state_diff(pair: StatePair, counts: Counter[Change]) -> StateDiff:
     first, second = pair.first, pair.second
     was = first.address if first is not None and second is not None and first.address != second.address else ""
     return StateDiff(

@@ -139,13 +139,13 @@ def read_range(
                 # What is in state and in the archive is the same; state has it as it is kept there.
                 if window not in found and wanted.holds(window):
                     found[window] = tell(row)
-        page += _ordered(found.items(), wanted.reverse)
+        page += _by_end(found.items(), wanted.reverse)
         if len(page) > count:
             return RangePage(page[:count], True)
     return RangePage(page, False)
 
 
-def _ordered(found: Iterable[tuple[Window, Any]], reverse: bool) -> list[tuple[Window, Any]]:
+def _by_end(found: Iterable[tuple[Window, Any]], reverse: bool) -> list[tuple[Window, Any]]:
     return sorted(found, key=lambda entry: (entry[0].end, entry[0].start), reverse=reverse)
 
 

@@ -101,16 +101,16 @@ class StateView(Mapping[Any, V], Generic[V]):
 
     def windows(self, key: Any) -> dict[Window, V]:
         """Every window of a key that is kept, in the order of their ends, with its result. Of windowed states only."""
-        return self._windowed().windows(encode_key(key))
+        return self._window_reader().windows(encode_key(key))
 
     def between(self, key: Any, start: Moment | None = None, end: Moment | None = None) -> dict[Window, V]:
         """The windows of a key that lie between two times, in the order of their ends: open, kept and archived ones.
 
         Raises where the archive cannot be read, rather than leaving some out.
         """
-        return self._windowed().between(encode_key(key), start, end)
+        return self._window_reader().between(encode_key(key), start, end)
 
-    def _windowed(self) -> WindowReader:
+    def _window_reader(self) -> WindowReader:
         if isinstance(self._reader, WindowReader):
             return self._reader
         raise ProgramError(

@@ -65,14 +65,14 @@ def error_failure(error: BaseException) -> Failure:
         )
     step = _step_of(error)
     if not isinstance(error, HeadraceError):
-        error = _unexpected(error)
+        error = _unforeseen_failure(error)
     if step and not error.where:
         error.where = f"step {step}"
     parts = {name: getattr(error, name) for name in ("what", "where", "expected", "found", "next_move")}
     return Failure(kind="error", step=step, error=error.what, parts={"class": type(error).__name__, **parts})
 
 
-def _unexpected(error: BaseException) -> FunctionFailed:
+def _unforeseen_failure(error: BaseException) -> FunctionFailed:
     """An exception that nobody foresaw."""
     frames = traceback.extract_tb(error.__traceback__)
     return FunctionFailed(

@@ -198,14 +198,14 @@ class RowGatherer:
         self._rows[edge] = self._rows.get(edge, 0) + batch.num_rows
         self._bytes[edge] = self._bytes.get(edge, 0) + frame.body.size
         if self._rows[edge] >= _CALL_ROWS or self._bytes[edge] >= _CALL_BYTES:
-            yield self._arrived(edge)
+            yield self._arrived_rows(edge)
 
     def rest(self) -> Iterator[ArrivedRows]:
         """What still waits, when all frames have been read."""
         for edge in list(self._small):
-            yield self._arrived(edge)
+            yield self._arrived_rows(edge)
 
-    def _arrived(self, edge: int) -> ArrivedRows:
+    def _arrived_rows(self, edge: int) -> ArrivedRows:
         plan = self._edges[edge]
         batch = _concatenate(self._small.pop(edge))
         self._rows[edge] = self._bytes[edge] = 0

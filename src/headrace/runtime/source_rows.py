@@ -197,7 +197,7 @@ def _cut(
 
 def _split(source: SourcePlan) -> _Compute | None:
     text = source.source.split_of_row(source.codec)
-    return None if text is None else _compiled(text, source.codec.schema, _TEXT)
+    return None if text is None else _compile(text, source.codec.schema, _TEXT)
 
 
 def _times(source: SourcePlan, text: str) -> _Compute:
@@ -205,11 +205,11 @@ def _times(source: SourcePlan, text: str) -> _Compute:
     fields = source.codec.schema
     if text in fields.names:
         return lambda batch: batch.column(text).cast(pa.int64())
-    made = _compiled(text, fields, _TIME)
+    made = _compile(text, fields, _TIME)
     return lambda batch: made(batch).cast(pa.int64())
 
 
-def _compiled(text: str, fields: pa.Schema, kind: pa.DataType) -> _Compute:
+def _compile(text: str, fields: pa.Schema, kind: pa.DataType) -> _Compute:
     from headrace.sql.evaluate.expressions import compile_exprs
 
     made = compile_exprs({"it": text}, fields, pa.schema([("it", kind)]))

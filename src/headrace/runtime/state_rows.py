@@ -144,11 +144,11 @@ class StateRows:
         kinds = np.concatenate([np.where(comes[gone], BEFORE, DELETE), np.where(goes[new_places] < 0, INSERT, AFTER)])
         order = np.argsort(np.concatenate([2 * gone, 2 * new_places + 1]), kind="stable")
         rows = _together([*old, new], kinds.astype(np.int8)).take(order)
-        passed = self._passed(start, rows)
+        passed = self._pass_through(start, rows)
         return drop_equal_pairs(passed, timed=False) if passed.kinds is not None else passed
 
     def _rows_of(self, state: JobState, layers: Layers, hashes: UInt64s, keys: pa.BinaryArray) -> Rows:
-        return self._passed(state, self._results(state, layers, hashes, keys, np.arange(len(keys))))
+        return self._pass_through(state, self._results(state, layers, hashes, keys, np.arange(len(keys))))
 
     def _results(self, state: JobState, layers: Layers, hashes: UInt64s, keys: pa.BinaryArray, places: Int64s) -> Rows:
         """What the step would give out for the keys in these places, all of which it has."""
@@ -162,7 +162,7 @@ class StateRows:
         slots = shard.enter(hashes[places], keys.take(pa.array(places)), by_slot=True)
         return self._operator.results(slots.tolist())
 
-    def _passed(self, state: JobState, rows: Rows) -> Rows:
+    def _pass_through(self, state: JobState, rows: Rows) -> Rows:
         """What becomes of rows of the step on their way to the output."""
         self._given = []
         for operator in self._fragment.operators[1:]:

@@ -243,7 +243,7 @@ def run_chain(
     except LeftToSpark as left:
         task.fail(Failure(kind=LEFT_TO_SPARK, step=source.name, error=left.what, file=left.where))
     except (Exception, SystemExit) as error:
-        task.fail(_reported(env, error))
+        task.fail(_failure_of(env, error))
     yield from task.control_rows([], last, UpstreamEnd(attempt, task.report.marks))
 
 
@@ -265,11 +265,11 @@ def run_loop(
         yield from task.finish_operators(TimeState())
         task.close()
     except (Exception, SystemExit) as error:
-        task.fail(_reported(env, error))
+        task.fail(_failure_of(env, error))
     yield from task.control_rows([], not env.program.levels, UpstreamEnd(attempt, {}))
 
 
-def _reported(env: TaskEnv, error: Exception | SystemExit) -> Failure:
+def _failure_of(env: TaskEnv, error: Exception | SystemExit) -> Failure:
     """What a task reports instead of raising; a store that may only have stumbled is tried again first."""
     if isinstance(error, (SenderGone, MemoryError)) or (env.may_retry and isinstance(error, (StoreError, OSError))):
         raise error
@@ -357,7 +357,7 @@ def run_level(
             yield from task.finish_operators(_derive(env, marks))
             task.close()
     except (Exception, SystemExit) as error:
-        task.fail(_reported(env, error))
+        task.fail(_failure_of(env, error))
     yield from task.control_rows(inbox.reports, last, UpstreamEnd(attempt, inbox.marks))
 
 

@@ -280,12 +280,12 @@ class EpochDriver:
 
     def _hints(self) -> dict[str, dict[str, int]]:
         """Event times that a filter in the JVM hid from the tasks of the epoch before."""
-        observed, state = self._observed(), self._coordinator.state
+        observed, state = self._observed_times(), self._coordinator.state
         if state is None:
             return observed
         return leave_out_heard(observed, state.manifest.time, state.manifest.clock_us)
 
-    def _observed(self) -> dict[str, dict[str, int]]:
+    def _observed_times(self) -> dict[str, dict[str, int]]:
         """The newest event times of the epoch before, as they were in front of filters in the JVM."""
         if not self._filtered or self.query is None:
             return self._kept_hints

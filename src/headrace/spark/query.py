@@ -136,7 +136,7 @@ def read_again(session: SparkSession, source: SourcePlan, passage: Passage) -> I
             reader = reader.schema(read.schema_ddl)
         frame: DataFrame = reader.load(read.load_path) if read.load_path is not None else reader.load()
         rows = _rows_read(frame, source, read, partial(_decoded_here, session, source))
-        yield _collected(_prefix(rows, source), source)
+        yield _collect(_prefix(rows, source), source)
 
 
 def _decoded_ddl(source: SourcePlan) -> str:
@@ -218,10 +218,10 @@ def evaluate_prefix(session: SparkSession, source: SourcePlan, table: pa.Table) 
     columns = {name: quoted(name) for name in source.codec.schema.names}
     split = source.source.split_of_row(source.codec)
     frame = _prefix(_with_row_columns(session.createDataFrame(table), source, columns, split=split, bad=None), source)
-    return _collected(frame, source)
+    return _collect(frame, source)
 
 
-def _collected(frame: DataFrame, source: SourcePlan) -> pa.RecordBatch:
+def _collect(frame: DataFrame, source: SourcePlan) -> pa.RecordBatch:
     """All rows of a frame, as a chain gets them."""
     batches = frame.toArrow().combine_chunks().to_batches()
     beside = [(name, BESIDE_TYPES[name]) for name in frame.columns[len(source.out.schema) :]]

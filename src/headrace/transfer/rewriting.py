@@ -152,7 +152,7 @@ class _Rewrite:
         place = RunPlace(listed, ref.epoch, 0, self._groups, self._groups)
         sorter = RunSorter(self._target, place, unique=False, keeps_dead=True)
         for table in self._tables(ref):
-            sorter.add([table if key_map is None else _rekeyed(table, key_map)])
+            sorter.add([table if key_map is None else _rekey(table, key_map)])
             self._done.add(table.batch.num_rows)
         found = sorter.finish()
         # Runs of several chunks hold rows of one run, none of which hides another.
@@ -181,7 +181,7 @@ class _Rewrite:
             self._target.write(file.path, read_pieces(self._source, file, lambda count: None))
 
 
-def _rekeyed(table: TableData, key_map: KeyMap) -> TableData:
+def _rekey(table: TableData, key_map: KeyMap) -> TableData:
     batch = table.batch
     keys = key_map.convert(batch.column("key"))
     columns = {"key": keys, "hash": pa.array(hash_encoded(keys))}

@@ -284,9 +284,9 @@ def too_little(where: str, name: str, kind: str, wanted: str) -> ProgramError:
 def _time_subs(times: pa.Int64Array) -> pa.BinaryArray:
     """Names of timers: their bytes sort as times do."""
     values: Any = (times.to_numpy(zero_copy_only=False).view(np.uint64) + _BIAS).astype(">u8")
-    return pa.array(values.view("S8").tolist(), pa.binary()) if not len(values) else _fixed(values)
+    return pa.array(values.view("S8").tolist(), pa.binary()) if not len(values) else _fixed_width(values)
 
 
-def _fixed(values: Any) -> pa.BinaryArray:
+def _fixed_width(values: Any) -> pa.BinaryArray:
     offsets = np.arange(len(values) + 1, dtype=np.int32) * 8
     return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(values)])

@@ -175,11 +175,11 @@ def derive_share(rows: int, left: int, of_rows: int) -> float:
     low, high = float(left), float(left) * rows
     for _ in range(60):
         keys = math.sqrt(low * high)
-        low, high = (keys, high) if _expected(keys, rows) < left else (low, keys)
-    return _expected(high, of_rows) / of_rows
+        low, high = (keys, high) if _expected_groups(keys, rows) < left else (low, keys)
+    return _expected_groups(high, of_rows) / of_rows
 
 
-def _expected(keys: float, rows: int) -> float:
+def _expected_groups(keys: float, rows: int) -> float:
     """How many different ones there are among rows that are drawn from so many."""
     return -keys * math.expm1(-rows / keys)
 

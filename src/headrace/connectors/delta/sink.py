@@ -250,9 +250,9 @@ class DeltaSink(Sink):
             commit = deltalake.CommitProperties(app_transactions=noted, custom_metadata=note)
             table.restore(plan.version, commit_properties=commit)
         reach("forgetting", ctx.epoch)
-        settle(self.target, self._reopened())
+        settle(self.target, self._reopen())
 
-    def _reopened(self) -> Any:
+    def _reopen(self) -> Any:
         self._table = None
         return self._newest()
 

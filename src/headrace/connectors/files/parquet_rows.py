@@ -252,11 +252,11 @@ def _becomes(found: Any, wanted: Any) -> bool:
 
 def _with_readable_times(batch: pa.RecordBatch) -> pa.RecordBatch:
     """With times as text, or as numbers where one is not of the years that people write."""
-    columns = [_dated(column) if pa.types.is_temporal(column.type) else column for column in batch.columns]
+    columns = [_dates_as_text(column) if pa.types.is_temporal(column.type) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def _dated(column: pa.Array) -> pa.Array:
+def _dates_as_text(column: pa.Array) -> pa.Array:
     bare = pa.int32() if pa.types.is_date(column.type) else pa.int64()
     return column.cast(pa.string() if within_years(column) else bare)
 

@@ -82,7 +82,7 @@ def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Options by their names with dots, without those that are None; one that the source sets itself is refused."""
     checked = {}
     for given, value in options.items():
-        name = _dotted(given)
+        name = _kafka_spelling(given)
         instead = _OWNED.get(name.removeprefix("kafka.").lower())
         if instead is not None:
             raise ProgramError(
@@ -97,10 +97,10 @@ def check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     return checked
 
 
-def _dotted(name: str) -> str:
+def _kafka_spelling(name: str) -> str:
     """Kafka's spelling of an option; names with a capital letter are those of Spark's connector, and stay.
 
-    >>> _dotted("sasl_username"), _dotted("kafka.client.id"), _dotted("groupIdPrefix")
+    >>> _kafka_spelling("sasl_username"), _kafka_spelling("kafka.client.id"), _kafka_spelling("groupIdPrefix")
     ('sasl.username', 'client.id', 'groupIdPrefix')
     """
     return name if re.search("[A-Z]", name) else name.replace("_", ".").removeprefix("kafka.")

@@ -90,7 +90,7 @@ class Sender:
         self._down_since: float | None = None
         self.stalled = False
         settings = {name: value for name, value in SETTINGS.items() if name not in cluster.options}
-        calls = {"on_delivery": self._delivered, "error_cb": self._note_error}
+        calls = {"on_delivery": self._note_delivery, "error_cb": self._note_error}
         self._producer: Any = cluster.producer({**settings, **_FIXED, **calls, **extra})
         self._meet_brokers()
 
@@ -105,7 +105,7 @@ class Sender:
     def producer(self) -> Any:
         return self._producer
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _note_delivery(self, error: Any, message: Any) -> None:
         # Messages that are dropped because another one failed are not the reason for anything.
         if error is not None and self._failed is None and error.name() not in _DROPPED:
             self._failed = (error, len(message.value() or b"") + len(message.key() or b""))

@@ -36,7 +36,7 @@ class PostgresKeyed(KeyedTarget):
 
     def position(self) -> Position:
         with self._sink.connected("read the newest epoch") as connection:
-            return self._recorded(connection)
+            return self._recorded_position(connection)
 
     def compare(self, parts: Sequence[StagedPart], position: Position, *, write: bool) -> Comparison | None:
         reader = InlineParts()
@@ -88,10 +88,10 @@ class PostgresKeyed(KeyedTarget):
         with self._sink.connected(doing, place) as connection, connection.transaction():
             if not lock:
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            same = self._recorded(connection, lock=lock) == position
+            same = self._recorded_position(connection, lock=lock) == position
             yield connection if same else None
 
-    def _recorded(self, connection: psycopg.Connection[Any], *, lock: bool = False) -> Position:
+    def _recorded_position(self, connection: psycopg.Connection[Any], *, lock: bool = False) -> Position:
         found = connection.execute(
             f"SELECT timeline, epoch FROM {self._sink.epochs_sql} WHERE job = %s AND output = %s"
             + (" FOR UPDATE" if lock else ""),

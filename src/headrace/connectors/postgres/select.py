@@ -109,7 +109,7 @@ class Selection:
         """
         bad: dict[int, BadRow] = {}
         parts = zip(self.columns, self._decoders, texts, strict=True)
-        made = [self._decoded(column, decode, text, 0, bad) for column, decode, text in parts]
+        made = [self._decode_column(column, decode, text, 0, bad) for column, decode, text in parts]
         lacking = self.codec.bad_rows(made)
         for row in () if lacking is None else np.flatnonzero(lacking).tolist():
             if row not in bad:
@@ -120,7 +120,7 @@ class Selection:
             made = [column.filter(pa.array(good)) for column in made]
         return made, bad
 
-    def _decoded(
+    def _decode_column(
         self, column: TableColumn, decode: _Decode, texts: pa.Array, first: int, bad: dict[int, BadRow]
     ) -> pa.Array:
         """A column, with null for what does not decode. Few do not, so they are looked for by halves."""
@@ -130,7 +130,7 @@ class Selection:
             if len(texts) > 1:
                 half = len(texts) // 2
                 halves = ((texts[:half], first), (texts[half:], first + half))
-                return pa.concat_arrays([self._decoded(column, decode, each, at, bad) for each, at in halves])
+                return pa.concat_arrays([self._decode_column(column, decode, each, at, bad) for each, at in halves])
             bad.setdefault(first, self._unfit(column, error))
             return pa.nulls(1, column.column.arrow)
 

@@ -116,7 +116,7 @@ def _put_back(values: Int64s, order: Int64s) -> Int64s:
 
 def _order_within(slots: Int64s, values: Int64s) -> Int64s | None:
     """The order by slot, then value; None: they are in it."""
-    packed = _packed(slots, values)
+    packed = _packed_numbers(slots, values)
     if packed is None:
         return np.lexsort((values, slots))
     return None if bool(np.all(packed[1:] >= packed[:-1])) else np.argsort(packed)
@@ -124,7 +124,7 @@ def _order_within(slots: Int64s, values: Int64s) -> Int64s | None:
 
 def _running_max(slots: Int64s, values: Int64s) -> Int64s:
     """The greatest value so far among those of the same slot; slots never fall."""
-    packed = _packed(slots, values)
+    packed = _packed_numbers(slots, values)
     if packed is not None:
         greatest: Int64s = np.maximum.accumulate(packed)
         return values + (greatest - packed)
@@ -134,7 +134,7 @@ def _running_max(slots: Int64s, values: Int64s) -> Int64s:
     return values[order][ranks]
 
 
-def _packed(slots: Int64s, values: Int64s) -> Int64s | None:
+def _packed_numbers(slots: Int64s, values: Int64s) -> Int64s | None:
     """Numbers in the order of slots, then values, as far apart as the values of a slot are; None: they do not fit."""
     low, high = int(values.min()), int(values.max())
     span = high - low + 1

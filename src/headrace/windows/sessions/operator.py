@@ -269,12 +269,12 @@ class WaitingRows:
         rows = concat_rows(self._parts, self._column.schema)
         self._parts, self._count, self._bytes = [], 0, 0
         if self._undecided:
-            rows = self._decided(rows)
+            rows = self._rows_of_sessions(rows)
         return compact_fragments(rows)
 
     # --- rows that are late by themselves
 
-    def _decided(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _rows_of_sessions(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Without those that no session took; the others end with the session that took them."""
         undecided, self._undecided = self._undecided, []
         late = np.zeros(rows.num_rows, bool)

@@ -302,7 +302,7 @@ def write_out(slices: Slices, parts: Sequence[pa.RecordBatch], ends: Ends, schem
 def _write_part(slices: Slices, rows: pa.RecordBatch, ends: Ends) -> pa.RecordBatch:
     panes = rows.column(0).to_numpy()
     if slices.one_window:
-        return _labelled(rows, panes + slices.size_us)
+        return _with_labels(rows, panes + slices.size_us)
     starts = np.append(0, np.flatnonzero(np.diff(panes)) + 1)
     lengths = np.diff(np.append(starts, len(panes)))
     found = slices.windows(panes[starts])
@@ -311,7 +311,7 @@ def _write_part(slices: Slices, rows: pa.RecordBatch, ends: Ends) -> pa.RecordBa
     counts = lengths[which]
     before = np.cumsum(counts) - counts
     places = np.arange(int(counts.sum())) + np.repeat(starts[which] - before, counts)
-    return _labelled(rows.take(pa.array(places)), np.repeat(found.ends[firing], counts))
+    return _with_labels(rows.take(pa.array(places)), np.repeat(found.ends[firing], counts))
 
 
 def double_up(slices: Slices, parts: Sequence[pa.RecordBatch], ends: Ends, schema: pa.Schema) -> pa.RecordBatch:
@@ -325,13 +325,13 @@ def double_up(slices: Slices, parts: Sequence[pa.RecordBatch], ends: Ends, schem
 def _grow(slices: Slices, rows: pa.RecordBatch, ends: Ends) -> pa.RecordBatch:
     """Cumulating windows: each takes in what the one before it has come to, within one start."""
     step_us, size_us = slices.step_us, slices.size_us
-    made = _labelled(rows, rows.column(0).to_numpy() + step_us)
+    made = _with_labels(rows, rows.column(0).to_numpy() + step_us)
     covers = 1
     while covers < slices.windows_each:
         before = made.column(0).to_numpy()
         after = before + covers * step_us
         same_start = slices.starts(before) == slices.starts(after)
-        made = _merge_two(made, _filtered(_labelled(made, after), same_start & (after <= ends.last)))
+        made = _merge_two(made, _filter_rows(_with_labels(made, after), same_start & (after <= ends.last)))
         covers *= 2
     assert covers * step_us >= size_us
     return _firing(made, ends)
@@ -345,7 +345,7 @@ def _slide(slices: Slices, rows: pa.RecordBatch, ends: Ends) -> pa.RecordBatch:
     panes = rows.column(0).to_numpy()
     begins = aligned(panes, step_us, slices.assigner.offset_us)
     made: pa.RecordBatch | None = None
-    piece, covers, done = merge_rows(_labelled(rows, begins)), 1, 0
+    piece, covers, done = merge_rows(_with_labels(rows, begins)), 1, 0
     while True:
         if whole & covers:
             made = _merge_two(made, _shift_starts(piece, done * step_us, earliest))
@@ -356,16 +356,16 @@ def _slide(slices: Slices, rows: pa.RecordBatch, ends: Ends) -> pa.RecordBatch:
         covers *= 2
     if size_us % step_us:
         # Of the last step the window holds only the slice with which it begins.
-        heads = _filtered(_labelled(rows, begins), panes - begins < size_us % step_us)
+        heads = _filter_rows(_with_labels(rows, begins), panes - begins < size_us % step_us)
         made = _merge_two(made, _shift_starts(heads, whole * step_us, earliest))
     assert made is not None
-    return _firing(_labelled(made, made.column(0).to_numpy() + size_us), ends)
+    return _firing(_with_labels(made, made.column(0).to_numpy() + size_us), ends)
 
 
 def _shift_starts(rows: pa.RecordBatch, back_us: int, earliest: int) -> pa.RecordBatch:
     """Rows for windows that start so much earlier, without those that nobody asks for."""
     labels = rows.column(0).to_numpy() - back_us
-    return _filtered(_labelled(rows, labels), labels >= earliest)
+    return _filter_rows(_with_labels(rows, labels), labels >= earliest)
 
 
 def _merge_two(older: pa.RecordBatch | None, newer: pa.RecordBatch) -> pa.RecordBatch:
@@ -374,12 +374,12 @@ def _merge_two(older: pa.RecordBatch | None, newer: pa.RecordBatch) -> pa.Record
 
 def _firing(rows: pa.RecordBatch, ends: Ends) -> pa.RecordBatch:
     labels = rows.column(0).to_numpy()
-    return _filtered(rows, (labels >= ends.first) & (labels <= ends.last))
+    return _filter_rows(rows, (labels >= ends.first) & (labels <= ends.last))
 
 
-def _filtered(rows: pa.RecordBatch, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.RecordBatch:
+def _filter_rows(rows: pa.RecordBatch, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.RecordBatch:
     return rows if bool(mask.all()) else rows.filter(pa.array(mask))
 
 
-def _labelled(rows: pa.RecordBatch, labels: Int64s) -> pa.RecordBatch:
+def _with_labels(rows: pa.RecordBatch, labels: Int64s) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(labels), *rows.columns[1:]], schema=rows.schema)

@@ -143,7 +143,7 @@ class PaneOperator(ColumnarWindows):
                     yield
             # A window that was emptied whenever it fired has nothing left when it goes.
             if not self._ends_for_good and not self.spec.discard and FINALS in self.outlets:
-                for merged in self._merged(self._dropped(reached)):
+                for merged in self._merged(self._windows_to_drop(reached)):
                     late = pa.array(self.plan.late(merged))
                     self._give_final(self.plan.rows(merged, pc.if_else(late, LATE_PANE, ON_TIME)))
                     yield
@@ -185,7 +185,7 @@ class PaneOperator(ColumnarWindows):
         """Whether what windows give at their end is the last of them: then it is final too."""
         return self.late_us == 0 and (self.spec.discard or not isinstance(self.spec.fire, PerEpoch))
 
-    def _dropped(self, reached: int) -> Firing:
+    def _windows_to_drop(self, reached: int) -> Firing:
         """Windows that go with this epoch."""
         last_end = MAX_TIME if reached == MAX_TIME else self._closed_upto(reached) + 1
         return Firing(self._closed_upto(self.before_us) + 2, last_end, ON_TIME)
