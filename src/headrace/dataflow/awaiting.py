@@ -1,13 +1,14 @@
-"""The verbs of a stream that await answers from outside: ``map_async`` and ``lookup``."""
+"""The verbs of a stream that look outside: ``map_async`` and ``lookup`` await answers, ``debezium`` follows a table."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from headrace.dataflow.asynchronous import add_carrying, answer_type, cache_plan, request_plan
 from headrace.dataflow.graph import AsyncNode, LookupNode, Node
+from headrace.dataflow.incoming import add_table
 from headrace.dataflow.keying import key_spec
 from headrace.dataflow.site import call_site
 from headrace.model.requests import AsyncFunction, Retry, Wait
@@ -114,3 +115,15 @@ class AwaitVerbs(Generic[T]):
             plan=plan, by=key_spec(self._node.codec, (by,), at), cache=cache_plan(cache, cache_size, cache_none, at),
         )  # fmt: skip
         return Joined(self._app, node)
+
+    def debezium(self, into: type[R], /, *, key: str | Sequence[str]) -> Stream[R]:
+        """The rows of a table, of changes as Debezium writes them: ``changes.debezium(Order, key="id")``.
+
+        Changes are Records with ``before``, ``after`` and ``op``, read as JSON from Kafka or anywhere else; ``before``
+        may have the columns of the primary key alone. What came last for a key is what holds: changes that come twice,
+        and snapshots, change nothing. Messages without an operation are passed over, a truncation is refused. The step
+        needs a name.
+        """
+        from headrace.dataflow.stream import Stream
+
+        return Stream(self._app, add_table(self._app, self._node, into, key, call_site()))

@@ -247,6 +247,27 @@ class KindNode(Node):
     def verb(self) -> str:
         return f"as {self.to}"
 
+    @property
+    def words(self) -> str:
+        """What it gives, for people."""
+        return "every version" if self.to == "upsert" else "rows that come in"
+
+
+@dataclass(eq=False, kw_only=True)
+class EnvelopeNode(KindNode):
+    """What became of the rows of a table, as Debezium tells it: its input has ``before``, ``after`` and ``op``."""
+
+    table_key: tuple[str, ...]
+    """The primary key of the table."""
+
+    @property
+    def verb(self) -> str:
+        return "debezium"
+
+    @property
+    def words(self) -> str:
+        return "rows of a table, by their changes"
+
 
 @dataclass(eq=False, kw_only=True)
 class KeyedNode(Node):

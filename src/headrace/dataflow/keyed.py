@@ -18,11 +18,13 @@ from headrace.dataflow.connected import BroadcastConnected, BroadcastStream, CoG
 from headrace.dataflow.function_checks import check_function
 from headrace.dataflow.functions import Process, declarations
 from headrace.dataflow.graph import Fire, KeyedNode, Node
+from headrace.dataflow.incoming import check_replacing
 from headrace.dataflow.join_specs import Bounds, JoinInputs, Within, as_of_spec, check_keys, check_windows, join_spec
 from headrace.dataflow.joined import Joined
 from headrace.dataflow.matched import PatternMatches
 from headrace.dataflow.matching import pattern_spec
 from headrace.dataflow.outputs import check_callable
+from headrace.dataflow.projection import columns_sql
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Column, Stream
 from headrace.dataflow.top_rows import top_spec
@@ -35,12 +37,13 @@ from headrace.model.pairs import PairCodec
 from headrace.model.record import Row
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Span
-from headrace.operators.changelogs.spec import RetractLatestSpec, RetractSpec
+from headrace.operators.changelogs.spec import RetractLatestSpec, RetractSpec, UpsertSpec
 from headrace.operators.horizons.spec import HorizonSpec
 from headrace.operators.order_spec import OrderedSpec
 from headrace.operators.spec import StepSpec
 from headrace.patterns.declare import EventPattern
 from headrace.patterns.spec import declared_states
+from headrace.sql.expr import check as check_expression
 from headrace.state.handles import TTL
 from headrace.windows.evictors import Evictor
 from headrace.windows.kinds import Assigner
@@ -139,6 +142,22 @@ class KeyedStream(Generic[T, K]):
             spec = RetractLatestSpec()
             check_newest(self._stream.node, at)
         return self._step("latest", self._stream.node.codec, at, placed_by=self._key.columns, spec=spec)
+
+    def upserts(self, *, deleted: Column | None = None) -> StepStream[T, T]:
+        """Rows that replace the earlier one of their key, as a changelog: ``upserts(deleted="op = 'd'")``.
+
+        So does a compacted topic tell of a table. Where ``deleted`` holds for a row, its key goes. Rows of a key have
+        to come in their order: from one split of their source.
+        """
+        at = call_site()
+        refuse_updates(self._stream.node, "upserts", at)
+        check_replacing(self._key, at)
+        codec, text = self._stream.node.codec, None
+        if deleted is not None:
+            text = columns_sql({"deleted": deleted}, str(at))["deleted"]
+            check_expression(text, codec.schema, str(at))
+            checks.check_condition(text, codec, at)
+        return self._step("normalise", codec, at, spec=UpsertSpec("", text), placed_by=self._key.columns)
 
     @overload
     def top(self, n: int, /, *, by: Column | Sequence[Column]) -> StepStream[T, T]: ...

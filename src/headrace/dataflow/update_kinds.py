@@ -17,6 +17,7 @@ from headrace.dataflow.graph import (
     BatchNode,
     CallNode,
     ChangesNode,
+    EnvelopeNode,
     ExprNode,
     KeyedNode,
     KindNode,
@@ -27,6 +28,7 @@ from headrace.dataflow.graph import (
     WriteNode,
 )
 from headrace.dataflow.projection import bare_column
+from headrace.dataflow.result_kinds import first_rows_kind, joined_kind
 from headrace.errors import ProgramError
 from headrace.joins.spec import AsOfJoin, RegularJoin, UnboundedJoin
 from headrace.model.pairs import LEFT, RIGHT, PairCodec, side_path
@@ -39,7 +41,6 @@ from headrace.windows.spec import WindowSpec
 if TYPE_CHECKING:
     from headrace.connectors.sink_contract import Sink
     from headrace.dataflow.site import Site
-    from headrace.model.keyspec import KeySpec
     from headrace.model.rows import RowCodec
 
 _HANDING_ON: Final = ("process", "connect", "broadcast")
@@ -137,7 +138,7 @@ def _keyed(node: KeyedNode) -> StreamKind:
     if node.op in _HANDING_ON:
         return _all_of(node.inputs)
     if node.op == "normalise":
-        return StreamKind("changelog", node.input.kind.key)
+        return StreamKind("changelog", node.key.columns)
     if node.op in _ROLLING:
         # Where rows are taken out again, so are whole keys.
         return StreamKind("changelog" if takes_changelog(node) else "upsert", _key_in(node))
@@ -147,41 +148,8 @@ def _keyed(node: KeyedNode) -> StreamKind:
     if isinstance(spec, UnboundedJoin) and spec.updates:
         return StreamKind("upsert")
     if isinstance(spec, TopSpec):
-        return _first_rows(node, spec)
-    return _joined(node, spec) if isinstance(spec, RegularJoin) else APPEND
-
-
-def _first_rows(node: KeyedNode, spec: TopSpec) -> StreamKind:
-    """A place of a key has one row."""
-    if spec.rank is None and spec.most > 1:
-        return StreamKind("changelog", spec.unique, scattered=not _lies_in(node.key, spec.unique))
-    if node.key.columns is None:
-        return StreamKind("changelog")
-    return StreamKind("changelog", (*node.key.columns, *((spec.rank,) if spec.rank else ())))
-
-
-def _joined(node: KeyedNode, spec: RegularJoin) -> StreamKind:
-    """Of a regular join: results have the unique keys of both sides, or of one where the other has one row for it."""
-    if spec.appends:
-        return APPEND
-    left, right = spec.unique
-    sided = spec.how not in ("semi", "anti")
-    parts = {"left": (left,), "right": (right,), "both": (left, right)}[spec.grouping]
-    if any(part is None for part in parts):
-        return StreamKind("changelog")
-    names = {"left": (LEFT,), "right": (RIGHT,), "both": (LEFT, RIGHT)}[spec.grouping]
-    key = tuple(
-        side_path(side, name) if sided else name for side, part in zip(names, parts, strict=True) for name in part or ()
-    )
-    keys = {LEFT: (node.key, left), RIGHT: (node.other_keys[0], right)}
-    # A row whose unique key lacks a column of the join's key may move to another key of the join, and so elsewhere.
-    always = {"inner": names, "left": (LEFT,), "right": (RIGHT,), "semi": (LEFT,), "anti": (LEFT,), "full": names}
-    stays = [_lies_in(*keys[side]) for side in always[spec.how]]
-    return StreamKind("changelog", key, scattered=not (any(stays) if spec.how == "inner" else all(stays)))
-
-
-def _lies_in(key: KeySpec | None, unique: tuple[str, ...] | None) -> bool:
-    return key is not None and key.columns is not None and set(key.columns) <= set(unique or ())
+        return first_rows_kind(node, spec)
+    return joined_kind(node, spec) if isinstance(spec, RegularJoin) else APPEND
 
 
 def _key_in(node: KeyedNode) -> tuple[str, ...] | None:
@@ -263,7 +231,7 @@ def _can_be_undone(node: Node) -> bool:
 def gives_changelog(node: Node) -> bool:
     """Whether a step gives a whole changelog by itself, with what each row takes back."""
     takes_back = isinstance(node, KeyedNode) and node.spec is not None and node.spec.takes_back
-    return takes_back and node.kind.rows == "changelog"
+    return isinstance(node, EnvelopeNode) or (takes_back and node.kind.rows == "changelog")
 
 
 def hands_on_changelog(node: Node) -> bool:

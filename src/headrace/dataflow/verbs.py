@@ -14,13 +14,13 @@ from headrace.model.nearest import did_you_mean
 from headrace.model.user_line import user_line
 
 KEYED_VERBS: Final = (
-    "process", "reduce", "aggregate", "latest", "top", "window", "connect", "join", "join_asof", "co_group",
+    "process", "reduce", "aggregate", "latest", "top", "upserts", "window", "connect", "join", "join_asof", "co_group",
     "match",
 )  # fmt: skip
 STREAM_VERBS: Final = (
     "where", "select", "with_columns", "map", "flat_map", "filter", "only", "map_async", "lookup", "map_batches",
-    "key_by", "window", "union", "side", "broadcast", "connect", "errors", "late", "changes", "named", "queryable",
-    "write", "feed", "show",
+    "key_by", "window", "union", "side", "broadcast", "connect", "errors", "late", "changes", "debezium", "named",
+    "queryable", "write", "feed", "show",
 )  # fmt: skip
 WINDOW_VERBS: Final = ("aggregate", "reduce", "process")
 JOIN_VERBS: Final = (

@@ -15,6 +15,7 @@ from headrace.dataflow.graph import (
     BatchNode,
     CallNode,
     ChangesNode,
+    EnvelopeNode,
     ExprNode,
     KeyedNode,
     KindNode,
@@ -29,6 +30,7 @@ from headrace.model.job import ROW, VALUE_TABLE, DeclaredState
 from headrace.model.pairs import PairCodec
 from headrace.operators.asynchronous import AsyncOperator
 from headrace.operators.changelogs.changes import InsertsOperator, SignedOperator, VersionsOperator
+from headrace.operators.changelogs.upserts import EnvelopeOperator
 from headrace.operators.lookups import LookupOperator
 from headrace.operators.process import ProcessOperator
 from headrace.operators.rolling import AggregateOperator, LatestOperator, ReduceOperator
@@ -59,6 +61,8 @@ def operator_builder(node: Node, info: StepInfo | None = None) -> Callable[[], O
             return partial(LookupOperator, node.label, node.plan, node.by, node.cache, node.codec)
         case BatchNode():
             return partial(BatchOperator, node.label, node.fn, node.form, node.codec, time_column=_time_column(node))
+        case EnvelopeNode():
+            return partial(EnvelopeOperator, node.label, node.codec, node.table_key)
         case KindNode(to="changelog"):
             return partial(InsertsOperator, node.label)
         case ChangesNode(column="") | KindNode():

@@ -192,7 +192,7 @@ def _step(node: Node) -> Step:
     elif isinstance(node, ChangesNode):
         step.title = f"changes with their kind in {node.column}" if node.column else "changes"
     elif isinstance(node, KindNode):
-        step.title = "every version" if node.to == "upsert" else "rows that come in"
+        step.title = node.words
     elif isinstance(node, KeyedNode):
         _describe_keyed(node, step)
     elif isinstance(node, TapNode):

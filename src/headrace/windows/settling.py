@@ -50,7 +50,7 @@ class SettleSpec(StepSpec):
 
     takes_back: ClassVar[bool] = True
 
-    assigner: Assigner
+    windows: Assigner
     of: str
     """The windowed step."""
 
@@ -59,14 +59,14 @@ class SettleSpec(StepSpec):
         return True
 
     def build(self, info: StepInfo) -> Operator:
-        return SettleOperator(info.step, info.codec, self.assigner, info.key_type)
+        return SettleOperator(info.step, info.codec, self.windows, info.key_type)
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return {HELD_TABLE: StoredType(COLUMNS, describe_type(info.codec.type), info.codec.type)}
 
     def rules(self, info: StepInfo) -> Mapping[str, str]:
         columns = ", ".join(f"{field.name} {field.type}" for field in info.codec.schema)
-        return {"rows": f"rows that wait for the end of {self.assigner}, of ({columns})"}
+        return {"rows": f"rows that wait for the end of {self.windows}, of ({columns})"}
 
     def tell(self) -> tuple[str, ...]:
         return (f"keeps rows until their window of {self.of} is over, and gives those that hold then",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -49,6 +49,24 @@ class NormaliseSpec(StepSpec):
 
     def tell(self) -> tuple[str, ...]:
         return (f"keeps what {self.of} gave out last, so that it can be taken back",)
+
+
+@dataclass(frozen=True)
+class UpsertSpec(NormaliseSpec):
+    """Rows that replace the earlier one of their key, or say that it goes, made a changelog."""
+
+    takes_back: ClassVar[bool] = True
+
+    deleted: str | None = None
+    """SQL that holds for a row whose key goes."""
+
+    def build(self, info: StepInfo) -> Operator:
+        from headrace.operators.changelogs.upserts import UpsertOperator
+
+        return UpsertOperator(info.step, info.codec, self.deleted, info.key_type)
+
+    def tell(self) -> tuple[str, ...]:
+        return ("keeps the newest row of each key", *((f"which goes where {self.deleted}",) if self.deleted else ()))
 
 
 @dataclass(frozen=True)

@@ -56,10 +56,7 @@ NORMALISED = "_normalised"
 
 def keep_given_rows(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """The graph with all steps that are needed to take rows back. Of a graph that has them, the graph itself."""
-    if any(
-        isinstance(node, KeyedNode) and isinstance(node.spec, NormaliseSpec | SinkRowsSpec | SettleSpec)
-        for node in nodes
-    ):
+    if any(isinstance(node, KeyedNode) and type(node.spec) in _PUT_IN for node in nodes):
         return nodes
     wanting = find_wanting(nodes)
     by_other_keys = any(isinstance(node, WriteNode) and finds_by_other_key(node) for node in nodes)
