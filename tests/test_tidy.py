@@ -76,6 +76,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "plan.explain",
         "plan.ship",
         "joins.spec",
+        "operators.changelogs.top_spec",
+        "operators.horizons.spec",
         "connectors",
         "aggregates.declare",
         "patterns",

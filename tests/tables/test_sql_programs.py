@@ -260,3 +260,20 @@ def test_windows_over_proctime_go_by_the_wall_clock(windows: str) -> None:
         assert h.take(counts) == []
         h.epoch(clock="2024-01-01T12:00:11")
         assert fields(h.take(counts)) == [("hall", 2)]
+
+
+@pytest.mark.parametrize(
+    ("said", "lines"),
+    [
+        ("", ["all rows of both sides, not bounded by time", "warning: state that time does not end"]),
+        ("SET 'table.exec.state.ttl' = '2 days';", ["rows of both sides, for 2d, bounded"]),
+        ("SET 'state.ttl' = '2 days'; RESET 'state.ttl';", ["all rows of both sides, not bounded by time"]),
+    ],
+)
+def test_a_time_to_live_bounds_joins_without_a_limit(said: str, lines: list[str]) -> None:
+    app = hr.App("ttl")
+    app.sql(f"""CREATE TABLE a (id BIGINT, x BIGINT) WITH ('connector' = 'datagen');
+      CREATE TABLE b (id BIGINT, y BIGINT) WITH ('connector' = 'datagen'); {said}""")
+    text = str(app.sql("EXPLAIN SELECT a.id, x, y FROM a JOIN b ON a.id = b.id"))
+    for line in lines:
+        assert line in text

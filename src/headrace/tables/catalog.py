@@ -61,6 +61,8 @@ class Catalog:
     """Tables that become steps when a query first reads them."""
     functions: dict[str, Any] = field(default_factory=dict)
     """Functions of Python that queries call (`headrace.tables.python_functions`), by their names in small letters."""
+    state_ttl: str | None = None
+    """For how long joins without a limit keep rows, by the wall clock; None: for ever."""
     program: Any = None
     """The statements of the app (`headrace.tables.program`), once there are some."""
 

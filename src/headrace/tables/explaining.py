@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.connectors.program.sinks import DiscardSink
 from headrace.dataflow.graph import KeyedNode, Node, ReadNode, WriteNode, upstream
-from headrace.joins.spec import IntervalJoin, UnboundedJoin
+from headrace.joins.spec import AsOfJoin, CoGroup, IntervalJoin, RegularJoin, UnboundedJoin, WindowJoin
 from headrace.model.time import format_span
+from headrace.operators.changelogs.top_spec import TopSpec
+from headrace.operators.horizons.spec import HorizonSpec
 from headrace.plan.explain import explain_text
 from headrace.tables.catalog import catalog_of
 from headrace.tables.dialect import ParsedStatement
@@ -85,7 +87,7 @@ def _summary(program: SqlProgram, rows: Node) -> list[str]:
     kept = [_bound(node) for node in upstream([rows]) | {rows} if isinstance(node, KeyedNode)]
     unbounded = sorted(name for name, bounded in kept if not bounded)
     for name, bounded in sorted(kept):
-        lines.append(f"state: {name}, {'bounded' if bounded else 'grows with the number of keys'}")
+        lines.append(f"state: {name}, {'bounded' if bounded else 'not bounded by time'}")
     if not kept:
         lines.append("state: none")
     for warning in _warnings(program, rows, unbounded):
@@ -93,20 +95,25 @@ def _summary(program: SqlProgram, rows: Node) -> list[str]:
     return lines
 
 
+_ENDS: Final = (IntervalJoin, WindowJoin, CoGroup, AsOfJoin, HorizonSpec)
+"""What time takes rows away from by itself."""
+
+
 def _bound(node: KeyedNode) -> tuple[str, bool]:
     """What a step keeps, and whether time takes it away again."""
-    spec = node.spec
+    spec: Any = node.spec
     name = node.name or node.op
+    ttl = getattr(spec, "ttl", None)
     if isinstance(spec, WindowSpec) and spec.assigner.timed:
         return f"{name}: windows, until they are closed", True
-    if isinstance(spec, IntervalJoin):
-        return f"{name}: rows of both sides, until none can match", True
-    ttl: Any = getattr(spec, "ttl", None)
-    if isinstance(spec, UnboundedJoin) and ttl is None:
+    if isinstance(spec, _ENDS):
+        return f"{name}: rows, until time has passed them", True
+    if isinstance(spec, UnboundedJoin | RegularJoin):
+        if ttl is not None:
+            return f"{name}: rows of both sides, for {format_span(ttl.span_us)}", True
         return f"{name}: all rows of both sides", False
-    span = getattr(ttl, "span_us", None)
-    if span is not None:
-        return f"{name}: for {format_span(span)}", True
+    if isinstance(spec, TopSpec):
+        return f"{name}: rows of each key, as many as may still be shown", False
     return f"{name}: a result for each key", node.kind.key == ()
 
 
@@ -114,7 +121,7 @@ def _warnings(program: SqlProgram, rows: Node, unbounded: list[str]) -> Iterator
     reads = [node for node in upstream([rows]) | {rows} if isinstance(node, ReadNode)]
     timed = [node for node in reads if node.time is not None]
     if unbounded:
-        yield "state without a bound: group by windows where old keys are of no use"
+        yield "state that time does not end: group by windows, join within an interval, or SET 'state.ttl' for joins"
     if timed and any(node.marking.out_of_order_us == 0 and node.marking.mark is None for node in timed):
         names = ", ".join(sorted(node.name or "" for node in timed if node.marking.out_of_order_us == 0))
         yield f"rows of {names} that do not come in the order of their time are late: say how long is waited for them"

@@ -233,7 +233,7 @@ def _regular(parts: JoinParts, left: Any, right: Any) -> Any:
     conditions = [*parts.timed, *parts.rest]
     on = " AND ".join(_sided(parts, each) for each in conditions) or None
     parts.rest = []
-    return left.join(right, within=None, how=parts.how, on=on)
+    return left.join(right, within=None, how=parts.how, on=on, ttl=parts.ctx.catalog.state_ttl)
 
 
 def _one_sided(parts: JoinParts) -> Relation:

@@ -50,6 +50,9 @@ class Listing:
     is_text: bool = False
     """Whether the rows are the lines of one text."""
 
+    def __str__(self) -> str:
+        return "\n".join("\t".join(row) for row in self.rows)
+
 
 Outcome = "Stream[Any] | Listing | str"
 """Of a query its stream; of a question its answer; of all others what was done."""
@@ -162,8 +165,10 @@ class SqlProgram:
         with in_statement(parsed, statement.at or parsed.offset, site):
             if statement.reset or statement.value is None:
                 self.settings.reset(statement.key)
+                catalog_of(self.app).state_ttl = self.settings.state_ttl
                 return "settings are as they were"
             self.settings.set(statement.key, statement.value, parsed.point(statement.at))
+            catalog_of(self.app).state_ttl = self.settings.state_ttl
         return f"{statement.key} is set"
 
     def _drop(self, statement: DropObject, parsed: ParsedStatement, site: Site) -> str:

@@ -12,10 +12,12 @@ from typing import Any, Final
 from headrace.dataflow.naming import check_name
 from headrace.errors import ProgramError
 from headrace.model.nearest import did_you_mean
+from headrace.model.time import span_us
 from headrace.tables.options import plain_value, read_span
 from headrace.tables.statements import OptionValue
 
 NAME: Final = "name"
+STATE_TTL: Final = "state.ttl"
 RESULT: Final = "result"
 _RUN: Final = {
     "epoch": "epoch",
@@ -35,23 +37,19 @@ _RUN: Final = {
 _OWN: Final = {
     NAME: NAME,
     "pipeline.name": NAME,
+    STATE_TTL: STATE_TTL,
+    "table.exec.state.ttl": STATE_TTL,
     RESULT: RESULT,
     "sql-client.execution.result-mode": RESULT,
 }
-_TTL: Final = (
-    "state ends by time where the query says so: group by windows, join within an interval; "
-    "joins without a limit take ttl= in Python"
-)
 _REFUSED: Final = {
-    "table.exec.state.ttl": _TTL,
-    "state.ttl": _TTL,
     "execution.runtime-mode": "bounded input ends by itself: headrace run … --until drained",
     "table.local-time-zone": "times are points in time, in UTC; from_utc_timestamp(at, 'Europe/Berlin') shows others",
     "table.exec.mini-batch.enabled": "an epoch is a batch always: SET 'epoch' = '1s' makes it longer",
     "execution.state-recovery.path": "headrace run … --from SAVEPOINT",
 }
 _SPARK: Final = "spark."
-_SPANS: Final = ("epoch", "sink-patience")
+_SPANS: Final = ("epoch", "sink-patience", STATE_TTL)
 
 
 @dataclass
@@ -80,6 +78,12 @@ class ScriptSettings:
 
     def rows(self) -> list[tuple[str, str]]:
         return sorted(self.said.items())
+
+    @property
+    def state_ttl(self) -> str | None:
+        """For how long joins without a limit keep rows; None: for ever."""
+        ttl = self.said.get(STATE_TTL)
+        return None if ttl is None or not span_us(ttl) else ttl
 
     @property
     def as_changelog(self) -> bool:

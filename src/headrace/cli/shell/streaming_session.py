@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from headrace.cli.shell.printing import OP
 from headrace.cli.shell.session import Changes, LiveAnswer, ShellAnswer, ShellColumn
 from headrace.connectors.program.sinks import CollectSink
 from headrace.connectors.sink_contract import Release
@@ -32,6 +33,7 @@ from headrace.model.wire import ROW_KIND
 from headrace.progress import rows_in, time_text, watermark_of
 from headrace.sql.functions import FUNCTIONS
 from headrace.tables.catalog import catalog_of
+from headrace.tables.context import free_name
 from headrace.tables.listing import describe, table_names, view_names
 from headrace.tables.program import Listing, SqlProgram, program_of
 from headrace.tables.statements import InsertInto, Statement
@@ -76,6 +78,22 @@ class SharedSpark:
             leave_session(session)
 
 
+class QueryStores:
+    """A folder for the store of each query. It goes when the next one begins: the last run may still tidy up in it."""
+
+    def __init__(self) -> None:
+        self._folder = ""
+
+    def new(self) -> str:
+        self.clear()
+        self._folder = tempfile.mkdtemp(prefix="headrace-sql-")
+        return self._folder
+
+    def clear(self) -> None:
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
 class StreamingSession:
     """Tables, views and settings that a person has said, and queries over them."""
 
@@ -85,6 +103,7 @@ class StreamingSession:
         self._said: list[str] = []
         """The statements that a query's own program begins with."""
         self._spark = SharedSpark()
+        self._stores = QueryStores()
 
     @property
     def title(self) -> str:
@@ -123,6 +142,7 @@ class StreamingSession:
 
     def close(self) -> None:
         self._spark.leave()
+        self._stores.clear()
 
     def _run(self, text: str) -> LiveAnswer:
         """A query, or an INSERT, as a program of its own."""
@@ -135,7 +155,7 @@ class StreamingSession:
             rows: Stream[Any] | None = None
         else:
             rows = program.query(parsed, "query")
-        return RunningQuery(program, rows, self._given, self._spark)
+        return RunningQuery(program, rows, {**self._given, "store": self._stores.new()}, self._spark)
 
 
 def _empty_program() -> SqlProgram:
@@ -180,15 +200,35 @@ class RunningQuery:
         self.schema = pa.schema([]) if rows is None else rows.node.codec.schema
         kind = None if rows is None else rows.node.kind
         self.key: Sequence[str] | None = kind.key if kind is not None and kind.corrects else None
+        self._sign_column = ""
         if rows is not None:
-            rows.write(self._sink, name="result")
-        self._folder = tempfile.mkdtemp(prefix="headrace-sql-")
-        settings = {"epoch": "200ms", **program.settings.run_settings(), **given, "store": self._folder}
+            self._with_signs(rows).write(self._sink, name="result")
+        settings = {"epoch": "200ms", **program.settings.run_settings(), **given}
         self._settings = program.app.settings(**settings)
         self._app = program.app
         self._spark = spark
         self._run: Run | None = None
         self._pace = RunPace()
+
+    def _with_signs(self, rows: Stream[Any]) -> Stream[Any]:
+        """The rows with a column that says what each does, where they correct each other and that can be told."""
+        if not rows.node.kind.corrects:
+            return rows
+        column = free_name(OP, self.schema.names)
+        try:
+            signed = rows.changes(kind=column)
+        except ProgramError:
+            # Without what was given out before, a row says no more than that it replaces another.
+            return rows
+        self._sign_column = column
+        return signed
+
+    def _change(self, rows: pa.Table) -> Changes:
+        if self._sign_column:
+            signs = rows[self._sign_column].to_pylist()
+            return Changes(rows.drop_columns([self._sign_column]), signs)
+        signs = signs_of(rows)
+        return Changes(rows if signs is None else rows.drop_columns([ROW_KIND]), signs)
 
     def changes(self) -> Iterator[Changes]:
         yield Changes(self.schema.empty_table())
@@ -199,8 +239,7 @@ class RunningQuery:
             ended = self._run.wait(LOOK_S)
             came = self._sink.take()
             for rows in came:
-                signs = signs_of(rows)
-                yield Changes(rows if signs is None else rows.drop_columns([ROW_KIND]), signs)
+                yield self._change(rows)
             if not came:
                 yield Changes(self.schema.empty_table())
 
@@ -217,11 +256,8 @@ class RunningQuery:
         return "starting Spark" if self._run is None else self._pace.text()
 
     def stop(self) -> None:
-        try:
-            if self._run is not None and not self._run.wait(0):
-                self._run.stop()
-        finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._run is not None and not self._run.wait(0):
+            self._run.stop()
 
 
 class RunPace:
@@ -238,7 +274,7 @@ class RunPace:
 
     def text(self) -> str:
         if not self._seen:
-            return "starting"
+            return "starting Spark"
         (first, _), (last, _) = self._seen[0], self._seen[-1]
         came = sum(rows for _, rows in list(self._seen)[1:])
         rate = came / (last - first) if last > first else 0.0
