@@ -29,6 +29,7 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 BENCHMARKS = (
     "keyed_process",
     "exchange",
+    "patterns",
     "windows",
     "sessions",
     "joins",

@@ -46,7 +46,28 @@ FROM {left} l JOIN {right} r
 ON l.`key` = r.`key` AND r.`at` BETWEEN l.`at` AND l.`at` + INTERVAL '10' SECOND
 """
 
-QUERIES = {"windows": WINDOWS, "sessions": SESSIONS, "distinct": DISTINCT, "join": JOIN}
+MATCHES = """
+SELECT `key`, n, total FROM {{events}} MATCH_RECOGNIZE (PARTITION BY `key` ORDER BY `at`
+    MEASURES FIRST(A.`value`) AS n, LAST({last}.`value`) AS total ONE ROW PER MATCH {clause}) AS m
+"""
+SEQUENCE = MATCHES.format(
+    last="B",
+    clause="""AFTER MATCH SKIP TO NEXT ROW PATTERN (A X*? B) WITHIN INTERVAL '10' SECOND
+    DEFINE A AS A.`value` < 10, B AS B.`value` > 90""",
+)
+REPEATED = MATCHES.format(
+    last="C",
+    clause="""AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+ C) WITHIN INTERVAL '10' SECOND
+    DEFINE A AS A.`value` < 30, B AS B.`value` BETWEEN 30 AND 60, C AS C.`value` > 60""",
+)
+ABSENCE = MATCHES.format(
+    last="C",
+    clause="""AFTER MATCH SKIP TO NEXT ROW PATTERN (A N*? C)
+    DEFINE A AS A.`value` < 10, N AS N.`value` <= 90, C AS C.`at` >= A.`at` + INTERVAL '5' SECOND""",
+)
+
+PATTERNS = {"sequence": SEQUENCE, "repeated": REPEATED, "absence": ABSENCE}
+QUERIES = {"windows": WINDOWS, "sessions": SESSIONS, "distinct": DISTINCT, "join": JOIN, **PATTERNS}
 
 
 def tables(options: argparse.Namespace) -> StreamTableEnvironment:
@@ -110,6 +131,8 @@ def run(options: argparse.Namespace) -> dict:
     columns = "window_start TIMESTAMP(3), `key` STRING, n BIGINT, total BIGINT, most BIGINT"
     if options.query == "join":
         columns = "`key` STRING, left_at TIMESTAMP(3), right_at TIMESTAMP(3), n BIGINT, total BIGINT"
+    if options.query in PATTERNS:
+        columns = "`key` STRING, n BIGINT, total BIGINT"
     env.execute_sql(f"CREATE TABLE nowhere ({columns}) WITH ('connector' = 'blackhole')")
     job = env.execute_sql(f"INSERT INTO nowhere {steady}").get_job_client()
     took_ms = job.get_job_execution_result().result().get_net_runtime()
