@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -203,6 +204,31 @@ def test_matches_do_not_depend_on_how_rows_are_cut() -> None:
     step.select(key="a.card", n="count(b)", c="c.cents").write(hr.sink.collect())
     step.timed_out.select(key="a.card", end="match.end").write(hr.sink.collect())
     assert hr.testing.verify_program(app, {"tx": rows}, tries=25).ok
+
+
+def follow_changed(folder: Path, *patterns: hr.EventPattern) -> tuple[list[Any], Any]:
+    """A small charge under the first pattern, and all the rest under the second."""
+    for pattern, last in zip(patterns, (False, True)):
+        tx = payments()
+        step = tx.key_by(Tx.card).match(pattern).named("fraud")
+        found = step.select(card="small.card", cents="large.cents")
+        with hr.testing.Harness(tx.app, start="2024-01-01", store=folder) as h:
+            if not last:
+                h.push(tx, Tx("a", h.at("12:00:00"), 20))
+                h.epoch(watermark="12:00:10")
+                continue
+            h.push(tx, Tx("a", h.at("12:00:20"), 200), Tx("a", h.at("12:00:30"), 60_000))
+            h.epoch(watermark="12:00:40")
+            h.epoch(watermark="12:05")
+            return [row.cents for row in h.take(found)], h.counters(step).get("forgotten_partial", 0)
+    raise AssertionError("two patterns are to be followed")
+
+
+def test_partial_matches_go_on_where_their_stage_is_still_there(tmp_path: Path) -> None:
+    longer = hr.pattern("small", "cents < 50").then("mid", "cents = 200").then("large", "cents > 50000").within("2m")
+    assert follow_changed(tmp_path / "1", FRAUD, longer) == ([60_000], 0)
+    renamed = hr.pattern("tiny", "cents < 50").then("small", "cents < 3").then("large", "cents > 50000").within("2m")
+    assert follow_changed(tmp_path / "2", renamed, FRAUD) == ([], 1)
 
 
 @pytest.mark.parametrize(

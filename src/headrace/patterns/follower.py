@@ -85,6 +85,7 @@ class PatternFollower:
 
     def _key(self, slot: int, some: Sequence[tuple[Any, int, int, bool]], upto_us: int | None, *, stored: bool) -> None:
         self.handles.bind(slot)
+        forgotten = self.forgotten
         key = self._load() if stored else KeyMatches()
         former = (key.runs, key.complete) if stored else None
         feed = self.matcher.feed
@@ -103,7 +104,7 @@ class PatternFollower:
                 self._expire(key, upto_us)
         except Exception as error:
             raise self._fail(error, slot) from error
-        if former is None or former != (key.runs, key.complete):
+        if former is None or former != (key.runs, key.complete) or self.forgotten > forgotten:
             self._store(key, stored=stored)
 
     def _expire(self, key: KeyMatches, upto_us: int) -> None:
