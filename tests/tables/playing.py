@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import duckdb
@@ -103,6 +104,8 @@ class Case(NamedTuple):
     oracle: str
     kind: str
     """The kind that the result has to have, if the case says so."""
+    arrival: bool
+    """Whether the answer depends on the order in which rows come."""
 
 
 def load_cases(folder: Path) -> list[Case]:
@@ -110,9 +113,8 @@ def load_cases(folder: Path) -> list[Case]:
     for path in sorted(folder.glob("*.toml")):
         for each in tomllib.loads(path.read_text())["case"]:
             name = f"{path.stem}: {each['name']}"
-            cases.append(
-                Case(name, each["query"], each.get("answer"), each.get("oracle", each["query"]), each.get("kind", ""))
-            )
+            oracle, kind = each.get("oracle", each["query"]), each.get("kind", "")
+            cases.append(Case(name, each["query"], each.get("answer"), oracle, kind, each.get("arrival", False)))
     return cases
 
 
@@ -134,30 +136,64 @@ def build(query: str, name: str = "q") -> tuple[Any, dict[str, Any], Any]:
     return app, sources, app.sql(query, name=name)
 
 
-def play(case: Case, *, row_by_row: bool) -> Counter[tuple[Any, ...]]:
-    """What the query comes to at the end of all input."""
-    app, sources, result = build(case.query)
-    kind: StreamKind = result.node.kind
-    if case.kind:
-        assert str(kind) == case.kind
-    folded: Counter[tuple[Any, ...]] = Counter()
-    by_key: dict[Any, tuple[Any, ...]] = {}
-    names = list(result.node.codec.names)
-    places = [names.index(name) for name in kind.key or ()]
-    used = [name for name in sources if name in case.query.lower()]
-    with Harness(app, start=f"{DAY}T00:00") as h:
-        rows = sorted(((row.ts, name, row) for name in used for row in typed_rows(name)), key=lambda each: each[:2])
+class Play:
+    """A case that is being played, and what its results come to so far."""
+
+    def __init__(self, case: Case) -> None:
+        app, self.sources, self.result = build(case.query)
+        self.kind: StreamKind = self.result.node.kind
+        if case.kind:
+            assert str(self.kind) == case.kind
+        names = list(self.result.node.codec.names)
+        self._places = [names.index(name) for name in self.kind.key or ()]
+        self._folded: Counter[tuple[Any, ...]] = Counter()
+        self._by_key: dict[Any, tuple[Any, ...]] = {}
+        self.harness = Harness(app, start=f"{DAY}T00:00")
+        used = [name for name in self.sources if name in case.query.lower()]
+        self.rows = sorted(((row.ts, name, row) for name in used for row in typed_rows(name)), key=lambda row: row[:2])
+
+    def push(self, rows: list[tuple[int, str, Any]], split: str = "") -> None:
         for _, name, row in rows:
-            h.push(sources[name], row)
-            if row_by_row:
-                h.epoch()
-                take_into(h, result, kind, folded, by_key, places)
-        if not row_by_row:
-            h.epoch()
-            take_into(h, result, kind, folded, by_key, places)
-        h.drain()
-        take_into(h, result, kind, folded, by_key, places)
-    return Counter(by_key.values()) if kind.rows == "upsert" else folded
+            self.harness.push(self.sources[name], row, split=split)
+
+    def take(self) -> None:
+        take_into(self.harness, self.result, self.kind, self._folded, self._by_key, self._places)
+
+    def drained(self) -> Counter[tuple[Any, ...]]:
+        self.harness.drain()
+        self.take()
+        self.harness.close()
+        return Counter(self._by_key.values()) if self.kind.rows == "upsert" else self._folded
+
+
+def play(case: Case, *, row_by_row: bool) -> Counter[tuple[Any, ...]]:
+    """What the query comes to at the end of all input, which comes in the order of its time."""
+    play = Play(case)
+    for part in [[row] for row in play.rows] if row_by_row else [play.rows]:
+        play.push(part)
+        play.harness.epoch()
+        play.take()
+    return play.drained()
+
+
+def play_shuffled(case: Case, seed: int) -> Counter[tuple[Any, ...]]:
+    """The same where rows come in any order, in any epochs, from several splits, with crashes and restarts."""
+    chance = Random(seed)
+    play = Play(case)
+    rows = list(play.rows)
+    chance.shuffle(rows)
+    while rows:
+        some = chance.randint(1, 6)
+        for row in rows[:some]:
+            play.push([row], split=f"split{chance.randint(0, 2)}")
+        rows = rows[some:]
+        if chance.random() < 0.15:
+            play.harness.crash(watermark="00:00")
+        play.harness.epoch(watermark="00:00")
+        play.take()
+        if chance.random() < 0.15:
+            play.harness.restart()
+    return play.drained()
 
 
 def take_into(h: Any, result: Any, kind: StreamKind, folded: Any, by_key: Any, places: list[int]) -> None:

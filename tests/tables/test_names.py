@@ -76,9 +76,12 @@ def test_a_query_is_named_later_with_all_its_steps() -> None:
     ]
 
 
-def test_a_query_that_keeps_state_needs_a_name() -> None:
+@pytest.mark.parametrize(
+    "query", ["SELECT card, COUNT(*) AS n FROM tx GROUP BY card", "SELECT LAG(cents) OVER (ORDER BY ts) AS n FROM tx"]
+)
+def test_a_query_that_keeps_state_needs_a_name(query: str) -> None:
     app = hr.App("shop")
     app.read("tx", hr.source.items([]), TABLES["tx"][0], time="ts")
-    app.sql("SELECT card, COUNT(*) AS n FROM tx GROUP BY card").show()
+    app.sql(query).show()
     with pytest.raises(ProgramError, match="name"):
         app.explain()

@@ -294,7 +294,7 @@ class KeyedNode(Node):
 
     @property
     def default_name(self) -> str | None:
-        named = self.op in FUNCTION_OPS and self.fn is not None
+        named = self.op in FUNCTION_OPS and self.fn is not None and not getattr(self.fn, "nameless", False)
         return snake_case(type(self.fn).__name__) if named else None
 
     @property

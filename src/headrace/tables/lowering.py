@@ -113,7 +113,7 @@ def _over(
     condition = None if qualify is None else qualify.this if rewrite is None else rewrite(qualify.this)
     parts = [(item.name, item.tree) for item in items]
     if condition is not None:
-        named = {item.name.lower(): item.tree for item in items if isinstance(item.tree, exp_window())}
+        named = {item.name.lower(): item.tree for item in items if next(windows_in(item.tree), None) is item.tree}
         ctx = replace(ctx, ranks={**ctx.ranks, **rank_bounds([condition])})
         condition = condition.transform(lambda node: _meant(node, named))
         parts.append(("", condition))
@@ -132,12 +132,6 @@ def _meant(node: Any, named: dict[str, Any]) -> Any:
 
     plain = isinstance(node, exp.Column) and not node.table
     return named[node.name.lower()].copy() if plain and node.name.lower() in named else node
-
-
-def exp_window() -> Any:
-    from sqlglot import exp
-
-    return exp.Window
 
 
 def _computes(tree: Any) -> bool:
@@ -227,7 +221,7 @@ class NamedQuery:
 
     def relation(self, name: str, ranks: Mapping[str, int]) -> Relation:
         """``ranks``: how many rows are wanted by their number; a query without such numbers is the same to all."""
-        if ranks and any(True for _ in self._tree.find_all(exp_window())):
+        if ranks and any(type(node).__name__ == "Window" for node in self._tree.walk()):
             return lower(replace(self._ctx, ranks=ranks), self._tree).named(name, self._columns)
         if self._relation is None:
             self._relation = lower(self._ctx, self._tree)

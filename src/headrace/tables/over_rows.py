@@ -48,6 +48,8 @@ class RowsBefore:
 class OverRows(Process[In, Out, K], Generic[In, Out, K]):
     """Hands rows on in the order of time; base of the classes that `over_rows` makes."""
 
+    nameless = True
+    """The query that it works for names the step, not its class."""
     kept: ValueState[list[Any]]
     """Rows before, oldest first."""
     times: ValueState[list[int]]
