@@ -324,6 +324,18 @@ def test_few_examples_of_each_kind_are_shown() -> None:
     assert total.rows == 20 and len(total.examples) == 10
 
 
+@pytest.mark.parametrize("output", ["totals", "hashes"])
+def test_behind_a_rewind_a_target_agrees_before_and_after_the_first_epoch(shop: Shop, output: str) -> None:
+    shop.sell(7, 8, 9, 10, shops=4)
+    shop.harness.rewind(0, repeat="all", hold="all")
+    assert shop.rows("totals") == [("shop 0", 5), ("shop 1", 7), ("shop 2", 9)]
+    for rows, epoch in ((3, 0), (4, 1)):
+        done = shop.refill(output, "--verify")
+        assert done.exit_code == 0, done.stderr
+        assert done.stdout == f"{output}: {rows} rows of epoch {epoch}, and the target agrees\n"
+        shop.harness.epoch()
+
+
 RETRACTING = """
 import os
 

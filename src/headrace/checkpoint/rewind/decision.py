@@ -130,7 +130,7 @@ def _decide_outputs(facts: RewindFacts, request: RewindRequest) -> RewindDecisio
                 f"the program has no output {name!r}", f"{' or '.join(known) or 'an output'}, or {ALL}",
                 f"{flag} {name}", did_you_mean(name, known, "`headrace explain` lists the outputs"),
             )  # fmt: skip
-    if both := sorted(choices.repeat & choices.hold):
+    if both := sorted((choices.repeat & choices.hold) - {ALL}):
         return Refuse(
             "an output either repeats or holds", f"--repeat {both[0]} or --hold {both[0]}", "both", "leave one out"
         )
