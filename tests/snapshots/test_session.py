@@ -17,6 +17,7 @@ from headrace.snapshots.sources import StoreSnapshots
 from headrace.snapshots.table import StateTable
 from headrace.state.savepoints import create_savepoint
 from headrace.state.store import open_store
+from tests.serve.archived import Job
 from tests.serve.kinds import make_kinds
 from tests.serve.tweets import Tweets
 
@@ -264,3 +265,17 @@ def test_a_pinned_store_answers_of_its_moment(path: Path) -> None:
     answer = hr.Store(f"{path}@before-v2").sql("SELECT views FROM totals WHERE tweet = $1", ["a"])
     assert (answer.epoch, answer.rows(), answer.columns, len(answer)) == (0, [{"views": 2}], ["views"], 1)
     assert hr.Store(path).sql("SELECT views FROM totals WHERE tweet = 'a'").to_pandas()["views"].tolist() == [3]
+
+
+def test_closed_windows_are_a_table_of_their_own_as_the_epoch_knows_them(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    with job.h:
+        job.hours(0, 1, 2, 3)
+        store = hr.Store(job.store)
+        answer = store.sql("SELECT tweet, extract(hour FROM window_start) AS hour, n FROM hourly.archive ORDER BY hour")
+        assert answer.rows() == [{"tweet": "a", "hour": hour, "n": hour} for hour in (0, 1, 2)]
+        assert store.sql("SELECT n FROM hourly").rows() == [{"n": 3}]
+        both = "SELECT sum(n) AS n FROM (SELECT n FROM hourly UNION ALL SELECT n FROM hourly.archive)"
+        assert store.sql(both).rows() == [{"n": 6}]
+        before = hr.Store(job.store).at(store.epoch - 1)
+        assert before.sql("SELECT count(*) AS n FROM hourly.archive").rows() == [{"n": 2}]

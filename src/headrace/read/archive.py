@@ -25,6 +25,7 @@ import pyarrow as pa
 from headrace.aggregates.list_rules import plain_values
 from headrace.errors import MissingFile, StoreError
 from headrace.model.archive import DAY_US, EPOCH, KINDS, Archive, first_us_of, signed
+from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.keys import NULL_KEY, encode_columns, hash_key
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START, Window
 from headrace.read.archive_folder import ArchiveFolder, File, OpenedFile, folder_of
@@ -33,6 +34,8 @@ from headrace.state.record import StoreRecord, no_store, read_record
 from headrace.state.staged_parts import open_part
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from headrace.model.report import StagedPart
     from headrace.state.manifest import Manifest
     from headrace.state.store import StoreFiles as Files
@@ -41,6 +44,7 @@ ON_TIME: Final = "on_time"
 _ATTEMPTS: Final = 8
 """How often a folder is looked at again when files went into others meanwhile."""
 _FOLDER: Final = "folder"
+_TIMELINE: Final = "_timeline"
 
 Found = dict[Window, dict[str, Any]]
 
@@ -109,7 +113,52 @@ class ArchivedWindows:
                 # Put together with others since it was listed; the result of that is there now.
                 with self._lock:
                     self._listed.pop(bucket, None)
-        raise StoreError(
+        raise self._vanishing()
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """All closed windows as columns of key, window and results, a day of ends at a time."""
+        for bucket in self.buckets(MIN_TIME, MAX_TIME):
+            for _ in range(_ATTEMPTS):
+                try:
+                    found = self._whole(bucket)
+                except FileNotFoundError:
+                    with self._lock:
+                        self._listed.pop(bucket, None)
+                    continue
+                if found is not None:
+                    yield found
+                break
+            else:
+                raise self._vanishing()
+
+    def _whole(self, bucket: str) -> pl.DataFrame | None:
+        import polars as pl
+
+        archive = self._archive
+        parts = []
+        for timeline, opened in self._open_files(bucket):
+            rows = opened.rows_until(self._last_epochs[timeline])
+            stored = archive.key_in(rows.schema.names) or ()
+            part = pl.from_arrow(rows)
+            assert isinstance(part, pl.DataFrame)
+            part = part.rename(dict(zip(stored, archive.key)))
+            names = [name for name in self.columns if name in part.columns]
+            parts.append(part.select([*names, EPOCH]).with_columns(pl.lit(timeline).alias(_TIMELINE)))
+        if not parts:
+            return None
+        ones = [*archive.key, WINDOW_START, WINDOW_END]
+        # Where a window was closed twice (the wall clock may stand still), the later one counts.
+        whole = pl.concat(parts, how="diagonal_relaxed").sort(_TIMELINE, EPOCH, maintain_order=True)
+        return whole.unique(ones, keep="last", maintain_order=True).drop(EPOCH, _TIMELINE)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What a closed window is told with."""
+        pane = (PANE,) if self._tells_pane else ()
+        return (*self._archive.key, WINDOW_START, WINDOW_END, *self._archive.results, *pane)
+
+    def _vanishing(self) -> StoreError:
+        return StoreError(
             "files of the archive vanish faster than they can be read",
             where=self._archive.path,
             next_move="ask again; if it stays so, look who else takes files away there",

@@ -130,6 +130,15 @@ class OpenedFile:
             self._rows = self._file.read(use_threads=False)
             self.held_bytes += self._rows.nbytes
 
+    def rows_until(self, epoch: int) -> pa.Table:
+        """All rows that were there in this epoch."""
+        rows = self._rows
+        if rows is None:
+            with self._lock:
+                rows = self._file.read(use_threads=False)
+        there = rows.column(EPOCH).to_numpy() <= epoch
+        return rows if there.all() else rows.filter(pa.array(there))
+
     def rows_of(self, hash_: int, epoch: int) -> pa.Table | None:
         """Rows of keys with this hash that were there in this epoch; None where there is none."""
         groups = [number for number, (low, high) in enumerate(self._bounds) if low <= hash_ <= high]

@@ -9,11 +9,11 @@ from headrace.model.job import GIVEN, ROW
 from headrace.read.common_type import CommonType
 from headrace.read.entries import EntryReader
 from headrace.read.values import AggregateReader, ValueReader
-from headrace.read.windows import SlicedReader
+from headrace.read.windows import SlicedReader, WindowReader
 from headrace.snapshots.entries import EntryTable
 from headrace.snapshots.table import StateTable, TableName, WalkedTable
 from headrace.snapshots.values import AggregateTable, ValueTable, tells_results
-from headrace.snapshots.windows import WindowTable
+from headrace.snapshots.windows import ArchiveTable, WindowTable
 
 if TYPE_CHECKING:
     from headrace.model.job import DeclaredState
@@ -34,6 +34,10 @@ def open_tables(
         if may_read(address):
             table = open_table(snapshot, address)
             tables[table.name] = table
+            reader = table.reader
+            if isinstance(reader, WindowReader) and reader.archived is not None:
+                archive = ArchiveTable(reader, reader.archived, table.declared)
+                tables.setdefault(archive.name, archive)
     return tables
 
 
