@@ -304,3 +304,18 @@ def test_a_key_that_is_no_text_makes_its_message_bad_alone() -> None:
     messages = [b"\x02\x02a\x02\x00", b"\x02\x02\xff\x02\x00", b"\x00"]
     found, reasons = decoded(messages, Tagged, record(tags={"type": "map", "values": "int"}))
     assert found == [Tagged({"a": 1}), Tagged({})] and reasons == {1: "tags has a key that is not UTF-8 text"}
+
+
+def test_a_long_list_of_numbers_among_short_ones_is_read_at_once() -> None:
+    class Lists(hr.Record):
+        ints: list[int]
+        floats: list[float]
+
+    schema = record(ints={"type": "array", "items": "long"}, rest={"type": "array", "items": "int"},
+                    floats={"type": "array", "items": "float"})  # fmt: skip
+    long = {"ints": list(range(-100_000, 100_000)), "rest": [1] * 100_000, "floats": [0.5] * 100_000}
+    short = {"ints": [1], "rest": [], "floats": []}
+    messages = by_fastavro([short, long, short], schema)
+    found, reasons = decoded([*messages, messages[1][:-9]], Lists, schema)
+    assert [len(row.ints) for row in found] == [1, 200_000, 1] and found[1] == Lists(long["ints"], long["floats"])
+    assert list(reasons) == [3]

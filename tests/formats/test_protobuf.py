@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.connectors.formats.avro import messages as avro
 from headrace.connectors.formats.fields import row_fields
 from headrace.connectors.formats.messages import RowDecoder
 from headrace.connectors.formats.misfits import SchemaMisfit, SchemaMistake, UnfitValue
@@ -50,6 +51,7 @@ def decoded(messages: Sequence[bytes], row_type: Any, schema: StoredSchema) -> t
 
 ORDER_SCHEMA = derived_schema("Order", fields_of(Order))
 ORDER_CLASS = class_of(ORDER_SCHEMA)
+AVRO_ORDER = avro.derived_schema("Order", fields_of(Order))
 
 
 @settings(max_examples=20, phases=NO_SHRINKING)
@@ -305,3 +307,20 @@ def test_what_protobuf_cannot_say_is_refused_before_anything_is_written() -> Non
         written([Line("a")], given_schema(SALE))
     with pytest.raises(SchemaMistake, match="is no class of messages"):
         given_schema("message Sale {}")
+
+
+@settings(max_examples=10, phases=NO_SHRINKING)
+@given(st.lists(ORDERS, min_size=2, max_size=6), st.data())
+def test_a_part_of_a_batch_is_written_and_read_as_if_it_stood_alone(rows: list[Order], data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, len(rows) - 1))
+    codec, fields = codec_of(Order), fields_of(Order)
+    columns = [column.slice(first) for column in codec.to_arrays(rows)]
+    for encoder, schemas in (
+        (encoder_of(None, ORDER_SCHEMA, fields), ProtobufSchemas(fields, None, ORDER_SCHEMA)),
+        (avro.encoder_of(None, AVRO_ORDER, fields), avro.AvroSchemas(fields, None, AVRO_ORDER)),
+    ):
+        messages = encoder.encode(columns, len(rows) - first)
+        assert messages.equals(encoder.encode(codec.to_arrays(rows[first:]), len(rows) - first))
+        behind = pa.concat_arrays([pa.array([b"in front"], pa.binary()), messages]).slice(1)
+        found, faults = RowDecoder(fields, schemas).decode(behind)
+        assert codec.to_objects(found) == rows[first:] and not faults.reasons

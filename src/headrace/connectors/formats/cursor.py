@@ -30,6 +30,13 @@ class Faults:
     def __init__(self, count: int) -> None:
         self.bad: Mask = np.zeros(count, np.bool_)
         self.reasons: dict[int, str] = {}
+        self._stops: Ints | None = None
+
+    def stops(self, data: Bytes) -> Ints:
+        """Where numbers of seven bits a byte could end in the block."""
+        if self._stops is None:
+            self._stops = np.flatnonzero(data < 0x80)
+        return self._stops
 
     def add(self, rows: Ints, reason: str) -> None:
         for row in rows.tolist():
@@ -162,6 +169,41 @@ class Cursor:
         if self._lost is not None:
             found[self._lost] = 0
         return found
+
+    def numbers(self, counts: Ints, size: int) -> tuple[Cursor, Ints]:
+        """The next so many numbers of each message as messages of their own, and which of these each belongs to.
+
+        `size`: their bytes; 0: seven bits a byte. So a list costs no more for one message with many numbers.
+        """
+        counts = np.where(self.lost, 0, counts)
+        if size:
+            starts = self.advance(counts * size)
+        else:
+            stops = self.faults.stops(self.data)
+            first = np.searchsorted(stops, self.at)
+            last = first + counts - 1
+            self.fail((counts > 0) & (last >= len(stops)), TOO_SHORT)
+            behind = np.where(counts > 0, stops[np.minimum(last, len(stops) - 1)] + 1, self.at)
+            starts = self.advance(np.where(self.lost, 0, behind - self.at))
+        counts = np.where(self.lost, 0, counts)
+        owners = np.repeat(np.arange(len(self)), counts)
+        place = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+        if size:
+            at = starts[owners] + place * size
+            ends = at + size
+        else:
+            number = first[owners] + place
+            at = np.where(place == 0, starts[owners], stops[number - 1] + 1)
+            ends = stops[number] + 1
+        return Cursor(self.data, at, ends, self.rows[owners], self.faults), owners
+
+    def hand_back(self, part: Cursor, owners: Ints) -> None:
+        """Marks the messages in whose parts something was wrong; why is known already."""
+        if part._lost is not None:
+            wrong: Mask = np.zeros(len(self), np.bool_)
+            wrong[owners[part._lost]] = True
+            self._lost = self.lost | wrong
+            self._park()
 
     def slices(self, sizes: Ints) -> pa.Array:
         """The next so many bytes of each message, as a column of bytes."""

@@ -9,12 +9,14 @@ no row of the type at all is a `SchemaMisfit` when it is compiled; a value that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.connectors.formats.avro.blocks import blocks_of, number_size, offsets_of, pass_numbers, read_blocks
 from headrace.connectors.formats.avro.schema import AvroField, AvroType
 from headrace.connectors.formats.cursor import Cursor, Ints, scattered
 from headrace.connectors.formats.fields import TreeField, struct_of
@@ -149,11 +151,11 @@ def _list(writer: AvroType, field: TreeField) -> Read | None:
     if writer.kind != "array" or not pa.types.is_list(field.kind):
         return None
     item = field.parts[0]
-    inner = _reader(writer.inner[0], item)
+    inner, size = _reader(writer.inner[0], item), number_size(writer.inner[0])
 
     def read(cursor: Cursor) -> pa.Array:
-        lengths, items = _read_blocks(cursor, lambda part: item.complete(inner(part), part), item.kind)
-        return pa.ListArray.from_arrays(_offsets(lengths), items, type=field.kind)
+        lengths, items = read_blocks(cursor, lambda part: item.complete(inner(part), part), item.kind, size)
+        return pa.ListArray.from_arrays(offsets_of(lengths), items, type=field.kind)
 
     return read
 
@@ -170,66 +172,10 @@ def _map(writer: AvroType, field: TreeField) -> Read | None:
         return pa.StructArray.from_arrays([key, value.complete(inner(cursor), cursor)], fields=list(pair))
 
     def read(cursor: Cursor) -> pa.Array:
-        lengths, items = _read_blocks(cursor, read_pair, pair)
-        return pa.MapArray.from_arrays(_offsets(lengths), items.field(0), items.field(1), type=field.kind)
+        lengths, items = read_blocks(cursor, read_pair, pair, None)
+        return pa.MapArray.from_arrays(offsets_of(lengths), items.field(0), items.field(1), type=field.kind)
 
     return read
-
-
-def _offsets(lengths: Ints) -> pa.Array:
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.array(offsets)
-
-
-def _read_blocks(cursor: Cursor, read: Read, kind: pa.DataType) -> tuple[Ints, pa.Array]:
-    """The items of an array or a map of each message: how many there are, and all of them in order.
-
-    The n-th items of all messages are read together, so a block costs as many rounds as its longest list has items.
-    """
-    lengths = np.zeros(len(cursor), np.int64)
-    rounds: list[tuple[Ints, pa.Array]] = []
-    for which, part in _blocks(cursor):
-        rounds.append((which, read(part)))
-        lengths[which] += 1
-    if not rounds:
-        return lengths, pa.nulls(0, kind)
-    owners = np.concatenate([which for which, _ in rounds])
-    items = pa.concat_arrays([values for _, values in rounds])
-    return lengths, items if len(rounds) == 1 else items.take(pa.array(np.argsort(owners, kind="stable")))
-
-
-def _blocks(cursor: Cursor) -> Any:
-    """Who has an item next, again and again, with a cursor of those that is read on."""
-    which = np.flatnonzero(~cursor.lost)
-    counts = _block_counts(cursor, which)
-    while True:
-        which, counts = which[counts > 0], counts[counts > 0]
-        if not len(which):
-            return
-        part = cursor.subset(which)
-        yield which, part
-        cursor.rejoin(which, part)
-        counts = np.where(cursor.lost[which], 0, counts - 1)
-        done = (counts == 0) & ~cursor.lost[which]
-        if done.any():
-            counts[done] = _block_counts(cursor, which[done])
-
-
-def _block_counts(cursor: Cursor, which: Ints) -> Ints:
-    """How many items the next block of each has; 0 ends a list. A negative number is followed by the block's size."""
-    part = cursor.subset(which)
-    counts = part.longs()
-    sized = np.flatnonzero(counts < 0)
-    if len(sized):
-        inner = part.subset(sized)
-        inner.longs()
-        part.rejoin(sized, inner)
-        counts = np.abs(counts)
-    # An item of no bytes at all would let a message claim any number of them.
-    part.fail(counts > part.ends - part.at + (1 << 16), "it claims more items than it has room for")
-    cursor.rejoin(which, part)
-    return np.where(part.lost, 0, counts)
 
 
 # --- values without parts
@@ -328,6 +274,9 @@ def _skipper(writer: AvroType, begun: dict[int, Skip]) -> Skip:
         return known
     if writer.kind not in ("record", "union", "array", "map"):
         return _plain_skipper(writer)
+    size = number_size(writer.inner[0]) if writer.kind == "array" else None
+    if size is not None:
+        return partial(pass_numbers, size=size)
     steps: list[Skip] = []
     kind = writer.kind
 
@@ -338,7 +287,7 @@ def _skipper(writer: AvroType, begun: dict[int, Skip]) -> Skip:
         elif kind == "union":
             _skip_branches(cursor, steps)
         else:
-            for _, part in _blocks(cursor):
+            for _, part in blocks_of(cursor):
                 if kind == "map":
                     part.advance(part.longs())
                 steps[0](part)

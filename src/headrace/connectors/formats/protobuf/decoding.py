@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.connectors.formats.cursor import Cursor, Ints, Mask, scattered, zigzag_decoded
+from headrace.connectors.formats.cursor import Cursor, Ints, scattered, zigzag_decoded
 from headrace.connectors.formats.fields import TreeField, struct_of
 from headrace.connectors.formats.misfits import SchemaMisfit
 from headrace.connectors.formats.protobuf.schema import DURATION, TIMESTAMP, ProtoField, ProtoMessage, is_span
@@ -110,15 +110,20 @@ def _take(tag: int, cursor: Cursor, rows: Ints, slots: dict[int, _Slot]) -> None
 
 
 def _take_packed(slot: _Slot, cursor: Cursor, rows: Ints) -> None:
-    window = cursor.window(_lengths(cursor))
-    while True:
-        alive = np.flatnonzero((window.at < window.ends) & ~window.lost)
-        if not len(alive):
-            break
-        part = window.subset(alive)
-        slot.values.append((rows[alive], _scalar(slot.writer.kind, part)))
-        window.rejoin(alive, part)
-    cursor.fail(window.lost & ~cursor.lost, f"{slot.writer.name} ends too early")
+    native = FIXED.get(slot.writer.kind)
+    size = 0 if native is None else np.dtype(native).itemsize
+    sizes = _lengths(cursor)
+    window = cursor.window(sizes)
+    stops = cursor.faults.stops(cursor.data)
+    if size:
+        counts = (window.ends - window.at) // size
+    else:
+        counts = np.searchsorted(stops, window.ends) - np.searchsorted(stops, window.at)
+    items, owners = window.numbers(counts, size)
+    slot.values.append((rows[owners], _scalar(slot.writer.kind, items)))
+    window.hand_back(items, owners)
+    window.finish()
+    cursor.hand_back(window, np.arange(len(cursor)))
 
 
 def _lengths(cursor: Cursor) -> Ints:
@@ -238,17 +243,10 @@ def _values(writer: ProtoField, tree: TreeField) -> Values:
         # Judged as messages of their own, so that a value which does not fit is told of the message that it is in.
         judge = Cursor(cursor.data, cursor.at[rows], cursor.ends[rows], cursor.rows[rows], cursor.faults)
         column = convert(together, judge)
-        _hand_back(judge, rows, cursor)
+        cursor.hand_back(judge, rows)
         return rows, column
 
     return read
-
-
-def _hand_back(part: Cursor, rows: Ints, cursor: Cursor) -> None:
-    if part.lost.any():
-        wrong: Mask = np.zeros(len(cursor), np.bool_)
-        wrong[rows[part.lost]] = True
-        cursor.fail(wrong & ~cursor.lost, "a value in it does not fit")
 
 
 def _conversion(writer: ProtoField, tree: TreeField) -> Callable[[pa.Array, Cursor], pa.Array]:
@@ -312,7 +310,7 @@ def _messages(writer: ProtoField, message: ProtoMessage, tree: TreeField) -> Val
             cursor.faults,
         )
         column = inner(part)
-        _hand_back(part, rows, cursor)
+        cursor.hand_back(part, rows)
         return rows, column
 
     return read
