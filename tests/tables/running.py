@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import headrace as hr
 from headrace.cli.loading import load_app
 from headrace.dataflow.graph import ReadNode, WriteNode, upstream
@@ -25,6 +27,7 @@ def source_rows(node: ReadNode) -> list[Any]:
     while (end := reader.latest(start, None)) != start:
         for split in reader.splits(start, end):
             for batch in reader.read(split):
+                assert isinstance(batch, pa.RecordBatch)
                 rows += node.codec.to_objects(batch.columns)
         start = end
     return rows
