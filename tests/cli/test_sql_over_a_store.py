@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from headrace.cli import app
 from headrace.serve.processes import Workers
 from headrace.serve.serving import Options
+from tests.serve.pg_served import PgServed
 from tests.serve.tweets import Tweets
 
 
@@ -73,3 +74,20 @@ def test_served_processes_share_a_port_for_postgres(store: Path) -> None:
                 assert client.execute("SELECT views FROM totals WHERE tweet = 'a'").fetchone() == (3,)
     finally:
         workers.stop()
+
+
+def test_a_server_is_asked_as_a_store_is(store: Path) -> None:
+    query = "SELECT tweet, views, mean FROM totals ORDER BY 1"
+    with PgServed(store) as server:
+        server.wait_for(1)
+        url = f"postgresql://me@127.0.0.1:{server.port}/tweets"
+        for form in ("json", "csv"):
+            words = ("-e", query, "--format", form)
+            assert run("--to", url, *words) == run("--store", str(store), *words)
+        code, table = run("--to", url, "-e", r"\d watch.sizes")
+        assert code == 0 and "entry" in table and "key" in table
+        code, said = run("--to", url, "-e", "SELECT nope FROM totals")
+        assert code != 0 and "nope" in said and "Traceback" not in said
+        assert run("--to", f"{url}@0", "-e", "SELECT views FROM totals", "--format", "csv")[0] == 0
+    code, said = run("--to", url, "-e", query)
+    assert code != 0 and "cannot be reached" in said

@@ -29,6 +29,10 @@ def sql(
     store: Annotated[
         str | None, typer.Option("--store", metavar="STORE", help="Read the state of a store, which is not changed.")
     ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="URL", help="Ask a server: postgresql://USER:TOKEN@HOST:PORT/APP."),
+    ] = None,
     at: Annotated[
         str | None, typer.Option("--at", metavar="MOMENT", help="With --store: an epoch, a savepoint or a time.")
     ] = None,
@@ -41,13 +45,15 @@ def sql(
 ) -> None:
     """SQL over streams. On a terminal a shell; a SELECT over streams shows its table while it changes.
 
-    With --store a SELECT reads the state that a job keeps, at once: each state is a table.
+    With --store or --to a SELECT reads the state that a job keeps, at once: each state is a table.
 
     Example: headrace sql
 
     Example: headrace sql -i tables.sql
 
     Example: headrace sql --store ./state -e "SELECT tweet, impressions FROM hourly" --format csv
+
+    Example: headrace sql --to postgresql://web@127.0.0.1:5439/tweets
 
     Example: headrace sql -f tables.sql -e "SELECT room, avg(celsius) AS mean FROM sensors GROUP BY room" --format json
     """
@@ -59,7 +65,7 @@ def sql(
         from headrace.dataflow.variables import using
 
         with using(parse_vars(var or []), profile):
-            session = _open_session(store, at)
+            session = _open_session(store, to, at)
             try:
                 shell = Shell(session, Printer(format or "table"), trace=trace)
                 piped = not sys.stdin.isatty()
@@ -75,8 +81,19 @@ def sql(
                 session.close()
 
 
-def _open_session(store: str | None, at: str | None) -> ShellSession:
+def _open_session(store: str | None, to: str | None, at: str | None) -> ShellSession:
     """What stands behind the shell."""
+    if to is not None:
+        if store is not None or at is not None:
+            raise SettingsError(
+                "--to is a server, which knows its store",
+                expected="--to alone",
+                found="--store or --at beside it",
+                next_move="ask for the past with the database's name: …/APP@41",
+            )
+        from headrace.cli.shell.remote_session import open_remote_session
+
+        return open_remote_session(to)
     if store is not None:
         from headrace.cli.shell.store_session import open_store_session
 
