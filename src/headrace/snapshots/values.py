@@ -173,7 +173,9 @@ def result_type(told: Sequence[Any], acc: TypeShape | None, times: TimeShape | N
     if kind in ("count", "count_distinct"):
         return ColumnType(pa.int64())
     if kind in ("avg", "quantile"):
-        return ColumnType(DECIMAL if exact else pa.float64())
+        # The sum that a mean is made of is text where it is exact.
+        total = acc.places[0].kind if kind == "avg" and acc is not None and acc.places else ""
+        return ColumnType(DECIMAL if exact or total in ("decimal", "str") else pa.float64())
     inner = _result_shape(kind, more, acc)
     if inner is not None and inner.kind == "str" and exact:
         inner = TypeShape("decimal")
