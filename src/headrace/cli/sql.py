@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headrace.cli.exits import Trace, report_errors
+from headrace.cli.exits import Json, Trace, report_errors
 from headrace.cli.options import Profile, Vars
 from headrace.errors import SettingsError
 
@@ -41,6 +41,7 @@ def sql(
     ] = None,
     profile: Profile = None,
     var: Vars = None,
+    as_json: Json = False,
     trace: Trace = False,
 ) -> None:
     """SQL over streams. On a terminal a shell; a SELECT over streams shows its table while it changes.
@@ -57,7 +58,7 @@ def sql(
 
     Example: headrace sql -f tables.sql -e "SELECT room, avg(celsius) AS mean FROM sensors GROUP BY room" --format json
     """
-    with report_errors(trace=trace):
+    with report_errors(trace=trace, as_json=as_json):
         from headrace.cli.loading import parse_vars
         from headrace.cli.shell.commands import Quit, read_script
         from headrace.cli.shell.printing import Printer
@@ -67,7 +68,7 @@ def sql(
         with using(parse_vars(var or []), profile):
             session = _open_session(store, to, at)
             try:
-                shell = Shell(session, Printer(format or "table"), trace=trace)
+                shell = Shell(session, Printer(format or ("json" if as_json else "table")), trace=trace)
                 piped = not sys.stdin.isatty()
                 for path in (each for each in (init, file) if each is not None):
                     shell.run_text(read_script(path), path)
