@@ -38,6 +38,10 @@ _SECTIONS = {
         "Interval join",
         "Two streams joined by key where the right row comes within 10 seconds behind the left one.",
     ),
+    "patterns": (
+        "Patterns",
+        "A sequence within a time, one or more with skip past the last row, and absence: per key, by event time.",
+    ),
     "nexmark": (
         "Nexmark",
         "An auction's people, auctions and bids, and 23 questions about them in SQL: the same texts for both engines.",
@@ -68,6 +72,11 @@ _SECTIONS = {
         "Serving state",
         "The state of a job over Redis' protocol, by one Python process, beside Redis itself with the same keys and "
         "values: the same requests to both, sent by redis-benchmark.",
+    ),
+    "snapshot_sql": (
+        "SQL over state",
+        "Questions about a job's state over Postgres' protocol, by one Python process, beside Postgres itself with the "
+        "same rows.",
     ),
     "impressions": (
         "Counts that are read every second",

@@ -61,7 +61,7 @@ class EventPattern:
 
     >>> import headrace as hr
     >>> hr.pattern("small", "cents < 100").then("large", "cents > 50000").within("1m")
-    <EventPattern small, then large, within 60s>
+    <EventPattern small, then large, within 1m>
     """
 
     stages: tuple[Stage, ...]
