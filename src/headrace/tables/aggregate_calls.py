@@ -155,7 +155,7 @@ def declare_call(
     texts = [expression_sql(relation, each, place) for each in call.arguments if not isinstance(each, exp.Star)]
     out = quote_name(name)
     if call.function in _COUNTS:
-        return _counted(call, texts, where, name, place)
+        return _counted(call, texts, where, name, relation, place, free)
     if call.function in _QUANTILES:
         _check_arguments(call, 2, place)
         share = _share(call.arguments[1], place)
@@ -179,7 +179,10 @@ def declare_call(
     return AggregateResult(aggs, out)
 
 
-def _counted(call: AggregateCall, texts: list[str], where: str | None, name: str, place: QueryPlace) -> AggregateResult:
+def _counted(
+    call: AggregateCall, texts: list[str], where: str | None, name: str, relation: Relation, place: QueryPlace,
+    free: Callable[[str], str],
+) -> AggregateResult:  # fmt: skip
     """COUNT and its like: conditions on rows that are counted."""
     out = quote_name(name)
     if call.function == "approx_count_distinct" or (call.function == "count" and call.distinct):
@@ -194,11 +197,21 @@ def _counted(call: AggregateCall, texts: list[str], where: str | None, name: str
             where = _both(where, f"({text}) IS NOT NULL")
         return AggregateResult({name: count(where=where)}, out)
     _check_arguments(call, 1, place)
+    if call.distinct and call.function == "count_if":
+        raise place.error(
+            call.tree, "COUNT_IF(DISTINCT …) cannot be had over streams", expected="COUNT_IF(x)",
+            next_move="COUNT(DISTINCT x) FILTER (WHERE x) counts values that are true",
+        )  # fmt: skip
     if call.function == "count_if":
         return AggregateResult({name: count(where=_both(where, f"({texts[0]})"))}, out)
-    if call.function in ("bool_and", "every"):
-        return AggregateResult({name: count(where=_both(where, f"NOT ({texts[0]})"))}, f"({out} = 0)")
-    return AggregateResult({name: count(where=_both(where, f"({texts[0]})"))}, f"({out} > 0)")
+    every = call.function in ("bool_and", "every")
+    counted = {name: count(where=_both(where, f"NOT ({texts[0]})" if every else f"({texts[0]})"))}
+    answer = f"({out} = 0)" if every else f"({out} > 0)"
+    if where is None and not may_be_null(relation, call.arguments[0]):
+        return AggregateResult(counted, answer)
+    some = free(f"{name}_values")
+    counted[some] = count(where=_both(where, f"({texts[0]}) IS NOT NULL"))
+    return AggregateResult(counted, f"(CASE WHEN {quote_name(some)} > 0 THEN {answer} END)")
 
 
 def _both(one: str | None, two: str) -> str:
@@ -206,7 +219,9 @@ def _both(one: str | None, two: str) -> str:
 
 
 def _check_arguments(call: AggregateCall, wanted: int, place: QueryPlace) -> None:
-    if len(call.arguments) != wanted:
+    from sqlglot import exp
+
+    if len(call.arguments) != wanted or any(isinstance(each, exp.Star) for each in call.arguments):
         near = nearest(call.function, NAMES)
         raise place.error(
             call.tree,

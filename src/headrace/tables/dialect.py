@@ -9,6 +9,7 @@ What this module deliberately does not do: know tables, columns or types.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -26,6 +27,8 @@ PARTITIONS: Final = "\ue001partitions"
 
 WITHIN: Final = "\ue002within"
 """The variable whose definition holds what stood behind ``WITHIN`` in MATCH_RECOGNIZE."""
+
+_COMMENTS: Final = re.compile(r"--[^\n]*|(?P<hint>/\*\+)|/\*.*?\*/", re.DOTALL)
 
 Statement = Callable[["StatementPiece"], Any]
 
@@ -91,6 +94,7 @@ def parse_script(
 ) -> list[ParsedStatement]:
     """The statements of a script. ``statements`` are asked first, one by one: each gives a tree, or None."""
     pieces = list(_pieces(text, where, origin))
+    _check_hints(text, _masked(text), where, origin)
     return [_parsed(piece, where, origin, statements) for piece in pieces]
 
 
@@ -280,6 +284,20 @@ def _dialect() -> Any:
 
 
 # --- what is wrong with a text
+
+
+def _check_hints(text: str, masked: str, where: str, origin: str) -> None:
+    """A hint is no comment: what it asks for would not be done, and nobody would know."""
+    for found in _COMMENTS.finditer(masked):
+        if found["hint"]:
+            place = ParsedStatement(None, text, 0, text, origin)
+            raise ExpressionError(
+                "hints are not part of streaming SQL",
+                where=place.where(found.start(), where),
+                expected="a query without /*+ … */",
+                found=place.point(found.start()),
+                next_move="options of a table stand in WITH (…) of CREATE TABLE, how long state is kept in SET",
+            )
 
 
 def _stop(piece: StatementPiece, detail: dict[str, Any]) -> tuple[int, str]:

@@ -56,8 +56,9 @@ class RowsInWindows:
 class RowsOfElements:
     """Each row once for each element of an array; of a map, for each key with its value."""
 
-    def __init__(self, column: str, names: tuple[str, ...], position: str, outer: bool) -> None:
-        self.column, self.names, self.position, self.outer = column, names, position, outer
+    def __init__(self, column: str, names: tuple[str, ...], position: str, first: int, outer: bool) -> None:
+        self.column, self.names, self.outer = column, names, outer
+        self.position, self.first = position, first
 
     def __call__(self, batch: pa.RecordBatch) -> pa.Table:
         lists = batch.column(self.column)
@@ -74,7 +75,7 @@ class RowsOfElements:
         for name, values in zip(self.names, _elements(lists), strict=True):
             table = table.append_column(name, values.take(taken))
         if self.position:
-            table = table.append_column(self.position, pa.array(within + 1, mask=~there))
+            table = table.append_column(self.position, pa.array(within + self.first, mask=~there))
         return table.append_column(SOURCE_ROW, pa.array(rows))
 
 
@@ -138,9 +139,13 @@ def in_windows(ctx: QueryContext, relation: Relation, tree: Any) -> Relation:
 
 
 def unnested(
-    ctx: QueryContext, relation: Relation, array: Any, alias: Any, tree: Any, *, outer: bool, position: bool
+    ctx: QueryContext, relation: Relation, array: Any, alias: Any, tree: Any, *, outer: bool, position: int | None
 ) -> Relation:
-    """Each row beside each element of one of its arrays. ``alias``: what the columns are called."""
+    """Each row beside each element of one of its arrays. ``alias``: what the columns are called.
+
+    ``position``: what the first element is counted as. From 1 it stands behind the element, as by WITH ORDINALITY; from
+    0 in front, as by POSEXPLODE.
+    """
     place = ctx.place
     stream = relation.stream
     column = bare_field(relation, array, place)
@@ -152,19 +157,22 @@ def unnested(
     types = _element_types(kind, array, place)
     names = [each.name for each in (alias.columns if alias is not None else ())]
     table = alias.name if alias is not None else ""
-    if not names and table and len(types) == 1 and not position:
+    if not names and table and len(types) == 1 and position is None:
         names = [table]
-    wanted = len(types) + position
-    defaults = (["key", "value"] if len(types) == 2 else ["col"]) + ["pos"] * position
+    elements = ["key", "value"] if len(types) == 2 else ["col"]
+    defaults = elements if position is None else [*elements, "pos"] if position else ["pos", *elements]
+    wanted = len(defaults)
     if len(names) > wanted:
         raise place.error(tree, f"this gives {wanted} columns", expected=", ".join(defaults))
     names += defaults[len(names) :]
     fields: list[str] = []
     for name in names:
         fields.append(free_name(name, [*stream.node.codec.names, *fields]))
-    added = dict(zip(fields, [*types, int][:wanted], strict=True))
+    counted = "" if position is None else fields[-1] if position else fields[0]
+    values = tuple(name for name in fields if name != counted)
+    added = dict(zip(values, types, strict=True)) | ({counted: int} if counted else {})
     into = row_type("Row", {**stream.node.codec.annotations, **{name: kind | None for name, kind in added.items()}})
-    rows = RowsOfElements(column, tuple(fields[: len(types)]), fields[-1] if position else "", outer)
+    rows = RowsOfElements(column, values, counted, position or 0, outer)
     with AtTree(place, tree):
         stream = stream.map_batches(rows, into, form="arrow")
     columns = [ScopeColumn(table, name, quote_name(each)) for name, each in zip(names, fields, strict=True)]

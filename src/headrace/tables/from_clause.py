@@ -94,14 +94,16 @@ def _exploded(ctx: QueryContext, relation: Relation, tree: Any, join: Any, *, in
 
     alias = tree.args.get("alias")
     if isinstance(tree, exp.Unnest):
-        position = bool(tree.args.get("offset"))
         names = tree.args.get("offset")
-        if position and isinstance(names, exp.Identifier) and alias is not None:
+        counted = bool(names)
+        if counted and isinstance(names, exp.Identifier) and alias is not None:
             alias = alias.copy()
             alias.append("columns", names.copy())
         if len(tree.expressions) != 1:
             raise ctx.place.error(tree, "UNNEST takes one array", expected="CROSS JOIN UNNEST(t.items) AS u(item)")
-        return unnested(ctx, relation, tree.expressions[0], alias, join, outer=not inner, position=position)
+        return unnested(
+            ctx, relation, tree.expressions[0], alias, join, outer=not inner, position=1 if counted else None
+        )
     call = tree.this
     if is_call(call, "table") and len(call.expressions) == 1:
         call = call.expressions[0]
@@ -113,4 +115,5 @@ def _exploded(ctx: QueryContext, relation: Relation, tree: Any, join: Any, *, in
         )  # fmt: skip
     arguments = list(call.expressions) or [call.this]
     outer = not inner or "outer" in name
-    return unnested(ctx, relation, arguments[0], alias, join, outer=outer, position=name.startswith("pos"))
+    position = 0 if name.startswith("pos") else None
+    return unnested(ctx, relation, arguments[0], alias, join, outer=outer, position=position)

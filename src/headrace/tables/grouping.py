@@ -70,7 +70,7 @@ class QueryGroups:
 def is_grouped(select: Any) -> bool:
     """Whether a SELECT gives aggregates, or groups."""
     parts = [*select.expressions, select.args.get("having"), select.args.get("qualify"), select.args.get("order")]
-    return select.args.get("group") is not None or any(
+    return any(select.args.get(each) is not None for each in ("group", "having")) or any(
         True for part in parts if part is not None for _ in aggregates_in(part)
     )
 

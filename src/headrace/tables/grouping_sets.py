@@ -46,7 +46,8 @@ def grouping_sets(group: Any, place: QueryPlace) -> tuple[list[Any], Sets | None
     from sqlglot import exp
 
     elements: list[list[list[Any]]] = []
-    for each in group.expressions:
+    behind = _behind(group)
+    for each in group.expressions if behind is None else [behind]:
         match each:
             case exp.GroupingSets():
                 elements.append([part for inner in each.expressions for part in _sets_of(inner)])
@@ -54,9 +55,8 @@ def grouping_sets(group: Any, place: QueryPlace) -> tuple[list[Any], Sets | None
                 elements.append(_sets_of(each))
             case _:
                 elements.append([[each]])
-    for key, kind in (("grouping_sets", None), ("rollup", None), ("cube", None)):
-        for each in group.args.get(key) or []:
-            elements.append([part for inner in (each.expressions if kind else [each]) for part in _sets_of(inner)])
+    for key in ("grouping_sets", "rollup", "cube"):
+        elements += [_sets_of(each) for each in group.args.get(key) or [] if behind is None]
     if all(len(sets) == 1 for sets in elements):
         return [tree for sets in elements for tree in sets[0]], None
     chosen = [[tree for part in parts for tree in part] for parts in product(*elements)]
@@ -75,6 +75,14 @@ def grouping_sets(group: Any, place: QueryPlace) -> tuple[list[Any], Sets | None
             mine.append(texts.index(text))
         members.append(frozenset(mine))
     return trees, Sets(tuple(members), len(trees))
+
+
+def _behind(group: Any) -> Any:
+    """GROUP BY a, b WITH ROLLUP, or WITH CUBE, as ROLLUP (a, b)."""
+    for each in (*(group.args.get("rollup") or ()), *(group.args.get("cube") or ())):
+        if not each.expressions:
+            return type(each)(expressions=[tree.copy() for tree in group.expressions])
+    return None
 
 
 def _sets_of(tree: Any) -> list[list[Any]]:

@@ -15,6 +15,7 @@ from typing import Any
 from headrace.dataflow.update_kinds import let_withdraw
 from headrace.sql.expr import quote_name
 from headrace.tables.catalog import Table, closed_windows
+from headrace.tables.clauses import check_clauses
 from headrace.tables.context import QueryContext
 from headrace.tables.dialect import ParsedStatement, render
 from headrace.tables.expanding import in_windows
@@ -43,10 +44,11 @@ def lower(ctx: QueryContext, tree: Any) -> Relation:
         case exp.Select():
             return _lower_once(ctx, tree, lower_select)
         case exp.Subquery() | exp.Paren():
-            return _aliased(lower(ctx, tree.this), tree)
+            relation = lower(ctx if not has_order(tree) else replace(ctx, ranks={}), tree.this)
+            return _aliased(ctx, _in_order(ctx, relation, tree), tree)
         case exp.Table():
             call = window_call(tree)
-            return _table(ctx, tree) if call is None else _aliased(windowed(ctx, call), tree)
+            return _table(ctx, tree) if call is None else _aliased(ctx, windowed(ctx, call), tree)
     if is_set_operation(tree):
         return _lower_once(ctx, tree, _set_operation)
     raise _refused(ctx, tree)
@@ -80,7 +82,7 @@ def lower_select(ctx: QueryContext, select: Any) -> Relation:
         relation = in_windows(inner, relation, select)
         items = select_items(select, relation, ctx.place, rewrite)
     relation, items = _over(ctx, select, relation, items, rewrite)
-    extra, ordered = order_items(select, items, rewrite)
+    extra, ordered = order_items(select, items, rewrite, ctx.place)
     if select.args.get("distinct") is not None:
         if extra:
             raise ctx.place.error(extra[0].tree, "rows of SELECT DISTINCT are ordered by what is selected")
@@ -95,13 +97,20 @@ def lower_select(ctx: QueryContext, select: Any) -> Relation:
 
 def _set_operation(ctx: QueryContext, tree: Any) -> Relation:
     """UNION and its like, in order and up to a limit."""
-    relation = combined(ctx, tree)
+    return _in_order(ctx, combined(ctx, tree), tree)
+
+
+def _in_order(ctx: QueryContext, relation: Relation, tree: Any) -> Relation:
+    """The rows of a query that is whole, in the order and up to the limit that stand behind it."""
     if not has_order(tree):
         return relation
+    relation = settled(ctx, relation, tree)
     items = [SelectItem(column.name, tree, column) for column in relation.columns]
-    extra, ordered = order_items(tree, items, None)
+    extra, ordered = order_items(tree, items, None, ctx.place)
     if extra:
-        raise ctx.place.error(extra[0].tree, "a union is ordered by its columns", expected="ORDER BY a column")
+        raise ctx.place.error(
+            extra[0].tree, "rows of a whole query are ordered by its columns", expected="ORDER BY a column"
+        )
     return in_order(ctx, relation, ordered, tree, [item.name for item in items])
 
 
@@ -118,6 +127,11 @@ def _over(
         condition = condition.transform(lambda node: _meant(node, named))
         parts.append(("", condition))
     if not any(True for _, tree in parts for _ in windows_in(tree)):
+        if condition is not None:
+            raise ctx.place.error(
+                condition, "QUALIFY chooses by a window function", expected="QUALIFY ROW_NUMBER() OVER (…) <= 3",
+                next_move="a condition on groups stands in HAVING, one on rows in WHERE",
+            )  # fmt: skip
         return relation, items
     relation, results = with_windows(ctx, select, in_windows(ctx, relation, select), parts)
     items = [item._replace(tree=rewritten(item.tree, results)) for item in items]
@@ -199,7 +213,7 @@ def _table(ctx: QueryContext, tree: Any) -> Relation:
     else:
         error = ctx.catalog.missing(name, ctx.tables)
         raise ctx.place.error(tree, error.what, expected=error.expected, next_move=error.next_move)
-    return _aliased(relation.named(name), tree)
+    return _aliased(ctx, relation.named(name), tree)
 
 
 def _view(ctx: QueryContext, name: str, statement: ParsedStatement, tree: Any) -> Relation:
@@ -209,23 +223,24 @@ def _view(ctx: QueryContext, name: str, statement: ParsedStatement, tree: Any) -
             next_move="rows that come back are a loop: app.loop(…)",
         )  # fmt: skip
     inner = replace(ctx.of_view(name.lower(), statement), ranks=ctx.ranks)
+    check_clauses(inner.place, statement.tree)
     return lower(inner, statement.tree).named(name)
 
 
 class NamedQuery:
     """A query under a name of WITH: lowered when it is first read, and once."""
 
-    def __init__(self, ctx: QueryContext, tree: Any, columns: list[str]) -> None:
+    def __init__(self, ctx: QueryContext, tree: Any, columns: list[Any]) -> None:
         self._ctx, self._tree, self._columns = replace(ctx, ranks={}), tree, columns
         self._relation: Relation | None = None
 
     def relation(self, name: str, ranks: Mapping[str, int]) -> Relation:
         """``ranks``: how many rows are wanted by their number; a query without such numbers is the same to all."""
         if ranks and any(type(node).__name__ == "Window" for node in self._tree.walk()):
-            return lower(replace(self._ctx, ranks=ranks), self._tree).named(name, self._columns)
+            return _named(self._ctx, lower(replace(self._ctx, ranks=ranks), self._tree), name, self._columns)
         if self._relation is None:
             self._relation = lower(self._ctx, self._tree)
-        return self._relation.named(name, self._columns)
+        return _named(self._ctx, self._relation, name, self._columns)
 
 
 def _with_named(ctx: QueryContext, tree: Any) -> QueryContext:
@@ -236,20 +251,35 @@ def _with_named(ctx: QueryContext, tree: Any) -> QueryContext:
             next_move="rows that come back are a loop: app.loop(…)",
         )  # fmt: skip
     for each in with_.expressions:
-        columns = [column.name for column in each.args["alias"].columns]
-        ctx = ctx.with_tables({each.alias.lower(): NamedQuery(ctx, each.this, columns)})
+        query = NamedQuery(ctx, each.this, each.args["alias"].columns)
+        ctx = ctx.with_tables({each.alias.lower(): query})
     return ctx
 
 
-def _aliased(relation: Relation, tree: Any) -> Relation:
+def _aliased(ctx: QueryContext, relation: Relation, tree: Any) -> Relation:
     alias = tree.args.get("alias")
     if alias is None:
         return relation
-    return relation.named(alias.name or "", [column.name for column in alias.columns])
+    return _named(ctx, relation, alias.name or "", alias.columns)
+
+
+def _named(ctx: QueryContext, relation: Relation, name: str, columns: list[Any]) -> Relation:
+    """The relation under a name, and with names of columns where some are given."""
+    if len(columns) > len(relation.columns):
+        raise ctx.place.error(
+            columns[len(relation.columns)], f"{name} has {len(relation.columns)} columns, and {len(columns)} names",
+            expected=f"at most {len(relation.columns)} names",
+        )  # fmt: skip
+    return relation.named(name, [column.name for column in columns])
 
 
 def _refused(ctx: QueryContext, tree: Any) -> Any:
+    from sqlglot import exp
+
     return ctx.place.error(
-        tree, f"{type(tree).__name__.upper()} is not part of streaming SQL", expected="SELECT, VALUES, UNION, …",
-        next_move="see the guide Streaming SQL for what can be said",
+        tree, f"{type(tree).__name__.upper()} is not part of streaming SQL",
+        expected="SELECT, WITH … SELECT, UNION, INTERSECT or EXCEPT",
+        next_move="rows written down are a source of their own: hr.source.items, or 'connector' = 'items'"
+        if isinstance(tree, exp.Values)
+        else "see the guide Streaming SQL for what can be said",
     )  # fmt: skip

@@ -19,7 +19,7 @@ from headrace.sql.expr import quote_name
 from headrace.tables.context import QueryContext, free_name
 from headrace.tables.over_rows import RowsBefore, over_rows
 from headrace.tables.ranks import order_sql
-from headrace.tables.scope import AtTree, Relation
+from headrace.tables.scope import AtTree, QueryPlace, Relation
 from headrace.tables.select_list import SelectItem
 
 
@@ -36,13 +36,21 @@ def has_order(tree: Any) -> bool:
     return any(tree.args.get(each) is not None for each in ("order", "limit", "offset"))
 
 
-def order_items(select: Any, items: list[SelectItem], rewrite: Any) -> tuple[list[SelectItem], list[OrderedBy]]:
+def order_items(
+    select: Any, items: list[SelectItem], rewrite: Any, place: QueryPlace
+) -> tuple[list[SelectItem], list[OrderedBy]]:
     """What rows are ordered by, and the columns that have to be there for it beside those of the select list."""
+    from sqlglot import exp
+
     extra: list[SelectItem] = []
     ordered = []
     order = select.args.get("order")
     for each in order.expressions if order is not None else ():
         name = _among(each.this, items, select)
+        if name is None and isinstance(each.this, exp.Literal) and not each.this.is_string:
+            raise place.error(
+                each, f"there is no column {each.this.this} in the select list", expected=f"1 to {len(items)}"
+            )
         if name is None:
             name = free_name("ordered_by", [item.name for item in [*items, *extra]])
             extra.append(SelectItem(name, each.this if rewrite is None else rewrite(each.this)))

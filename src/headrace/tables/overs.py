@@ -70,6 +70,7 @@ def with_windows(
     """
     named = {each.this.name.lower(): each for each in select.args.get("windows") or ()}
     results: dict[str, Any] = {}
+    known: dict[tuple[str, int | None], str] = {}
     numbers = 0
     for name, tree in parts:
         for window in windows_in(tree):
@@ -81,6 +82,9 @@ def with_windows(
             column = f"\ue003over{numbers}"
             most = ctx.ranks.get(name.lower()) if window is tree else None
             most = most or qualify_bound(select.args.get("qualify"), window)
+            if (same := known.get((render(whole), most))) is not None:
+                results[text] = same
+                continue
             if is_row_number(whole) and (most is not None or not _by_time(relation, whole)):
                 if most is None:
                     raise _unbounded_number(ctx, whole)
@@ -88,7 +92,7 @@ def with_windows(
             else:
                 relation, number = _over(ctx, relation, whole)
             relation = replace(relation, columns=(*relation.columns, ScopeColumn("", column, number, hidden=False)))
-            results[text] = column
+            results[text] = known[render(whole), most] = column
     return relation, results
 
 
@@ -115,8 +119,19 @@ def _resolved(ctx: QueryContext, window: Any, named: dict[str, Any]) -> Any:
     found = named.get(alias.name.lower())
     if found is None:
         raise ctx.place.error(window, f"there is no window {alias.name!r}", expected="WINDOW w AS (PARTITION BY …)")
-    made = found.copy()
+    others = {name: each for name, each in named.items() if each is not found}
+    made = _resolved(ctx, found, others).copy()
     made.set("this", window.this.copy())
+    for part in ("partition_by", "order", "spec"):
+        own = window.args.get(part)
+        if not own:
+            continue
+        if made.args.get(part) or part == "partition_by":
+            raise ctx.place.error(
+                window, f"{alias.name} says that already", expected=f"OVER {alias.name}, or a window without a name",
+                next_move="a frame or an order may be added where the named window has none",
+            )  # fmt: skip
+        made.set(part, own.copy())
     return made
 
 
@@ -161,6 +176,7 @@ def _over(ctx: QueryContext, relation: Relation, window: Any) -> tuple[Relation,
 
     call = window.this
     if is_row_number(window):
+        _check_no_arguments(ctx, window)
         name = free("row_number")
         parts.numbers.append(name)
         parts.added[name] = int
@@ -229,11 +245,18 @@ def _frame(ctx: QueryContext, window: Any) -> OverFrame:
     return OverFrame(span_us=interval_us(start, ctx.place) + 1)
 
 
+def _check_no_arguments(ctx: QueryContext, window: Any) -> None:
+    if list(window.this.expressions):
+        raise ctx.place.error(window, "ROW_NUMBER takes no arguments", expected="ROW_NUMBER() OVER (…)")
+
+
 def _lag(ctx: QueryContext, relation: Relation, window: Any, parts: OverParts, free: Any) -> tuple[Relation, str]:
     from sqlglot import exp
 
     call, place = window.this, ctx.place
     arguments = list(call.expressions) if isinstance(call, exp.Anonymous) else list(call.iter_expressions())
+    if not 1 <= len(arguments) <= 3:
+        raise place.error(window, "LAG takes one to three arguments", expected="LAG(x, 1, 0)")
     back = arguments[1] if len(arguments) > 1 else None
     if back is not None and not (isinstance(back, exp.Literal) and str(back.this).isdigit()):
         raise place.error(back, "LAG looks back a number of rows", expected="LAG(x, 1)")

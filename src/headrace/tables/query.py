@@ -10,6 +10,7 @@ from headrace.dataflow.naming import check_name
 from headrace.dataflow.stream import Stream
 from headrace.errors import ProgramError
 from headrace.tables.catalog import Catalog, Table, catalog_of, time_column
+from headrace.tables.clauses import check_clauses
 from headrace.tables.context import QueryContext
 from headrace.tables.dialect import ParsedStatement, parse_query
 from headrace.tables.lowering import lower, settled
@@ -28,7 +29,9 @@ def lower_query(
     """The stream of a query. ``name`` is the identity of what it keeps; it may be given later, by ``.named``."""
     given = {key.lower(): _table_of(key, stream) for key, stream in (tables or {}).items()}
     steps = QuerySteps()
-    ctx = QueryContext(app, catalog, QueryPlace(query, at), steps, lower, given)
+    place = QueryPlace(query, at)
+    check_clauses(place, query.tree)
+    ctx = QueryContext(app, catalog, place, steps, lower, given)
     relation = settled(ctx, lower(ctx, query.tree), query.tree)
     stream = QueryStream(app, relation.stream.node, steps)
     if name is not None:

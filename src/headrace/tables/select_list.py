@@ -53,7 +53,13 @@ def _spread(relation: Relation, star: Any, tree: Any, table: str, place: QueryPl
     if not columns:
         known = ", ".join(sorted({c.table for c in relation.columns if c.table}))
         raise place.error(tree, f"there is no table {table!r} here", expected=f"one of {known}")
-    left_out = {each.name.lower() for each in star.args.get("except_") or star.args.get("except") or ()}
+    without = star.args.get("except_") or ()
+    left_out = {each.name.lower() for each in without}
+    for each in without:
+        if each.name.lower() not in {c.name.lower() for c in columns}:
+            raise place.error(
+                each, f"there is no column {each.name!r} to leave out", expected=", ".join(c.name for c in columns[:12])
+            )
     return [SelectItem(c.name, tree, c) for c in columns if c.name.lower() not in left_out]
 
 

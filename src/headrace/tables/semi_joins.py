@@ -10,6 +10,7 @@ from headrace.sql.parse import column_path
 from headrace.tables.aggregate_calls import may_be_null
 from headrace.tables.context import QueryContext
 from headrace.tables.expanding import in_windows
+from headrace.tables.grouping import is_grouped
 from headrace.tables.joining import joined
 from headrace.tables.scope import Relation, conjuncts, lookup
 
@@ -64,8 +65,10 @@ def _correlated(ctx: QueryContext, select: Any, rows_of: RowsOf) -> tuple[Relati
     """The rows of a query inside EXISTS, and its conditions that read the outer row, with names that are its own."""
     from sqlglot import exp
 
-    refused = ("group", "having", "distinct", "limit", "qualify", "with_")
-    if not isinstance(select, exp.Select) or any(select.args.get(each) for each in refused):
+    refused = ("group", "having", "distinct", "limit", "qualify", "offset", "with_")
+    plain = isinstance(select, exp.Select) and not any(select.args.get(each) for each in refused)
+    # A query of aggregates gives a row whether or not there are any.
+    if not plain or is_grouped(select):
         raise ctx.place.error(
             select, "EXISTS takes a plain query", expected="EXISTS (SELECT 1 FROM t WHERE t.a = outer.a AND …)",
             next_move="name the query by WITH, and read that",

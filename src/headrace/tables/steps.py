@@ -53,8 +53,13 @@ class QuerySteps:
         inner = [step for step in self.steps if step.node is not outermost and step.node.name is None]
         same = Counter(step.identity for step in inner)
         named: dict[Node, str] = {}
+        times: Counter[str] = Counter()
         for step in inner:
             told_by = step.identity if same[step.identity] == 1 else f"{step.identity}: {step.subplan}"
+            # The same text over the same tables, twice: by the order in which they stand.
+            times[told_by] += 1
+            if times[told_by] > 1:
+                told_by += f" ({times[told_by]})"
             digest = sha256(told_by.encode()).hexdigest()[:6]
             named[step.node] = f"{query[: 100 - len(step.role) - 8]}_{step.role}_{digest}"
         if any(step.node is outermost for step in self.steps) and outermost.name is None:
