@@ -122,3 +122,18 @@ def test_views_are_queries_under_a_name(app: Any) -> None:
     catalog.views["large"] = parse_query("SELECT * FROM counted")
     with pytest.raises(HeadraceError, match="reads itself"):
         app.sql("SELECT * FROM large", name="r")
+
+
+def test_a_query_reads_what_another_gives_and_not_what_it_keeps(app: Any) -> None:
+    source = app.read("more", hr.source.items([]), Tx, time="ts")
+    app.sql("SELECT card AS who, COUNT(*) * 10 AS n FROM more GROUP BY card HAVING COUNT(*) < 2", name="rare")
+    again = app.sql("SELECT who, n FROM rare")
+    assert app.table("rare").node.codec.names == ["who", "n"]
+    with hr.testing.Harness(app) as h:
+        h.push(source, tx("ann", 5), tx("bob", 500))
+        h.epoch()
+        h.push(source, tx("ann", 5))
+        h.epoch()
+        changes = [(op, row.who, row.n) for op, row in h.take_changes(again)]
+        assert sorted(changes[:2]) == [("+I", "ann", 10), ("+I", "bob", 10)]
+        assert changes[2:] == [("-D", "ann", 10)]

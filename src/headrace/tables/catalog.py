@@ -59,6 +59,8 @@ class Catalog:
     views: dict[str, ParsedStatement] = field(default_factory=dict)
     declared: dict[str, Callable[[], Table]] = field(default_factory=dict)
     """Tables that become steps when a query first reads them."""
+    results: dict[str, Node] = field(default_factory=dict)
+    """What named queries give, by their names in small letters, where that is not the step that has the name."""
     functions: dict[str, Any] = field(default_factory=dict)
     """Functions of Python that queries call (`headrace.tables.python_functions`), by their names in small letters."""
     state_ttl: str | None = None
@@ -98,7 +100,8 @@ class Catalog:
             return self.tables[low]
         for node in self._named():
             if (node.name or "").lower() == low:
-                return Table(node.name or "", Stream(self.app, node), time_column(node))
+                result = self.results.get(low, node)
+                return Table(node.name or "", Stream(self.app, result), time_column(result))
         if "$" in low:
             from headrace.tables.side_tables import side_table
 

@@ -27,7 +27,7 @@ from headrace.tables.overs import rewritten, windows_in, with_windows
 from headrace.tables.python_functions import with_calls
 from headrace.tables.ranks import rank_bounds
 from headrace.tables.scope import AtTree, Relation, conjuncts, expression_sql, relation_of
-from headrace.tables.select_list import SelectItem, project, select_items, uses_windows
+from headrace.tables.select_list import SelectItem, project, select_items, uses_windows, with_aliases
 from headrace.tables.semi_joins import is_membership, with_members
 from headrace.tables.set_operations import combined, distinct, is_set_operation
 from headrace.tables.wall_clock import without_clocks
@@ -74,9 +74,11 @@ def lower_select(ctx: QueryContext, select: Any) -> Relation:
     select, clocks = without_clocks(relation, select)
     rewrite: Callable[[Any], Any] | None = None
     if is_grouped(select):
-        relation, rewrite = grouped(inner, select, relation)
+        rows = relation
+        relation, rewrite = grouped(inner, select, rows)
         if (having := select.args.get("having")) is not None:
-            relation = filtered(inner, relation, [rewrite(each) for each in conjuncts(having.this)])
+            conditions = [with_aliases(each, select, rows) for each in conjuncts(having.this)]
+            relation = filtered(inner, relation, [rewrite(each) for each in conditions])
     items = select_items(select, relation, ctx.place, rewrite)
     if uses_windows(relation, *(item.tree for item in items if _computes(item.tree))):
         relation = in_windows(inner, relation, select)

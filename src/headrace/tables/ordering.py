@@ -20,7 +20,7 @@ from headrace.tables.context import QueryContext, free_name
 from headrace.tables.over_rows import RowsBefore, over_rows
 from headrace.tables.ranks import order_sql
 from headrace.tables.scope import AtTree, QueryPlace, Relation
-from headrace.tables.select_list import SelectItem
+from headrace.tables.select_list import SelectItem, with_aliases
 
 
 class OrderedBy(NamedTuple):
@@ -53,7 +53,13 @@ def order_items(
             )
         if name is None:
             name = free_name("ordered_by", [item.name for item in [*items, *extra]])
-            extra.append(SelectItem(name, each.this if rewrite is None else rewrite(each.this)))
+            meant = with_aliases(each.this, select)
+            if meant.find(exp.Window) is not None:
+                raise place.error(
+                    each, "rows are ordered by columns, and by expressions without window functions",
+                    expected="ORDER BY a column of the select list",
+                )  # fmt: skip
+            extra.append(SelectItem(name, meant if rewrite is None else rewrite(meant)))
         way = (bool(each.args.get("desc")), bool(each.args.get("nulls_first")))
         ordered.append(OrderedBy(name, *way, each))
     return extra, ordered
@@ -113,6 +119,11 @@ def _first(ctx: QueryContext, relation: Relation, ordered: list[OrderedBy], most
         if not by:
             plain = [name for name in schema.names if not pa.types.is_nested(schema.field(name).type)]
             by = [quote_name(name) for name in stream.node.kind.key or plain]
+        if not by:
+            raise ctx.place.error(
+                tree, "nothing says which rows come first", expected="ORDER BY … LIMIT n",
+                next_move="order by a part of a column: ORDER BY items[0]",
+            )  # fmt: skip
         made: Any = KeyedStream(stream, WHOLE_STREAM).top(most, by=by)
     ctx.steps.add(made, "first", tree, ", ".join(by))
     return replace(relation, stream=made, time=None, closed=None)

@@ -10,6 +10,7 @@ from headrace.dataflow.naming import proposal
 from headrace.dataflow.update_kinds import let_withdraw
 from headrace.sql.expr import quote_name
 from headrace.sql.parse import column_path
+from headrace.tables.aggregate_calls import is_aggregate
 from headrace.tables.context import QueryContext, free_name
 from headrace.tables.dialect import render
 from headrace.tables.scope import AtTree, QueryPlace, Relation, ScopeColumn, bare_field, expression_sql, lookup
@@ -46,6 +47,27 @@ def select_items(
         items[i] = item._replace(name=free_name(item.name, taken))
         taken.append(items[i].name)
     return items
+
+
+def with_aliases(tree: Any, select: Any, relation: Relation | None = None) -> Any:
+    """An expression in which the names of results are what they stand for, but for the arguments of aggregates.
+
+    ``relation``: whose columns go before such names; None: the names of results go first.
+    """
+    from sqlglot import exp
+
+    meant = {each.alias.lower(): each.this for each in select.expressions if isinstance(each, exp.Alias)}
+    tree = exp.Paren(this=tree.copy())
+    for node in list(tree.find_all(exp.Column)):
+        value = None if node.table or isinstance(node.this, exp.Star) else meant.get(node.name.lower())
+        if value is None or (relation is not None and lookup(relation, column_path(node)) != []):
+            continue
+        above = node.parent
+        while above is not None and not is_aggregate(above) and not isinstance(above, exp.Window):
+            above = above.parent
+        if above is None:
+            node.replace(exp.Paren(this=value.copy()))
+    return tree.this
 
 
 def _spread(relation: Relation, star: Any, tree: Any, table: str, place: QueryPlace) -> list[SelectItem]:
@@ -119,7 +141,7 @@ def _check_names(items: list[SelectItem], place: QueryPlace) -> None:
             raise place.error(
                 item.tree,
                 f"a column of a result cannot be named {item.name!r}",
-                expected="letters, digits and underscores",
+                expected="letters, digits and underscores, not two of them in front",
                 next_move=f"name it: … AS {proposal(item.name) or 'value'}",
             )
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.dataflow.graph import ExprNode, MeasureNode, Node
 from headrace.dataflow.stream import Stream
+from headrace.tables.catalog import catalog_of
 from headrace.tables.dialect import render
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class QueryStream(Stream[Any]):
             self._app._name(node, text, former.get(node), at)
         if self._node.name is None and name not in names.values():
             self._app._name(self._node, name, None, at)
+        # The name stands at what keeps state; who reads the query wants what is made of that.
+        catalog_of(self._app).results[name.lower()] = self._node
 
 
 def _outermost(result: Node) -> Node:
