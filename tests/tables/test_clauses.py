@@ -55,6 +55,14 @@ REFUSED = {
     "SELECT SUM(cents) OVER (w PARTITION BY shop) AS s FROM tx WINDOW w AS (ORDER BY ts)": ("w says that", "SUM"),
     "SELECT LAG(cents, 1, 0, 5) OVER (ORDER BY ts) AS s FROM tx": ("LAG takes one to three", "LAG"),
     "SELECT ROW_NUMBER(3) OVER (ORDER BY ts) AS s FROM tx": ("takes no arguments", "ROW_NUMBER"),
+    "SELECT n FROM (SELECT ROW_NUMBER() OVER (PARTITION BY shop ORDER BY cents) AS n FROM tx LIMIT 4) WHERE n = 1": (
+        "numbers of all rows by an order other than time", "ROW_NUMBER",
+    ),
+    "SELECT a FROM (SELECT ROW_NUMBER() OVER (ORDER BY cents) AS a, ROW_NUMBER() OVER (ORDER BY shop) AS b FROM tx) "
+    "WHERE a < 3 AND b < 3": ("numbered by one order at a time", "ROW_NUMBER() OVER (ORDER BY shop"),
+    "SELECT x FROM (SELECT cents AS x, ROW_NUMBER() OVER (ORDER BY cents) AS rn FROM tx) AS t(rn, x) WHERE rn <= 2": (
+        "numbers of all rows by an order other than time", "ROW_NUMBER",
+    ),
     "SELECT SUM(*) AS s FROM tx": ("SUM takes one argument", "SUM"),
     "SELECT COUNT_IF(DISTINCT cents > 60) AS s FROM tx": ("COUNT_IF(DISTINCT …) cannot", "COUNT_IF"),
     "SELECT card, cents FROM tx ORDER BY 5 LIMIT 3": ("no column 5 in the select list", "5 LIMIT"),

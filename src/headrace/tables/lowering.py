@@ -25,7 +25,7 @@ from headrace.tables.match_recognize import recognized, without_match
 from headrace.tables.ordering import has_order, in_order, order_items
 from headrace.tables.overs import rewritten, windows_in, with_windows
 from headrace.tables.python_functions import with_calls
-from headrace.tables.ranks import rank_bounds
+from headrace.tables.ranks import inner_names, rank_bounds
 from headrace.tables.scope import AtTree, Relation, conjuncts, expression_sql, relation_of
 from headrace.tables.select_list import SelectItem, project, select_items, uses_windows, with_aliases
 from headrace.tables.semi_joins import is_membership, with_members
@@ -120,6 +120,9 @@ def _over(
     ctx: QueryContext, select: Any, relation: Relation, items: list[SelectItem], rewrite: Callable[[Any], Any] | None
 ) -> tuple[Relation, list[SelectItem]]:
     """The results of window functions as columns, and the rows that QUALIFY lets through."""
+    if select.args.get("limit") is not None:
+        # Rows are counted before a condition outside leaves some out.
+        ctx = replace(ctx, ranks={})
     qualify = select.args.get("qualify")
     condition = None if qualify is None else qualify.this if rewrite is None else rewrite(qualify.this)
     parts = [(item.name, item.tree) for item in items]
@@ -194,7 +197,8 @@ def rows_of(ctx: QueryContext, select: Any, conditions: list[Any]) -> Relation:
         )
     # A bound on numbers of rows is one on the query that numbers them.
     alone = not any(select.args.get(part) for part in ("joins", "laterals", "match"))
-    relation = lower(replace(ctx, ranks=rank_bounds(conditions) if alone else {}), source.this)
+    ranks = inner_names(source.this, rank_bounds(conditions)) if alone else {}
+    relation = lower(replace(ctx, ranks=ranks), source.this)
     ctx = replace(ctx, ranks={})
     if (clause := select.args.get("match")) is not None:
         relation = recognized(ctx, clause, in_windows(ctx, relation, select))
@@ -238,6 +242,7 @@ class NamedQuery:
 
     def relation(self, name: str, ranks: Mapping[str, int]) -> Relation:
         """``ranks``: how many rows are wanted by their number; a query without such numbers is the same to all."""
+        ranks = {} if self._columns else ranks
         if ranks and any(type(node).__name__ == "Window" for node in self._tree.walk()):
             return _named(self._ctx, lower(replace(self._ctx, ranks=ranks), self._tree), name, self._columns)
         if self._relation is None:

@@ -68,32 +68,60 @@ def with_windows(
 
     ``parts``: the names and trees in which they stand.
     """
-    named = {each.this.name.lower(): each for each in select.args.get("windows") or ()}
     results: dict[str, Any] = {}
-    known: dict[tuple[str, int | None], str] = {}
-    numbers = 0
+    bound, others = _bounded(ctx, select, relation, parts)
+    known: dict[str, str] = {}
+    # Numbers with a bound leave rows out, which the other functions have to see: they come last.
+    for number, (text, asked) in enumerate([*others.items(), *bound.items()]):
+        same = render(asked.window)
+        if same not in known:
+            column = known[same] = f"\ue003over{number + 1}"
+            if text in bound:
+                relation, value = ranked(ctx, relation, asked.window, asked.most, asked.name)
+            else:
+                relation, value = _over(ctx, relation, asked.window)
+            relation = replace(relation, columns=(*relation.columns, ScopeColumn("", column, value)))
+        results[text] = known[same]
+    return relation, results
+
+
+class AskedWindow(NamedTuple):
+    """A window function of a SELECT, and up to which number its rows are wanted; 0: all of them."""
+
+    window: Any
+    most: int
+    name: str
+
+
+def _bounded(
+    ctx: QueryContext, select: Any, relation: Relation, parts: list[tuple[str, Any]]
+) -> tuple[dict[str, AskedWindow], dict[str, AskedWindow]]:
+    """The window functions that number the first rows by a bound, at most one of them, and all others."""
+    named = {each.this.name.lower(): each for each in select.args.get("windows") or ()}
+    asked: dict[str, AskedWindow] = {}
     for name, tree in parts:
         for window in windows_in(tree):
-            text = render(window)
-            if text in results:
-                continue
             whole = _resolved(ctx, window, named)
-            numbers += 1
-            column = f"\ue003over{numbers}"
-            most = ctx.ranks.get(name.lower()) if window is tree else None
-            most = most or qualify_bound(select.args.get("qualify"), window)
-            if (same := known.get((render(whole), most))) is not None:
-                results[text] = same
-                continue
-            if is_row_number(whole) and (most is not None or not _by_time(relation, whole)):
-                if most is None:
-                    raise _unbounded_number(ctx, whole)
-                relation, number = ranked(ctx, relation, whole, most, name if name.isidentifier() else "row_number")
-            else:
-                relation, number = _over(ctx, relation, whole)
-            relation = replace(relation, columns=(*relation.columns, ScopeColumn("", column, number, hidden=False)))
-            results[text] = known[render(whole), most] = column
-    return relation, results
+            most = ctx.ranks.get(name.lower()) if name and window is tree else None
+            for _, condition in [part for part in parts if not part[0]]:
+                most = most or qualify_bound(condition, window)
+            if is_row_number(whole) and most is None and not _by_time(relation, whole):
+                raise _unbounded_number(ctx, whole)
+            most = most if most is not None and is_row_number(whole) else 0
+            text = render(window)
+            if text not in asked or (most and not asked[text].most):
+                asked[text] = AskedWindow(whole, most, name if name.isidentifier() else "row_number")
+    bound = {text: each for text, each in asked.items() if each.most}
+    if len({render(each.window) for each in bound.values()}) > 1:
+        # All rows can be numbered by time; of numbers by another order one leaves out rows that the next has to count.
+        bound = {text: each for text, each in bound.items() if not _by_time(relation, each.window)}
+        if len({render(each.window) for each in bound.values()}) > 1:
+            raise ctx.place.error(
+                list(bound.values())[-1].window, "rows are numbered by one order at a time, where that is not time",
+                expected="one ROW_NUMBER() with a bound",
+                next_move="number the results of a query, in a query around it",
+            )  # fmt: skip
+    return bound, {text: each for text, each in asked.items() if text not in bound}
 
 
 def rewritten(tree: Any, results: dict[str, Any]) -> Any:

@@ -30,9 +30,24 @@ def rank_bounds(conditions: Iterable[Any]) -> dict[str, int]:
     return bounds
 
 
-def qualify_bound(qualify: Any, window: Any) -> int | None:
-    """The bound that QUALIFY says for a window function that stands in it."""
-    for part in conjuncts(qualify.this) if qualify is not None else ():
+def inner_names(source: Any, bounds: dict[str, int]) -> dict[str, int]:
+    """Bounds by the names that columns have in a query, where FROM gives them others: ``(SELECT …) AS t (a, rn)``."""
+    from sqlglot import exp
+
+    alias = source.args.get("alias")
+    given = [column.name.lower() for column in alias.columns] if alias is not None else []
+    if not given or not bounds:
+        return bounds
+    select = source.this
+    if not isinstance(select, exp.Select) or any(each.is_star for each in select.expressions):
+        return {}
+    names = [each.alias_or_name.lower() for each in select.expressions]
+    return {name: bounds[new] for name, new in zip(names, given, strict=False) if new in bounds}
+
+
+def qualify_bound(condition: Any, window: Any) -> int | None:
+    """The bound that the condition of QUALIFY says for a window function that stands in it."""
+    for part in conjuncts(condition):
         found = _bound(part)
         if found is not None and found[0] == window:
             return found[1]
