@@ -5,8 +5,7 @@ state. Which statements are for it is told by the names in them (`asks_catalog`)
 DuckDB does not have are rewritten first (`rewritten`): operators and types with a schema in front, casts to
 ``regclass``.
 
-What psql, psycopg, SQLAlchemy and JDBC drivers ask is there; what is asked beside that is empty or null, or refused by
-its name.
+What psql and psycopg ask is there; what is asked beside that is empty or null, or refused by its name.
 """
 
 from __future__ import annotations
