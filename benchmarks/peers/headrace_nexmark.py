@@ -71,6 +71,8 @@ def program(query: str, text: str, folder: Path, sink: hr.Sink) -> hr.App:
             app.read(name, source, record, time="date_time", out_of_order="1s")
     if "side" in text:
         app.read("side", hr.source.files(folder / "side", format="parquet"), Note)
+    if "bid_now" in text:
+        app.sql("CREATE VIEW bid_now AS SELECT *, PROCTIME() AS proc_time FROM bid")
     app.sql(text, name=query).write(sink)
     return app
 
