@@ -9,10 +9,14 @@ import argparse
 import itertools
 import json
 import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 LAUNCHED_AT = time.time()
 
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
 from published import Published  # noqa: E402
 
 import headrace as hr  # noqa: E402
@@ -62,8 +66,8 @@ class Note(hr.Record):
 STREAMS = {"person": Person, "auction": Auction, "bid": Bid}
 
 
-def program(query: str, text: str, folder: Path, sink: hr.Sink) -> hr.App:
-    """The query over the streams that it names, and no others."""
+def program(query: str, text: str, folder: Path, sink: hr.Sink) -> tuple[hr.App, hr.Stream[Any]]:
+    """The query over the streams that it names, and no others; and its result."""
     app = hr.App("nexmark")
     for name, record in STREAMS.items():
         if name in text.replace("bid_now", "bid"):
@@ -73,20 +77,38 @@ def program(query: str, text: str, folder: Path, sink: hr.Sink) -> hr.App:
         app.read("side", hr.source.files(folder / "side", format="parquet"), Note)
     if "bid_now" in text:
         app.sql("CREATE VIEW bid_now AS SELECT *, PROCTIME() AS proc_time FROM bid")
-    app.sql(text, name=query).write(sink)
-    return app
+    result = app.sql(text, name=query)
+    result.write(sink)
+    return app, result
+
+
+def rows_that_hold(result: hr.Stream[Any], sink: Any) -> dict[str, list]:
+    """The columns of the rows that hold at the end: what was taken back or replaced is gone."""
+    names, kind = list(result.node.codec.names), result.node.kind
+    rows: Counter[tuple] = Counter()
+    if kind.rows == "changelog":
+        for sign, row in sink.changes:
+            rows[tuple(getattr(row, name) for name in names)] += 1 if sign.startswith("+") else -1
+    elif kind.rows == "upsert":
+        newest = {tuple(getattr(row, name) for name in kind.key): row for row in sink.rows}
+        rows.update(tuple(getattr(row, name) for name in names) for row in newest.values())
+    else:
+        rows.update(tuple(getattr(row, name) for name in names) for row in sink.rows)
+    held = list(rows.elements())
+    return {name: [row[place] for row in held] for place, name in enumerate(names)}
 
 
 def run(options: argparse.Namespace) -> dict:
     text = (options.queries / f"{options.query}.sql").read_text()
     sink = hr.sink.collect() if options.answers else hr.sink.discard()
-    app = program(options.query, text, options.input, sink)
+    app, result = program(options.query, text, options.input, sink)
     version = f"headrace {hr.__version__}"
     settings = {"parallelism": options.parallelism, "master": f"local[{options.parallelism}]", "plain": True}
     store = options.work / "store"
     if options.answers:
         app.run(until="drained", store=str(store), **settings)
-        sink.to_polars().write_parquet(options.answers)
+        columns = pa.table(rows_that_hold(result, sink), schema=result.node.codec.schema)
+        pq.write_table(columns, options.answers)
         return {"version": version}
     epochs = json.loads(options.epochs)
     published = Published(store, len(epochs))
