@@ -7,8 +7,9 @@ a schema stays for the life of the process.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from headrace.connectors.formats import pieces
 from headrace.connectors.formats.cursor import Cursor, Faults, Ints, scattered
 from headrace.connectors.formats.fields import TreeField
 from headrace.connectors.formats.misfits import SchemaMisfit
+from headrace.connectors.formats.registry import NoSuchSchema, Registry, StoredSchema
 
 ReadRows = Callable[[Cursor], list[pa.Array]]
 WriteRows = Callable[[Sequence[pa.Array], int], pa.Array]
@@ -37,15 +39,37 @@ class SchemaKey(NamedTuple):
     """Of Protobuf: which message type of the file, and which within it."""
 
 
-class Schemas(Protocol):
-    """What knows the schemas of one format."""
+class Schemas(ABC):
+    """What knows the schemas of one format. `given`: the schema of messages that do not name theirs."""
 
-    framed: bool
     typed: bool
     """Whether messages name a type within their schema, as those of Protobuf do."""
+    form = ""
+    """In which form a registry gives a schema."""
+
+    def __init__(self, fields: Sequence[TreeField], registry: Registry | None, given: StoredSchema | None) -> None:
+        self._fields, self._registry, self._given = fields, registry, given
+        self.framed = registry is not None
 
     def reader(self, key: SchemaKey) -> ReadRows:
         """What reads rows that were written under a schema; raises SchemaMisfit where there can be none."""
+        if self._registry is None:
+            assert self._given is not None
+            return self._compile(self._given, self._fields)
+        try:
+            return self.reader_of(self._registry.schema(key.id, self.form)._replace(path=key.path))
+        except NoSuchSchema as error:
+            raise SchemaMisfit(f"the schema registry has no schema {key.id}") from error
+
+    def reader_of(self, stored: StoredSchema) -> ReadRows:
+        """What reads rows of a schema of the registry."""
+        try:
+            return self._compile(stored, self._fields)
+        except SchemaMisfit as misfit:
+            raise SchemaMisfit(f"schema {stored.id}: {misfit}") from misfit
+
+    @abstractmethod
+    def _compile(self, stored: StoredSchema, fields: Sequence[TreeField]) -> ReadRows: ...
 
 
 class RowDecoder:

@@ -11,37 +11,18 @@ from headrace.connectors.formats.avro.decoding import compile_rows
 from headrace.connectors.formats.avro.encoding import compile_messages
 from headrace.connectors.formats.avro.schema import AvroType, derive_schema, parse_schema, schema_text
 from headrace.connectors.formats.fields import TreeField
-from headrace.connectors.formats.messages import ReadRows, RowEncoder, SchemaKey, frame_header
+from headrace.connectors.formats.messages import ReadRows, RowEncoder, Schemas, frame_header
 from headrace.connectors.formats.misfits import SchemaMisfit, SchemaMistake
-from headrace.connectors.formats.registry import NoSuchSchema, Registry, StoredSchema
+from headrace.connectors.formats.registry import Registry, StoredSchema
 
 KIND: Final = "AVRO"
 
 
-class AvroSchemas:
-    """`given`: the schema of messages that do not name theirs."""
-
+class AvroSchemas(Schemas):
     typed = False
 
-    def __init__(self, fields: Sequence[TreeField], registry: Registry | None, given: StoredSchema | None) -> None:
-        self._fields, self._registry, self._given = fields, registry, given
-        self.framed = registry is not None
-
-    def reader(self, key: SchemaKey) -> ReadRows:
-        if self._registry is None:
-            assert self._given is not None
-            return compile_rows(parsed_schema(None, self._given), self._fields)
-        try:
-            return self.reader_of(self._registry.schema(key.id))
-        except NoSuchSchema as error:
-            raise SchemaMisfit(f"the schema registry has no schema {key.id}") from error
-
-    def reader_of(self, stored: StoredSchema) -> ReadRows:
-        """What reads rows of a schema of the registry."""
-        try:
-            return compile_rows(parsed_schema(self._registry, stored), self._fields)
-        except SchemaMisfit as misfit:
-            raise SchemaMisfit(f"schema {stored.id}: {misfit}") from misfit
+    def _compile(self, stored: StoredSchema, fields: Sequence[TreeField]) -> ReadRows:
+        return compile_rows(parsed_schema(self._registry, stored), fields)
 
 
 def schemas_of(fields: Sequence[TreeField], registry: Registry | None, given: StoredSchema | None) -> AvroSchemas:

@@ -16,12 +16,12 @@ from google.protobuf import descriptor_pb2
 
 from headrace.connectors.formats import pieces
 from headrace.connectors.formats.fields import TreeField
-from headrace.connectors.formats.messages import ReadRows, RowEncoder, SchemaKey, frame_header
+from headrace.connectors.formats.messages import ReadRows, RowEncoder, Schemas, frame_header
 from headrace.connectors.formats.misfits import SchemaMisfit, SchemaMistake
 from headrace.connectors.formats.protobuf.decoding import compile_rows
 from headrace.connectors.formats.protobuf.encoding import compile_messages
 from headrace.connectors.formats.protobuf.schema import ProtoMessage, derive_file, message_of
-from headrace.connectors.formats.registry import NoSuchSchema, Reference, Registry, StoredSchema
+from headrace.connectors.formats.registry import Reference, Registry, StoredSchema
 
 KIND: Final = "PROTOBUF"
 FORM: Final = "serialized"
@@ -29,30 +29,12 @@ _KNOWN: Final = "google/protobuf/"
 _FIRST: Final = (0,)
 
 
-class ProtobufSchemas:
-    """`given`: the schema of messages that do not name theirs."""
-
+class ProtobufSchemas(Schemas):
     typed = True
+    form = FORM
 
-    def __init__(self, fields: Sequence[TreeField], registry: Registry | None, given: StoredSchema | None) -> None:
-        self._fields, self._registry, self._given = fields, registry, given
-        self.framed = registry is not None
-
-    def reader(self, key: SchemaKey) -> ReadRows:
-        if self._registry is None:
-            assert self._given is not None
-            return compile_rows(message_type(None, self._given), self._fields)
-        try:
-            return self.reader_of(self._registry.schema(key.id, FORM)._replace(path=key.path))
-        except NoSuchSchema as error:
-            raise SchemaMisfit(f"the schema registry has no schema {key.id}") from error
-
-    def reader_of(self, stored: StoredSchema) -> ReadRows:
-        """What reads rows of a schema of the registry."""
-        try:
-            return compile_rows(message_type(self._registry, stored), self._fields)
-        except SchemaMisfit as misfit:
-            raise SchemaMisfit(f"schema {stored.id}: {misfit}") from misfit
+    def _compile(self, stored: StoredSchema, fields: Sequence[TreeField]) -> ReadRows:
+        return compile_rows(message_type(self._registry, stored), fields)
 
 
 def schemas_of(fields: Sequence[TreeField], registry: Registry | None, given: StoredSchema | None) -> ProtobufSchemas:
