@@ -2,7 +2,9 @@
 # Installs the Debian packages that tests talk to. A test that needs one adds it here, skips without it on a laptop and
 # fails without it in CI.
 set -euo pipefail
-packages=(chromium maven postgresql redis-server redis-tools)
+packages=(chromium libpostgresql-jdbc-java maven postgresql redis-server redis-tools)
+
+command -v javac >/dev/null || packages+=(openjdk-17-jdk-headless) # a client of JDBC is compiled
 
 missing=()
 for package in ${packages[@]+"${packages[@]}"}; do

@@ -32,19 +32,33 @@ if TYPE_CHECKING:
 _MOST: Final = 8
 _CATALOG: Final = re.compile(
     r"\b(pg_[a-z_]+|information_schema|current_database|current_catalog|current_schemas?|current_user|session_user"
-    r"|version|set_config|current_setting|has_\w+_privilege|obj_description|txid_current\w*)\b(?=\s*[.(\s;,]|$)",
+    r"|version|set_config|current_setting|has_\w+_privilege|obj_description|txid_current\w*|to_reg\w+|format_type)\b(?=\s*[.(\s;,]|$)",
     re.IGNORECASE,
 )
 _REWRITES: Final = [
+    # How Grafana asks whether a schema is on the search path.
+    (
+        re.compile(
+            r"\bIN\s*\(\s*SELECT\s+CASE\s+WHEN\s+trim\(s\[i\]\).*?string_to_array\(\s*current_setting\(\s*'[^']*'\s*\)"
+            r"\s*,\s*'[^']*'\s*\)\s*s\s*\)",
+            re.IGNORECASE | re.DOTALL,
+        ),
+        "IN ('public')",
+    ),
     (re.compile(r"OPERATOR\s*\(\s*pg_catalog\.([^)\s]+)\s*\)", re.IGNORECASE), r"\1"),
     (re.compile(r"COLLATE\s+(\"?pg_catalog\"?\.)?\"?(default|C)\"?", re.IGNORECASE), ""),
     (re.compile(r"\bpg_catalog\.", re.IGNORECASE), ""),
     (re.compile(r"\binformation_schema\.(\w+)", re.IGNORECASE), r"information_schema_\1"),
     (re.compile(r"'([^']*)'::regclass(::oid)?", re.IGNORECASE), r"regclass_oid('\1')"),
     (re.compile(r"(\$\d+)::regclass", re.IGNORECASE), r"regclass_oid(\1)"),
+    (re.compile(r"\bCAST\s*\(\s*('[^']*'|\$\d+)\s+AS\s+regclass\s*\)", re.IGNORECASE), r"regclass_oid(\1)"),
     (re.compile(r"([\w.]+)::regclass(::text)?", re.IGNORECASE), r"regclass_name(\1)"),
     (re.compile(r"([\w.]+)::regtype(::text)?", re.IGNORECASE), r"format_type(\1, NULL)"),
     (re.compile(r"([\w.]+)::regnamespace(::text)?", re.IGNORECASE), r"regnamespace_name(\1)"),
+    (
+        re.compile(r"('[^']*')\s*::\s*(text|varchar|name)\s*\[\]", re.IGNORECASE),
+        r"string_split(trim(\1, '{}'), ',')",
+    ),
     (
         re.compile(
             r"::\s*(\"char\"|name|regproc|pg_node_tree|cstring|regoper|oidvector|int2vector)\b(\[\])?", re.IGNORECASE
@@ -63,6 +77,7 @@ _REWRITES: Final = [
         "headrace_user()",
     ),
     (re.compile(r"\bversion\s*\(\s*\)", re.IGNORECASE), "headrace_version()"),
+    (re.compile(r"\bjson_build_object\s*\(", re.IGNORECASE), "json_object("),
 ]
 
 
@@ -75,15 +90,26 @@ def asks_catalog(statement: str) -> bool:
     return _CATALOG.search(_without_texts(statement)) is not None
 
 
+_TEXT: Final = re.compile(r"'(?:[^']|'')*'")
+_MARK: Final = re.compile("\x01(\\d+)\x01")
+
+
 def _without_texts(statement: str) -> str:
-    return re.sub(r"'(?:[^']|'')*'", "''", statement)
+    return _TEXT.sub("''", statement)
 
 
 def rewritten(statement: str) -> str:
-    """A statement in words that DuckDB has."""
+    """A statement in words that DuckDB has; what stands in quotes stays as it is.
+
+    >>> rewritten("SELECT current_user, 'current_user,'")
+    "SELECT headrace_user(), 'current_user,'"
+    """
+    texts = _TEXT.findall(statement)
+    places = iter(range(len(texts)))
+    statement = _TEXT.sub(lambda _: f"'\x01{next(places)}\x01'", statement)
     for pattern, words in _REWRITES:
         statement = pattern.sub(words, statement)
-    return statement
+    return _MARK.sub(lambda found: texts[int(found[1])][1:-1], statement)
 
 
 class PgCatalog:
@@ -94,6 +120,17 @@ class PgCatalog:
         self._database = database
         self._known: OrderedDict[object, duckdb.DuckDBPyConnection] = OrderedDict()
         self._lock = threading.Lock()
+
+    def schema_of(self, statement: str, parameters: Sequence[Any], session: SqlSession) -> pa.Schema:
+        """The columns of the answer, without computing it."""
+        connection = self._open(session).cursor()
+        try:
+            query = with_literals(rewritten(statement), parameters)
+            return connection.sql(query).limit(0).to_arrow_table().schema
+        except Exception as error:
+            raise of_duckdb(error, statement) from None
+        finally:
+            connection.close()
 
     def run(self, statement: str, parameters: Sequence[Any], session: SqlSession) -> pa.Table:
         """The answer to a statement about the tables that a session sees."""

@@ -1,25 +1,28 @@
 """The tables and functions of Postgres' catalog, filled with the states of an epoch as tables that are read only.
 
-Of each table of Postgres the columns that clients ask for. What a store has none of (indexes, rules, triggers, roles)
-is a table without rows. A state's key is told as a primary key.
+Of each table of Postgres the columns that clients ask for. What a store has none of (rules, triggers, roles) is a table
+without rows. A state's key is told as a primary key with its index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from headrace.serve.pg.encoding import ARRAYS, column_of
-from headrace.serve.pg.variables import REPORTED, VERSION
-from headrace.snapshots.table import PUBLIC, StateTable, TableName
+from headrace.serve.pg.variables import MORE, REPORTED, VERSION
+from headrace.snapshots.table import PUBLIC, StateColumn, StateTable, TableName
 
 OWNER: Final = 10
 _FIRST_TABLE: Final = 16_384
 _FIRST_CONSTRAINT: Final = 1_000_000
 _NAMESPACES: Final = {"pg_catalog": 11, PUBLIC: 2200, "information_schema": 13_000}
 _FIRST_NAMESPACE: Final = 50_000
+_BTREE: Final = 403
+_VECTORS: Final = ("indkey", "indcollation", "indclass", "indoption")
+"""Columns that hold a number for each column of an index."""
 _TYPES: Final = {
     16: ("bool", "boolean", 1, "B"), 17: ("bytea", "bytea", -1, "U"), 18: ("char", '"char"', 1, "Z"),
     19: ("name", "name", 64, "S"), 20: ("int8", "bigint", 8, "N"), 21: ("int2", "smallint", 2, "N"),
@@ -70,7 +73,6 @@ _EMPTY: Final = {
     "pg_locks": "locktype database relation pid mode granted",
     "pg_matviews": "schemaname matviewname matviewowner tablespace hasindexes ispopulated definition",
     "pg_views": "schemaname viewname viewowner definition",
-    "pg_indexes": "schemaname tablename indexname tablespace indexdef",
     "information_schema_views": "table_catalog table_schema table_name view_definition",
     "information_schema_routines": "specific_catalog specific_schema specific_name routine_name routine_type",
     "information_schema_referential_constraints": "constraint_catalog constraint_schema constraint_name",
@@ -91,7 +93,7 @@ _CONSTANTS: Final[dict[str, dict[str, tuple[int, ...]]]] = {
         "pg_backend_pid": (0,), "txid_current": (0,),
     },
     "NULL": {
-        "pg_get_expr": (2, 3), "pg_get_indexdef": (1, 3), "pg_get_viewdef": (1, 2), "pg_get_partkeydef": (1,),
+        "pg_get_expr": (2, 3), "pg_get_viewdef": (1, 2), "pg_get_partkeydef": (1,),
         "pg_get_statisticsobjdef_columns": (1,), "pg_get_serial_sequence": (2,), "obj_description": (1, 2),
         "col_description": (2,), "shobj_description": (2,), "pg_get_function_result": (1,),
         "pg_get_function_arguments": (1,), "pg_get_function_identity_arguments": (1,), "pg_get_triggerdef": (1, 2),
@@ -101,6 +103,8 @@ _CONSTANTS: Final[dict[str, dict[str, tuple[int, ...]]]] = {
 """Answer → the functions that always give it, and how many arguments they take."""
 _VISIBLE: Final = "(SELECT bool_or(hc.relnamespace IN (11, 2200)) FROM pg_class hc WHERE hc.oid = p)"
 _CONSTRAINT: Final = "(SELECT min(hc.condef) FROM pg_constraint hc WHERE hc.oid = p)"
+_INDEX: Final = "(SELECT min(hi.indexdef) FROM pg_index hi WHERE hi.indexrelid = p)"
+_INDEX_COLUMN: Final = "(SELECT min(ha.attname) FROM pg_attribute ha WHERE ha.attrelid = p AND ha.attnum = q)"
 _SETTING: Final = "(SELECT min(hs.setting) FROM pg_settings hs WHERE lower(hs.name) = lower(p))"
 _CLASS: Final = "FROM pg_class hc JOIN pg_namespace hn ON hn.oid = hc.relnamespace"
 FUNCTIONS: Final = (
@@ -112,13 +116,19 @@ FUNCTIONS: Final = (
     "CREATE MACRO regclass_name(p) AS (SELECT min(CASE WHEN hn.nspname = 'public' THEN hc.relname "
     f"ELSE hn.nspname || '.' || hc.relname END) {_CLASS} WHERE hc.oid = p)",
     "CREATE MACRO to_regclass(p) AS regclass_oid(p)",
+    "CREATE MACRO to_regtype(p) AS (SELECT min(ht.oid) FROM pg_type ht WHERE lower(p) IN (ht.typname, ht.sqlname))",
     "CREATE MACRO regnamespace_name(p) AS (SELECT min(hn.nspname) FROM pg_namespace hn WHERE hn.oid = p)",
     "CREATE MACRO format_type(p, q) AS (SELECT min(ht.sqlname) FROM pg_type ht WHERE ht.oid = p)",
     f"CREATE MACRO pg_table_is_visible(p) AS {_VISIBLE}",
     f"CREATE MACRO pg_get_constraintdef(p) AS {_CONSTRAINT}, (p, q) AS {_CONSTRAINT}",
+    f"CREATE MACRO pg_get_indexdef(p) AS {_INDEX}, (p, q, r) AS CASE WHEN q = 0 THEN {_INDEX} ELSE {_INDEX_COLUMN} END",
+    "CREATE MACRO information_schema__pg_expandarray(p) AS unnest(list_transform(p, lambda e, i: {x: e, n: i}))",
     f"CREATE MACRO current_setting(p) AS {_SETTING}, (p, q) AS {_SETTING}",
     "CREATE MACRO quote_ident(p) AS CASE WHEN regexp_full_match(p, '[a-z_][a-z0-9_]*') THEN p "
     "ELSE '\"' || replace(p, '\"', '\"\"') || '\"' END",
+    "CREATE MACRO parse_ident(p) AS list_transform(string_split(p, '.'), lambda e: trim(e, '\"'))",
+    "CREATE MACRO pg_get_keywords() AS TABLE SELECT keyword_name AS word, upper(keyword_category[1]) AS catcode, "
+    "keyword_category AS catdesc FROM duckdb_keywords()",
     "CREATE MACRO array_to_string(p, q) AS list_aggregate(p, 'string_agg', q)",
     "CREATE MACRO array_upper(p, q) AS len(p)",
     "CREATE MACRO array_lower(p, q) AS CASE WHEN len(p) > 0 THEN 1 END",
@@ -143,12 +153,18 @@ def catalog_tables(tables: Mapping[TableName, StateTable], database: str) -> dic
         "pg_namespace": [
             {"oid": oid, "nspname": name, "nspowner": OWNER, "nspacl": None} for name, oid in namespaces.items()
         ],
-        "pg_class": [_class_row(tables[name], oid, namespaces[name.schema]) for name, oid in oids.items()],
+        "pg_class": [
+            row for name, oid in oids.items() for row in _class_rows(tables[name], oid, namespaces[name.schema])
+        ],
         "pg_attribute": [row for name, oid in oids.items() for row in _attributes(tables[name], oid)],
         "pg_constraint": [
             row for name, oid in oids.items() for row in _keys(tables[name], oid, namespaces[name.schema])
         ],
-        "pg_index": [],
+        "pg_index": [_index_row(tables[name], oid) for name, oid in oids.items() if _has_key(tables[name])],
+        "pg_indexes": [
+            {"schemaname": name.schema, "tablename": name.table, "indexname": _key_name(name), "tablespace": None,
+             "indexdef": _index_text(tables[name])} for name in oids if _has_key(tables[name])
+        ],
         "pg_type": list(_types()),
         "pg_database": [
             {"oid": 1, "datname": database, "datdba": OWNER, "encoding": 6, "datcollate": "C", "datctype": "C",
@@ -159,7 +175,10 @@ def catalog_tables(tables: Mapping[TableName, StateTable], database: str) -> dic
         "pg_roles": [_role("rolname")],
         "pg_authid": [_role("rolname")],
         "pg_user": [{"usename": "headrace", "usesysid": OWNER, "usecreatedb": False, "usesuper": False}],
-        "pg_am": [{"oid": 2, "amname": "heap", "amhandler": "-", "amtype": "t"}],
+        "pg_am": [
+            {"oid": 2, "amname": "heap", "amhandler": "-", "amtype": "t"},
+            {"oid": _BTREE, "amname": "btree", "amhandler": "-", "amtype": "i"},
+        ],
         "pg_tablespace": [
             {"oid": 1663, "spcname": "pg_default", "spcowner": OWNER, "spcacl": None, "spcoptions": None}
         ],
@@ -170,11 +189,12 @@ def catalog_tables(tables: Mapping[TableName, StateTable], database: str) -> dic
             {"name": name, "setting": value, "unit": None, "category": "", "short_desc": "", "context": "internal",
              "vartype": "string",
                  "source": "default", "boot_val": value, "reset_val": value}
-            for name, value in {**REPORTED, "server_version_num": "160000", "search_path": "public"}.items()
+            for name, value in {**REPORTED, **MORE}.items()
         ],
         "pg_tables": [
             {"schemaname": name.schema, "tablename": name.table, "tableowner": "headrace", "tablespace": None,
-                 "hasindexes": False, "hasrules": False, "hastriggers": False, "rowsecurity": False} for name in oids
+                 "hasindexes": _has_key(tables[name]), "hasrules": False, "hastriggers": False, "rowsecurity": False}
+            for name in oids
         ],
         "information_schema_schemata": [
             {"catalog_name": database, "schema_name": name, "schema_owner": "headrace"} for name in namespaces
@@ -202,7 +222,8 @@ def catalog_tables(tables: Mapping[TableName, StateTable], database: str) -> dic
     shapes = {
         "pg_index": "indexrelid indrelid indnatts indnkeyatts indisunique indisprimary indisexclusion indisclustered "
         "indisvalid indisready indislive indisreplident indkey indcollation indclass indoption indexprs indpred "
-        "indnullsnotdistinct",
+        "indnullsnotdistinct indexdef",
+        "pg_indexes": "schemaname tablename indexname tablespace indexdef",
     }
     for name, content in rows.items():
         made[name] = pa.Table.from_pylist(content) if content else _without_rows(shapes.get(name, "oid"))
@@ -221,7 +242,7 @@ def _without_rows(columns: str) -> pa.Table:
 
 def _with_text(table: pa.Table) -> pa.Table:
     """Columns that are null everywhere have a type, too."""
-    lists = ("acl", "options", "roles", "argnames", "keys", "attrs", "stxkind")
+    lists = ("acl", "options", "roles", "argnames", "keys", "attrs", "stxkind", *_VECTORS)
     fields = [
         field.with_type(pa.list_(_type_inside(field.name)) if field.name.endswith(lists) else pa.string())
         if pa.types.is_null(field.type) or field.name.endswith(lists)
@@ -236,7 +257,7 @@ def _with_text(table: pa.Table) -> pa.Table:
 
 
 def _type_inside(name: str) -> pa.DataType:
-    return pa.int64() if name.endswith(("roles", "keys", "attrs")) else pa.string()
+    return pa.int64() if name.endswith(("roles", "keys", "attrs", *_VECTORS)) else pa.string()
 
 
 def _role(name: str) -> dict[str, Any]:
@@ -259,6 +280,24 @@ def _key_name(name: TableName) -> str:
     return f"{name.table}_pkey"
 
 
+def _index_of(oid: int) -> int:
+    """The number of the index on the key of the table with this number."""
+    return oid + 1
+
+
+def _index_text(table: StateTable) -> str:
+    schema, name = table.name
+    return f"CREATE UNIQUE INDEX {_key_name(table.name)} ON {schema}.{name} USING btree ({', '.join(table.row_key)})"
+
+
+def _class_rows(table: StateTable, oid: int, namespace: int) -> Iterator[dict[str, Any]]:
+    row = _class_row(table, oid, namespace)
+    yield {**row, "relhasindex": _has_key(table)}
+    if _has_key(table):
+        index = {"oid": _index_of(oid), "relname": _key_name(table.name), "relkind": "i", "relam": _BTREE}
+        yield {**row, **index, "relfilenode": _index_of(oid), "relnatts": len(table.row_key)}
+
+
 def _class_row(table: StateTable, oid: int, namespace: int) -> dict[str, Any]:
     flags = ("relhasindex", "relisshared", "relhasrules", "relhastriggers", "relhassubclass", "relrowsecurity",
              "relforcerowsecurity", "relispartition")  # fmt: skip
@@ -272,10 +311,16 @@ def _class_row(table: StateTable, oid: int, namespace: int) -> dict[str, Any]:
 
 
 def _attributes(table: StateTable, oid: int) -> Iterator[dict[str, Any]]:
-    for place, column in enumerate(table.columns, 1):
+    of_key = [column for name in table.row_key for column in table.columns if column.name == name]
+    for relation, columns in ((oid, table.columns), (_index_of(oid), of_key)):
+        yield from _attributes_of(table, relation, columns)
+
+
+def _attributes_of(table: StateTable, relation: int, columns: Sequence[StateColumn]) -> Iterator[dict[str, Any]]:
+    for place, column in enumerate(columns, 1):
         kind = column_of(column.type.arrow).oid
         yield {
-            "attrelid": oid, "attname": column.name, "atttypid": kind, "attstattarget": -1,
+            "attrelid": relation, "attname": column.name, "atttypid": kind, "attstattarget": -1,
             "attlen": _TYPES.get(kind, ("", "", -1, ""))[2], "attnum": place, "attndims": 0, "atttypmod": -1,
             "attnotnull": column.name in table.row_key, "atthasdef": False, "atthasmissing": False, "attidentity": "",
             "attgenerated": "", "attisdropped": False, "attislocal": True, "attinhcount": 0,
@@ -287,15 +332,31 @@ def _attributes(table: StateTable, oid: int) -> Iterator[dict[str, Any]]:
 def _keys(table: StateTable, oid: int, namespace: int) -> Iterator[dict[str, Any]]:
     if not table.row_key:
         return
-    names = [column.name for column in table.columns]
     quoted = ", ".join(table.row_key)
     yield {
         "oid": _FIRST_CONSTRAINT + oid, "conname": _key_name(table.name), "connamespace": namespace, "contype": "p",
         "condeferrable": False, "condeferred": False, "convalidated": True, "conrelid": oid, "contypid": 0,
-        "conindid": 0, "conparentid": 0, "confrelid": 0, "confupdtype": " ", "confdeltype": " ", "confmatchtype": " ",
+        "conindid": _index_of(oid), "conparentid": 0, "confrelid": 0, "confupdtype": " ", "confdeltype": " ",
+        "confmatchtype": " ",
         "conislocal": True, "coninhcount": 0, "connoinherit": True,
-        "conkey": [names.index(name) + 1 for name in table.row_key], "confkey": [0],
+        "conkey": _key_places(table), "confkey": [0],
         "condef": f"PRIMARY KEY ({quoted})",
+    }  # fmt: skip
+
+
+def _key_places(table: StateTable) -> list[int]:
+    names = [column.name for column in table.columns]
+    return [names.index(name) + 1 for name in table.row_key]
+
+
+def _index_row(table: StateTable, oid: int) -> dict[str, Any]:
+    size = len(table.row_key)
+    return {
+        "indexrelid": _index_of(oid), "indrelid": oid, "indnatts": size, "indnkeyatts": size, "indisunique": True,
+        "indisprimary": True, "indisexclusion": False, "indisclustered": False, "indisvalid": True, "indisready": True,
+        "indislive": True, "indisreplident": False, "indkey": _key_places(table), "indcollation": [0] * size,
+        "indclass": [0] * size, "indoption": [0] * size, "indexprs": None, "indpred": None,
+        "indnullsnotdistinct": False, "indexdef": _index_text(table),
     }  # fmt: skip
 
 

@@ -178,15 +178,15 @@ class Answering:
         if way is not None or not text:
             prepared.schema = None if way is None else way.schema
             return
-        if parse_command(text) is not None and not text.upper().startswith("SHOW"):
+        if text.upper().startswith("SHOW"):
+            prepared.schema = self.session.run(text).schema
+            return
+        if parse_command(text) is not None or self._variables.is_set(text):
             return
         if asks_catalog(text):
             prepared.oids = _filled(prepared.oids, text, {})
             nulls = [None] * len(prepared.oids)
-            prepared.schema = self._catalog.run(text, nulls, self.session).schema
-            return
-        if text.upper().startswith("SHOW"):
-            prepared.schema = self.session.run(text).schema
+            prepared.schema = self._catalog.schema_of(text, nulls, self.session)
             return
         prepared.oids = _filled(prepared.oids, text, parameter_types(text, self.session.tables()))
         prepared.schema = self.session.schema_of(text, [None] * len(prepared.oids))

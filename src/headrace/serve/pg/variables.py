@@ -25,12 +25,13 @@ REPORTED: Final = {
     "application_name": "",
 }
 """What a client is told when it connects; the server can be read only, as a standby can."""
-_MORE: Final = {
+MORE: Final = {
     "transaction_isolation": "repeatable read",
     "default_transaction_isolation": "repeatable read",
     "transaction_read_only": "on",
     "search_path": "public",
     "max_identifier_length": "63",
+    "max_index_keys": "32",
     "server_version_num": "160000",
     "extra_float_digits": "1",
     "statement_timeout": "0",
@@ -47,7 +48,8 @@ _SET: Final = re.compile(
     r"SET\s+(?:SESSION\s+|LOCAL\s+)?\"?([\w.]+)\"?\s*(?:=|\bTO\b)\s*(.*)", re.IGNORECASE | re.DOTALL
 )
 _HARMLESS: Final = re.compile(
-    r"(SET|RESET|DISCARD|DEALLOCATE|LISTEN|UNLISTEN|SAVEPOINT|RELEASE|CLOSE)\b", re.IGNORECASE
+    r"(SET|RESET|DISCARD|DEALLOCATE|LISTEN|UNLISTEN|SAVEPOINT|RELEASE|CLOSE|ROLLBACK(?=\s+((WORK|TRANSACTION)\s+)?TO))\b",
+    re.IGNORECASE,
 )
 
 
@@ -65,11 +67,15 @@ class Variables:
             return None
         name = found[1].strip('"').lower().replace("transaction isolation level", "transaction_isolation")
         name = "timezone" if name == "time zone" else name
-        known = {each.lower(): value for each, value in (_MORE | REPORTED).items()}
+        known = {each.lower(): value for each, value in (MORE | REPORTED).items()}
         value = self._set.get(name, known.get(name))
         if value is None:
             raise StatementFailed(f'unrecognized configuration parameter "{name}"', code="42704")
         return name, value
+
+    def is_set(self, statement: str) -> bool:
+        """Whether a statement is one that `set` takes note of."""
+        return _HARMLESS.match(bare(statement)) is not None
 
     def set(self, statement: str) -> str | None:
         """Takes note of what a statement sets; its tag. None: it is another kind of statement."""
