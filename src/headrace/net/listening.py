@@ -244,9 +244,14 @@ def run_server(work: Coroutine[Any, Any, None]) -> None:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(work)
+        run = asyncio.run
     else:
-        uvloop.run(work)
+        run = uvloop.run
+    try:
+        run(work)
+    finally:
+        # What is frozen is never taken down, and DuckDB says at the end of the process that it was leaked.
+        gc.unfreeze()
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
