@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from headrace.dataflow.update_kinds import let_withdraw
-from headrace.dataflow.windows import tumbling
 from headrace.model.record import row_type
 from headrace.model.time import Duration
 from headrace.sql.expr import infer, quote_name
@@ -217,7 +216,9 @@ def _pairs(parts: JoinParts) -> Any:
         left, right = _keyed(parts)
         if window:
             _check_no_rest(parts, "a window join")
-            pairs: Any = left.join(right, within=tumbling(Duration(1)), how=parts.how)
+            # Results of closed windows come with the last instant of theirs as their time: rows of one window have
+            # equal keys and equal times.
+            pairs: Any = left.join(right, within=(Duration(0), Duration(0)), how=parts.how)
             role = "window_join"
         elif low is not None and high is not None and facts:
             _check_no_rest(parts, "an interval join")
