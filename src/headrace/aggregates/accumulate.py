@@ -89,6 +89,7 @@ class KeyFold:
         self.aggregate = aggregate
         self.acc_type = aggregate.acc_type
         self.merge, self.gather, self.elements = aggregate.merge, aggregate.gather, aggregate.elements
+        self.absorb = aggregate.absorb or aggregate.merge
         self._finish = finish
         """None: an accumulator is its result."""
 

@@ -64,6 +64,10 @@ class _Count(PaneAggregate):
     def lift(self, rows: Rows) -> list[pa.Array]:
         return [ones(len(rows), self.taken_rows(rows))]
 
+    def accumulators(self, merged: Sequence[pa.Array]) -> tuple[Int64s, list[Any]]:
+        present = np.flatnonzero(merged[0].to_numpy())
+        return present, some_rows(merged, present)[0].to_numpy().tolist()
+
 
 class _Sum(PaneAggregate):
     def __init__(self, name: str, agg: Declared[Any], codec: RowCodec, where: str, *, several: bool) -> None:

@@ -103,6 +103,8 @@ class PaneAggregate:
         self.by = None if agg.by is None else Values(codec, agg.by, where)
         self.merge: Callable[[Any, Any], Any] = add
         """The accumulator of two that hold something, the older one first."""
+        self.absorb: Callable[[Any, Any], Any] | None = None
+        """The same, where the older one may be changed in place; None: ``merge`` does it."""
         self.gather: Callable[[Any], Any] = len
         """The accumulator of the elements of some rows."""
         self._came: int | None = None

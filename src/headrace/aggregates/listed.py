@@ -86,6 +86,8 @@ class DistinctAggregate(_ListAggregate):
         self.acc_type = set[self.values.type]  # type: ignore[name-defined]
         self._set_rule(SET)
         self.gather = self._accumulator
+        # Not-a-number is not equal to itself: of floats sets have to be looked through.
+        self.absorb = None if self.values.type is float else _add_values
 
     def lift(self, rows: Rows) -> list[pa.Array]:
         array = plain(self.values.array(rows), self.type)
@@ -189,6 +191,11 @@ class TopAggregate(_ListAggregate):
 
 def _bounds(counts: Int64s) -> list[int]:
     return [0, *np.cumsum(counts).tolist()]
+
+
+def _add_values(older: set[Any], newer: set[Any]) -> set[Any]:
+    older |= newer
+    return older
 
 
 def _sketch(buckets: Sequence[int]) -> dict[int, int]:

@@ -16,23 +16,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.aggregates.accumulate import TIME_NOTE, KeyFold, Partials, accumulators_codec, make_fold
+from headrace.aggregates.accumulate import TIME_NOTE, KeyFold, accumulators_codec, make_fold
 from headrace.aggregates.declare import Agg, Aggregator
 from headrace.aggregates.own import AddFailed, add_guarded, add_row, encode_columns
 from headrace.errors import FunctionFailed, StoreError
-from headrace.model.batch import Int64s, Rows
+from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.job import VALUE_TABLE
 from headrace.model.values import ValueCodec, value_codec
 from headrace.operators.contract import TaskInfo
-from headrace.operators.keyed import (
-    KeyedBatch,
-    KeyedOperator,
-    check_same_key,
-    decode_keys,
-    key_parts,
-    stamps_of,
-    starts_of,
-)
+from headrace.operators.key_partials import ArrivedPartials, count_arrived, keep_newest, merge_in
+from headrace.operators.keyed import KeyedBatch, KeyedOperator, check_same_key, stamps_of, starts_of
+from headrace.operators.result_keys import ResultKeys
+from headrace.operators.spec import COMBINED_PORT
 from headrace.state.fitting import declared_codec
 from headrace.state.overlay import UNLOADED, ValueColumn
 
@@ -194,19 +189,44 @@ class AggregateOperator(RollingOperator):
         self.finishing = list(self.folds)
         """How accumulators become results; None for own aggregators."""
         self.codec = codec
-        self.key_fields = tuple(key_fields)
-        """Columns of the result that hold the key, part by part."""
+        self._keys = ResultKeys(codec, key_fields, key_type)
         self._own: list[tuple[int, Aggregator[Any, Any, Any]]] = [
             (i, agg) for i, agg in enumerate(aggs.values()) if isinstance(agg, Aggregator)
         ]
         super().__init__(step, accumulators_codec(self.aggs, self.folds), key_type, per_row=per_row)
 
+    def process(self, port: int, rows: Rows, keys: Keys | None) -> None:
+        if port != COMBINED_PORT:
+            super().process(port, rows, keys)
+        elif len(rows):
+            assert keys is not None, f"step {self.step} is keyed and was given rows without keys"
+            count, late = count_arrived(rows)
+            self.report.rows_in += count
+            self.report.late += late
+            self.take(port, rows, keys)
+
     def handle(self, port: int, batch: KeyedBatch) -> None:
-        if self.per_row:
+        if port == COMBINED_PORT:
+            self._roll_partials(batch)
+        elif self.per_row:
             counted, snapshots = self.roll_rows(batch)
             self.give_rows(counted, snapshots)
         else:
             self.roll(batch)
+
+    def _roll_partials(self, batch: KeyedBatch) -> None:
+        """Adds rows that were combined before the exchange."""
+        starts = batch.starts()
+        slots = batch.slots[starts].tolist()
+        folds = [fold for fold in self.folds if fold is not None]
+        try:
+            arrived = ArrivedPartials(folds, batch.rows.columns[1:], starts)
+            held = self._take(slots)
+            for i, (fold, partials) in enumerate(zip(folds, arrived.of_each(), strict=True)):
+                merge_in(held, i, fold, partials)
+        except FunctionFailed as error:
+            raise self.place(error, None if error.stretch is None else slots[error.stretch]) from None
+        keep_newest(held, arrived.times)
 
     def roll(self, batch: KeyedBatch) -> KeyedBatch:
         """Adds rows to the accumulators of their keys; returns those that count."""
@@ -221,7 +241,7 @@ class AggregateOperator(RollingOperator):
         for i, fold in enumerate(self.folds):
             if fold is not None:
                 try:
-                    _merge_in(held, i, fold, fold.partials(batch.rows, starts))
+                    merge_in(held, i, fold, fold.partials(batch.rows, starts))
                 except FunctionFailed as error:
                     raise self.place(error, None if error.stretch is None else slots[error.stretch]) from None
         if added:
@@ -231,8 +251,7 @@ class AggregateOperator(RollingOperator):
         elif self._own:
             self._add_own(held, batch, starts)
         if batch.rows.times is not None:
-            for accs, time in zip(held, np.maximum.reduceat(batch.rows.times, starts).tolist()):
-                accs[-1] = time if accs[-1] is None or time > accs[-1] else accs[-1]
+            keep_newest(held, np.maximum.reduceat(batch.rows.times, starts).tolist())
         return batch
 
     def _take(self, slots: list[int]) -> list[list[Any]]:
@@ -382,12 +401,10 @@ class AggregateOperator(RollingOperator):
             elif isinstance(agg, Aggregator):
                 results = [accs[i] for accs in held]
                 made[name] = results if own_done else [self._own_result(agg, *each) for each in zip(results, slots)]
-        keys = decode_keys([self.state.name(slot) for slot in slots], self.key_type)
-        parts = key_parts(keys, len(self.key_fields))
-        made.update(zip(self.key_fields, parts))
+        keys = self._keys.of(pa.array(map(self.state.name, slots), pa.binary()))
         own = {name for name, agg in self.aggs.items() if isinstance(agg, Aggregator)}
         try:
-            return encode_columns(self.codec, made, own, len(slots), carried or {})
+            return encode_columns(self.codec, made, own, len(slots), {**keys, **(carried or {})})
         except FunctionFailed as error:
             raise self.place(error, None if error.stretch is None else slots[error.stretch]) from error
 
@@ -396,16 +413,3 @@ class AggregateOperator(RollingOperator):
             return agg.result(agg.zero() if acc is None else acc)
         except Exception as error:
             raise self.failure(error, agg.result, None, slot, way_out="") from error
-
-
-def _merge_in(held: list[list[Any]], i: int, fold: KeyFold, partials: Partials) -> None:
-    merge = fold.merge
-    group = 0
-    try:
-        for group, part in zip(partials.groups, partials.accs):
-            accs = held[group]
-            before = accs[i]
-            accs[i] = part if before is None else merge(before, part)
-    except FunctionFailed as error:
-        error.stretch = group
-        raise

@@ -31,10 +31,11 @@ from headrace.model.pairs import PairCodec
 from headrace.operators.asynchronous import AsyncOperator
 from headrace.operators.changelogs.changes import InsertsOperator, SignedOperator, VersionsOperator
 from headrace.operators.changelogs.upserts import EnvelopeOperator
+from headrace.operators.key_partials import combine_by_key
 from headrace.operators.lookups import LookupOperator
 from headrace.operators.process import ProcessOperator
 from headrace.operators.rolling import AggregateOperator, LatestOperator, ReduceOperator
-from headrace.operators.spec import OperatorChoice, StepInfo
+from headrace.operators.spec import CombinedRows, OperatorChoice, StepInfo
 from headrace.operators.stateless import BatchOperator, call_operator, expression_operator
 from headrace.patterns.measuring import MeasureOperator
 
@@ -109,6 +110,15 @@ def _keyed(node: KeyedNode, info: StepInfo) -> Callable[[], Operator]:
             )  # fmt: skip
 
     raise ProgramError(f"nothing runs a {node.verb}", where=node.site)
+
+
+def combined_rows(node: KeyedNode, info: StepInfo) -> CombinedRows | None:
+    """How the rows of a step are combined before its exchange; None: they travel as they are."""
+    if node.spec is not None:
+        return node.spec.combined(info)
+    if node.op == "aggregate" and node.fire != "per_row":
+        return combine_by_key(info.step, node.aggs, node.input.codec)
+    return None
 
 
 def step_info(node: KeyedNode, choice: OperatorChoice | None = None) -> StepInfo:

@@ -104,7 +104,7 @@ class _Task:
         self.ends = TaskEnds(env.program, env.store, order, level, shard, attempt, env.limits)
         self.info = TaskInfo(
             epoch=order.epoch, shard=shard, clock_us=order.clock_us, final=order.final,
-            start_watermark=dict(self.before.steps), end_watermark={},
+            start_watermark=self._start_watermarks(), end_watermark={},
             closed_upto={} if env.parent is None else env.parent.manifest.closed_for(env.program.facts),
             ended_ttl={} if env.parent is None else env.parent.manifest.ended_ttl_for(env.program.facts),
             last_clock_us=_last_clock_us(env),
@@ -116,6 +116,14 @@ class _Task:
         """The time as the epoch before left it."""
         return TimeState() if self.env.parent is None else self.env.parent.manifest.time
 
+    def _start_watermarks(self) -> dict[str, int]:
+        """Those of the steps of this program, under their names, as the epoch before left them."""
+        before, steps = self.before.steps, self.env.program.steps
+        return {
+            **before,
+            **{name: before.get(name, before.get(step.was or "", MIN_TIME)) for name, step in steps.items()},
+        }
+
     def begin(self) -> None:
         crash.reach("state_opening", self.env.order.epoch)
         self.live.attach(self.ends)
@@ -123,8 +131,6 @@ class _Task:
         for op, operator in zip(self.live.plan.ops, self.live.operators, strict=True):
             state = None
             if op.stateful:
-                before = self.info.start_watermark
-                before.setdefault(op.step, before.get(self.env.program.steps[op.step].was or "", MIN_TIME))
                 shard = open_shard(self.env.store, self.env.parent, self.env.program, op.step, self.report.shard,
                                    self.env.order, self.env.limits, self.ends.budget)  # fmt: skip
                 self.shards[op.step] = shard

@@ -17,8 +17,10 @@ from headrace.model.row_kind import AFTER, BEFORE, DELETE, INSERT
 from headrace.model.rows import codec_of
 from headrace.operators.changelogs.top import TopOperator
 from headrace.operators.changelogs.top_spec import OrderColumn, TopSpec
+from headrace.operators.spec import StepInfo
 from headrace.testing.operators import EpochInput, verify_operator
 from headrace.testing.rig import OperatorRig, RowOfKind
+from tests.operators.combined import CombinedStep
 
 
 class Bid(hr.Record):
@@ -150,3 +152,44 @@ def test_the_engine_may_run_it_as_it_likes(rank: bool) -> None:
         EpochInput([], watermark=9),
     ]
     verify_operator(lambda: top(2, rank=rank, signed=False), epochs, row_type=Bid, key=lambda row: row.item)
+
+
+@given(
+    st.lists(st.lists(BIDS, max_size=6), min_size=1, max_size=4), st.sampled_from(list(ORDERS)), st.integers(1, 2),
+    st.booleans(), st.sampled_from([1, 3]),
+)  # fmt: skip
+def test_rows_that_are_left_out_before_the_exchange_are_not_missed(
+    epochs: list[list[Any]], order: str, most: int, rank: bool, shards: int
+) -> None:
+    def rig_of(operator: Any) -> OperatorRig:
+        return OperatorRig(operator, Bid, lambda row: row.item, parallelism=shards)
+
+    operator = top(most, *ORDERS[order][0], rank=rank, signed=False)
+    plain, combined = rig_of(operator), rig_of(combined_top(most, *ORDERS[order][0], rank=rank))
+    for rows in epochs:
+        given_out = []
+        for rig in (plain, combined):
+            out = rig.epoch([bid(*row) for row in rows[:3]], [bid(*row) for row in rows[3:]])
+            given_out.append(sorted((repr(row.value), row.at, row.kind) for row in out))
+        assert given_out[0] == given_out[1]
+        assert plain.report.rows_in == combined.report.rows_in == len(rows)
+
+
+def test_only_rows_that_may_be_among_the_first_cross_the_exchange() -> None:
+    step = combined_top(2, OrderColumn("cents", True, True))
+    rig = OperatorRig(step, Bid, lambda row: row.item)
+    out = rig.epoch([bid("ab"[i % 2], i, i % 100) for i in range(1_000)])
+    # Of a hundred prices every row of the two highest is left of each item, because they are alike.
+    assert step.sent == 20
+    assert {row.value.cents for row in out} == {98, 99}
+    # Rows of which all are left are not looked at for a while: they pass, and the answer is the same.
+    assert not rig.epoch([bid("ab"[i % 2], i, 1) for i in range(1_000)])
+    assert step.sent == 1_020
+
+
+def combined_top(most: int, *order: OrderColumn, rank: bool = False) -> CombinedStep:
+    operator = top(most, *order, rank=rank, signed=False)
+    info = StepInfo("top", (operator.taken,), operator.codec, str, ("item",))
+    before = operator.spec.combined(info)
+    assert before is not None
+    return CombinedStep(operator, before.build())

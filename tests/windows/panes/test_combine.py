@@ -14,45 +14,29 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.model.batch import Keys, Rows
-from headrace.model.keys import encode_key, hash_encoded
-from headrace.operators.contract import MAIN, TaskInfo
-from headrace.operators.spec import COMBINED_PORT
+from headrace.model.keys import encode_key
+from headrace.operators import combine
+from headrace.operators.contract import MAIN, Operator, TaskInfo
 from headrace.testing.rig import OperatorRig
-from headrace.windows import combine
-from headrace.windows.combine import CombineOperator
+from headrace.windows.combine import combine_panes
 from headrace.windows.kinds import Cumulating, Session, Sliding, Tumbling
 from headrace.windows.sliced.operator import PaneOperator
 from headrace.windows.triggers import Periodic
+from tests.operators.combined import CombinedStep
 from tests.windows.panes.steps import AGGS, Sale, info_of, results, spec_of, told
 
 
-class _Combined(PaneOperator):
-    """The step with a combiner before it, as the exchange would bring both together."""
-
-    def __init__(self, spec: Any) -> None:
-        super().__init__(spec, info_of(spec.aggs))
-        self.before = CombineOperator(spec, info_of(spec.aggs))
-        self.before.outlets = {MAIN: self._take}
-        self.sent = 0
-
-    def _take(self, rows: Rows) -> None:
-        *columns, keys = rows.columns
-        self.sent += len(rows)
-        super().process(COMBINED_PORT, Rows.of_columns(rows.codec, columns, rows.times), Keys(hash_encoded(keys), keys))
-
-    def begin(self, task: TaskInfo, state: Any) -> None:
-        super().begin(task, state)
-        self.before.begin(task, None)
-
-    def process(self, port: int, rows: Rows, keys: Keys | None) -> None:
-        self.before.process(0, rows, keys)
-
-    def finish(self) -> Any:
-        self.before.finish()
-        yield from super().finish()
+def combined_step(spec: Any) -> CombinedStep:
+    return CombinedStep(PaneOperator(spec, info_of(spec.aggs)), combiner(spec))
 
 
-def rig_of(operator: PaneOperator) -> OperatorRig:
+def combiner(spec: Any) -> Any:
+    found = combine_panes(spec, info_of(spec.aggs))
+    assert found is not None
+    return found.build()
+
+
+def rig_of(operator: Operator) -> OperatorRig:
     return OperatorRig(operator, Sale, lambda sale: sale.shop, outlets=("finals",))
 
 
@@ -79,7 +63,7 @@ SPECS = [
 def test_results_are_the_same_with_and_without_combining(
     spec: Any, epochs: Sequence[list[Sale]], data: st.DataObject
 ) -> None:
-    plain, combined = rig_of(PaneOperator(spec, info_of(AGGS))), rig_of(_Combined(spec))
+    plain, combined = rig_of(PaneOperator(spec, info_of(AGGS))), rig_of(combined_step(spec))
     names = ("SAMPLE_ROWS", "LOOK_AGAIN_ROWS", "MERGE_ROWS", "HELD_ROWS")
     before = {name: getattr(combine, name) for name in names}
     try:
@@ -99,7 +83,7 @@ def test_results_are_the_same_with_and_without_combining(
 
 @pytest.mark.parametrize(("keys", "sent"), [(10, 10), (20_000, 17_300), (10**9, 40_000)])
 def test_few_keys_are_combined_and_single_rows_pass(keys: int, sent: int) -> None:
-    operator = _Combined(spec_of(Tumbling(10)))
+    operator = combined_step(spec_of(Tumbling(10)))
     rig = rig_of(operator)
     random = np.random.default_rng(7)
     rows = [Sale(f"shop {i}", 1) for i in random.integers(0, keys, 40_000).tolist()]
@@ -110,7 +94,7 @@ def test_few_keys_are_combined_and_single_rows_pass(keys: int, sent: int) -> Non
 
 def test_rows_held_back_are_not_overtaken_by_rows_that_pass() -> None:
     aggs = {"oldest": hr.first("cents"), "newest": hr.last("cents"), "best": hr.max("cents", by="at")}
-    operator = _Combined(spec_of(Tumbling(10), aggs))
+    operator = combined_step(spec_of(Tumbling(10), aggs))
     rig = rig_of(operator)
     count = combine.SAMPLE_ROWS + 10
     rows = [Sale("often" if i in (0, count // 2, count - 1) else f"shop {i}", 1, i) for i in range(count)]
@@ -120,7 +104,7 @@ def test_rows_held_back_are_not_overtaken_by_rows_that_pass() -> None:
 
 
 def test_keys_need_no_hash_before_the_exchange() -> None:
-    operator = CombineOperator(spec_of(Tumbling(10)), info_of(AGGS))
+    operator = combiner(spec_of(Tumbling(10), AGGS))
     given_out: list[Rows] = []
     operator.outlets = {MAIN: given_out.append}
     operator.begin(TaskInfo(0, 0, 0), None)

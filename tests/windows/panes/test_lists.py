@@ -22,11 +22,12 @@ from headrace.model.batch import Keys, Rows
 from headrace.model.keys import encode_key, hash_encoded
 from headrace.model.record import row_type
 from headrace.model.rows import codec_of
+from headrace.operators.combine import PartialCodec
 from headrace.operators.contract import MAIN, TaskInfo
 from headrace.operators.spec import StepInfo
 from headrace.testing.rig import OperatorRig
 from headrace.windows.by_row.operator import WindowOperator
-from headrace.windows.combine import PartialCodec, combine_panes
+from headrace.windows.combine import combine_panes
 from headrace.windows.kinds import Cumulating, Sliding, Tumbling
 from headrace.windows.sliced.operator import PaneOperator
 from headrace.windows.spec import WindowSpec

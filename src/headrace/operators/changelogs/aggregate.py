@@ -31,7 +31,8 @@ from headrace.model.shapes import annotation_of
 from headrace.model.values import ValueCodec, value_codec
 from headrace.operators.changelogs.errors import below_zero
 from headrace.operators.contract import TaskInfo
-from headrace.operators.keyed import KeyedBatch, KeyedOperator, decode_keys, key_parts, stamps_of, starts_of
+from headrace.operators.keyed import KeyedBatch, KeyedOperator, stamps_of, starts_of
+from headrace.operators.result_keys import ResultKeys
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
@@ -79,7 +80,7 @@ class RetractingOperator(KeyedOperator):
     ) -> None:  # fmt: skip
         super().__init__(step, key_type)
         self.codec = codec
-        self.key_fields = tuple(key_fields)
+        self._keys = ResultKeys(codec, key_fields, key_type)
         self._folds = [_Fold(name, agg, taken, f"step {step}") for name, agg in aggs.items()]
         self._stored = _stored_codec(self._folds)
         # Places in what is kept of a group: results, what came, what goes with this epoch; then three numbers.
@@ -165,18 +166,17 @@ class RetractingOperator(KeyedOperator):
         return kept
 
     def _columns(self, slots: list[int], held: list[list[Any] | None]) -> list[pa.Array]:
-        keys = decode_keys([self.state.name(slot) for slot in slots], self.key_type)
-        parts = key_parts(keys, len(self.key_fields))
-        by_key = dict(zip(self.key_fields, parts))
+        keys = self._keys.of(pa.array(map(self.state.name, slots), pa.binary()))
         places = {fold.name: i for i, fold in enumerate(self._folds)}
         columns = []
         for name, column in self.codec.columns.items():
             if name in places:
                 results = [None if kept is None else kept[places[name]] for kept in held]
                 columns.append(pa.array(results, column.arrow))
+            elif name in keys:
+                columns.append(keys[name])
             else:
-                values = by_key.get(name) or [self.codec.defaults.get(name)] * len(slots)
-                columns.append(column.encode(values))
+                columns.append(column.encode([self.codec.defaults.get(name)] * len(slots)))
         return columns
 
 

@@ -8,26 +8,30 @@ stand in the order of their unique key, then of their other columns, so the answ
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.aggregates.numbers import ranks_of
 from headrace.model.batch import Int64s, Keys, Rows, UInt64s
 from headrace.model.ids import MIN_TIME
 from headrace.model.keys import decode_key
 from headrace.operators.changelogs.errors import below_zero
+from headrace.operators.changelogs.first_rows import FirstRows, asked_ranks
 from headrace.operators.changelogs.net_rows import OWN_FIELDS, ChangedRows, NetSide, add_rows
 from headrace.operators.changelogs.pairs import arrange_changes
 from headrace.operators.contract import StatefulOperator, TaskInfo
+from headrace.operators.spec import COMBINED_PORT
 from headrace.state.rows.find import BatchRows, GatheredRows, KeyTimes
 from headrace.state.rows.table import RowTable, fresh_batches, joined
 from headrace.state.shard import distinct_keys
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
-    from headrace.operators.changelogs.top_spec import OrderColumn, TopSpec
+    from headrace.operators.changelogs.top_spec import TopSpec
     from headrace.state.shard import ShardState
 
 ROWS_TABLE: Final = "!rows"
@@ -54,18 +58,27 @@ class TopOperator(StatefulOperator):
         self.codec = codec
         self.spec = spec
         self.key_type = key_type
+        self._first = FirstRows(spec, taken)
         self._unique = None if spec.unique is None else [taken.names.index(name) for name in spec.unique]
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
         self.table = self.state.rows(ROWS_TABLE, self.taken, OWN_FIELDS, epoch=task.epoch, keeps="net")
+        self._first.begin()
 
     def process(self, port: int, rows: Rows, keys: Keys | None) -> None:
-        self.report.rows_in += len(rows)
+        if port == COMBINED_PORT:
+            stands_for, *columns = rows.columns
+            self.report.rows_in += pc.sum(stands_for).as_py() or 0
+            rows = Rows.of_columns(self.taken, columns, rows.times)
+        else:
+            self.report.rows_in += len(rows)
         if not len(rows):
             return
         assert keys is not None, f"step {self.step} is keyed and was given rows without keys"
         self.state.check_owned(keys.hashes)
+        if not self.spec.signed and (left := self._first.places(rows, keys.encoded)) is not None:
+            rows, keys = rows.take(left), keys.take(left)
         add_rows(self.table, self.taken, rows, keys)
         self.state.relieve(len(rows))
 
@@ -101,18 +114,26 @@ class TopOperator(StatefulOperator):
 
     def _order(self, side: NetSide) -> Int64s:
         """Rows by key, and in the order asked for."""
-        asked = [_ranks(self._column(side, self.taken.names.index(each.name)), each) for each in self.spec.order]
-        if self.spec.newest:
-            asked.insert(0, -side.times())
+        asked = asked_ranks(self.spec, self.taken.names, partial(self._column, side), side.times())
         order = np.lexsort((*reversed(asked), side.codes))
-        if not _ties(order, (side.codes, *asked)):
-            return order
-        others = [*(self._unique or ()), *(i for i in range(len(self.taken.names)) if i not in (self._unique or ()))]
-        more = [_ranks_of_any(self._column(side, index)) for index in others]
-        return np.lexsort((side.hashes, side.times(), *reversed(more), *reversed(asked), side.codes))
+        place = _numbers_of_places(order, (side.codes, *asked))
+        alike = np.append(place[1:] == place[:-1], False)
+        alike[1:] |= alike[:-1].copy()
+        at = np.flatnonzero(alike)
+        if len(at):
+            # What else decides is looked at where it does: rows of one place are few as a rule.
+            rows = order[at]
+            others = [
+                *(self._unique or ()),
+                *(i for i in range(len(self.taken.names)) if i not in (self._unique or ())),
+            ]
+            more = [_ranks_of_any(self._column(side, index, rows)) for index in others]
+            order[at] = rows[np.lexsort((side.hashes[rows], side.times()[rows], *reversed(more), place[at]))]
+        return order
 
-    def _column(self, side: NetSide, index: int) -> pa.Array:
-        return side.rows.column(index).take(pa.array(side.first))
+    def _column(self, side: NetSide, index: int, rows: Int64s | None = None) -> pa.Array:
+        """A column of these rows of a side; None: of all."""
+        return side.rows.column(index).take(pa.array(side.first if rows is None else side.first[rows]))
 
     def _places(self, side: NetSide, order: Int64s, numbers: Int64s) -> _KeyPlaces:
         codes, counts = side.codes[order], numbers[order]
@@ -158,28 +179,18 @@ class TopOperator(StatefulOperator):
         self.emit(Rows.of_columns(self.codec, [*columns, *more], times if timed else None, kinds))
 
 
-def _ranks(column: pa.Array, by: OrderColumn) -> Int64s:
-    """Numbers in the order asked for."""
-    ranks = ranks_of(column)
-    missing = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-    if by.descending:
-        ranks = -ranks if missing is None else np.where(missing, 0, -np.where(missing, 0, ranks))
-    if missing is not None:
-        ranks = np.where(missing, _GREATEST if by.nulls_last else _LEAST, ranks)
-    return ranks
-
-
 def _ranks_of_any(column: pa.Array) -> Int64s:
     """The order of values that have one; what is nested has none, and is told apart by the hash of its row."""
     return np.zeros(len(column), np.int64) if pa.types.is_nested(column.type) else ranks_of(column)
 
 
-def _ties(order: Int64s, values: Sequence[Int64s]) -> bool:
-    same = np.ones(max(len(order) - 1, 0), np.bool_)
+def _numbers_of_places(order: Int64s, values: Sequence[Int64s]) -> Int64s:
+    """A number for each row in this order, the same for rows that are equal in all values."""
+    differs = np.zeros(len(order), np.int64)
     for each in values:
         ordered = each[order]
-        same &= ordered[1:] == ordered[:-1]
-    return bool(same.any())
+        differs[1:] |= ordered[1:] != ordered[:-1]
+    return np.cumsum(differs)
 
 
 def _spread(places: _KeyPlaces) -> tuple[Int64s, Int64s]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.model.job import COLUMNS
 from headrace.model.type_shape import describe_type
-from headrace.operators.spec import StepInfo, StepSpec, StoredType
+from headrace.operators.spec import CombinedRows, StepInfo, StepSpec, StoredType
 
 if TYPE_CHECKING:
     from headrace.operators.contract import Operator
@@ -50,6 +50,11 @@ class TopSpec(StepSpec):
         from headrace.operators.changelogs.top import TopOperator
 
         return TopOperator(info.step, info.taken[0], info.codec, self, info.key_type)
+
+    def combined(self, info: StepInfo) -> CombinedRows | None:
+        from headrace.operators.changelogs.first_rows import leave_first_rows
+
+        return None if self.signed else leave_first_rows(self, info)
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         from headrace.operators.changelogs.top import ROWS_TABLE

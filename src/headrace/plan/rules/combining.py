@@ -1,6 +1,7 @@
 """Rows are combined before an exchange where the step behind it merges partial results.
 
-Only where the step has the exchange for itself, and nobody reads its late rows: both want the rows as they are.
+Only where the step has the exchange for itself, where rows stay, and nobody reads its late rows: otherwise rows are
+wanted as they are.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.dataflow.graph import KeyedNode
 from headrace.operators.contract import COMBINING
 from headrace.operators.spec import COMBINED_PORT
-from headrace.plan.build import step_info
+from headrace.plan.build import combined_rows, step_info
 from headrace.plan.physical import OpPlan, Target
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ def combine_before_exchange(program: Program, nodes: Mapping[int, Node]) -> Prog
     for edge in program.edges:
         level = program.levels[edge.level - 1]
         targets = level.entries[edge.index]
-        if len(targets) != 1:
+        if len(targets) != 1 or edge.changelog:
             continue
         op = level.ops[targets[0].place]
         node = nodes[op.node]
-        if not isinstance(node, KeyedNode) or node.spec is None or len(node.inputs) > 1 or "late" in op.targets:
+        if not isinstance(node, KeyedNode) or len(node.inputs) > 1 or "late" in op.targets:
             continue
-        combined = node.spec.combined(step_info(node, program.steps[node.name or ""].choice))
+        combined = combined_rows(node, step_info(node, program.steps[node.name or ""].choice))
         if combined is not None:
             program = _combine(program, edge, node, combined)
     return program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,8 +17,7 @@ from headrace.aggregates.results import read_results
 from headrace.aggregates.rules import MAX, SINCE, merge_field
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.ids import MIN_TIME
-from headrace.model.keys import decode_columns
-from headrace.operators.keyed import decode_keys, key_parts
+from headrace.operators.result_keys import ResultKeys
 from headrace.state.panes.about import About
 from headrace.state.panes.table import SEEN, pane_schema
 from headrace.windows.kinds import Cumulating, Sliding, Tumbling
@@ -60,8 +59,7 @@ class AggregatePlan(ABC):
         self.aggs = columnar_aggregates(spec, info)
         self.codec = info.codec
         self.spec = spec
-        self.key_type = info.key_type
-        self.key_fields = info.key_fields
+        self._keys = ResultKeys(info.codec, info.key_fields, info.key_type)
         self.marked = isinstance(spec.fire, Periodic)
 
     def begin(self, epoch: int) -> None:
@@ -86,32 +84,13 @@ class AggregatePlan(ABC):
             spec.end_column: pa.array(ends),
             spec.pane_column: pa.repeat(label, merged.num_rows) if isinstance(label, str) else label,
         }
-        made.update(zip(self.key_fields, self._keys(merged.column(2))))
+        made.update(self._keys.of(merged.column(2)))
         made.update(read_results(merged, self.about.results))
         columns = [
             _fit(made[name], column.arrow) if name in made else self._default(name, merged.num_rows)
             for name, column in self.codec.columns.items()
         ]
         return Rows.of_columns(self.codec, columns, ends - 1)
-
-    def _keys(self, encoded: pa.BinaryArray) -> list[pa.Array]:
-        columns = [self.codec.columns.get(name) for name in self.key_fields]
-        if not columns or any(column is None for column in columns):
-            # A key of which nothing (or not all) is shown: each part that is shown is decoded for itself.
-            return self._keys_one_by_one(encoded) if any(columns) else []
-        if not any(column.packed for column in columns if column is not None):
-            found = decode_columns(encoded, [column.arrow for column in columns if column is not None])
-            if found is not None:
-                return found
-        return self._keys_one_by_one(encoded)
-
-    def _keys_one_by_one(self, encoded: pa.BinaryArray) -> list[pa.Array]:
-        keys = decode_keys(encoded.to_pylist(), self.key_type)
-        parts: list[Any] = key_parts(keys, len(self.key_fields))
-        columns = [self.codec.columns.get(name) for name in self.key_fields]
-        return [
-            pa.nulls(len(encoded)) if column is None else column.encode(part) for column, part in zip(columns, parts)
-        ]
 
     def _default(self, name: str, count: int) -> pa.Array:
         return self.codec.columns[name].encode([self.codec.defaults.get(name)] * count)
