@@ -121,6 +121,8 @@ class Worker:
         return parent.without(order.dropped).with_loops(self.program.facts.loop_was)
 
 
+_GC = (100_000, 50, 100)
+"""Values of many keys are no garbage: to look through them every time 700 have come takes half of a task's time."""
 MAX_PROGRAMS = 4
 """Jobs of one session share its workers; a worker keeps the programs it served last."""
 
@@ -139,6 +141,7 @@ def _worker(ship: Ship) -> Worker:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*_GC)
     _workers[ship.id] = worker
     return worker
 
