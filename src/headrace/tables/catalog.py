@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.dataflow.graph import CallNode, ChangesNode, ExprNode, KeyedNode, LoopNode, Node, ReadNode, UnionNode
 from headrace.dataflow.projection import bare_column
@@ -17,11 +17,15 @@ from headrace.errors import ProgramError
 from headrace.model.nearest import nearest
 from headrace.model.pairs import PairCodec
 from headrace.model.window import WINDOW_END, WINDOW_START
+from headrace.windows.kinds import Sliding, Tumbling
 from headrace.windows.spec import WindowSpec
 
 if TYPE_CHECKING:
     from headrace.dataflow.app_graph import AppGraph
     from headrace.tables.dialect import ParsedStatement
+
+INSTANT_US: Final = 1
+"""The size of windows that hold rows of one time: results of closed windows that are grouped by their window again."""
 
 
 @dataclass(frozen=True)
@@ -186,4 +190,14 @@ def closed_windows(node: Node) -> tuple[str, str] | None:
             once = spec.aggs and spec.assigner.timed and spec.assigner.clock == "event" and not spec.repeats
             both = {WINDOW_START, WINDOW_END} <= set(node.codec.names)
             return (WINDOW_START, WINDOW_END) if once and both and spec.function is None else None
+    return None
+
+
+def window_span_us(node: Node) -> int | None:
+    """How long the windows of `closed_windows` are, where all are equally long."""
+    match node:
+        case ExprNode() | CallNode(op="filter"):
+            return window_span_us(node.inputs[0])
+        case KeyedNode(spec=WindowSpec(assigner=Tumbling() | Sliding() as assigner)) if assigner.size_us > INSTANT_US:
+            return assigner.size_us
     return None

@@ -22,6 +22,7 @@ from headrace.model.window import PANE, WINDOW_END, WINDOW_START
 from headrace.sql.expr import quote_name
 from headrace.sql.parse import column_path
 from headrace.tables.aggregate_calls import aggregates_in, declare_call, is_aggregate, read_call
+from headrace.tables.catalog import INSTANT_US
 from headrace.tables.context import QueryContext, free_name
 from headrace.tables.grouping_sets import GROUPING_ID, Sets, expanded, grouping_sets
 from headrace.tables.scope import (
@@ -39,7 +40,6 @@ from headrace.windows.kinds import Assigner, Cumulating, Session
 
 OPENED: Final = "opened"
 """Start of the window that rows are results of, where they are grouped by it again."""
-_INSTANT_US: Final = 1
 
 
 @dataclass
@@ -199,7 +199,7 @@ def _regroup_closed(groups: QueryGroups) -> None:
     for key in groups.keys:
         if key.canonical == groups.relation.time:
             key.role, key.field = WINDOW_TIME, ""
-    groups.assigner = tumbling(Duration(_INSTANT_US))
+    groups.assigner = tumbling(Duration(INSTANT_US))
 
 
 # --- aggregates

@@ -29,7 +29,7 @@ from headrace.tables.scope import (
     lookup,
     rendered,
 )
-from headrace.tables.time_bounds import TimeBounds, time_bounds
+from headrace.tables.time_bounds import TimeBounds, TimePoint, point_of, time_bounds
 
 _ONE_KEY: Final = "one_key"
 """The key of a join without an equality: all rows have it."""
@@ -144,7 +144,7 @@ def sort_condition(parts: JoinParts, tree: Any) -> None:
         parts.left = _filtered(parts.ctx, parts.left, tree)
     elif isinstance(plain, exp.EQ) and _take_key(parts, plain):
         return
-    elif (bounds := time_bounds(plain, lambda column: _time_side(parts, column), place)) is not None:
+    elif (bounds := time_bounds(plain, lambda column: _time_point(parts, column), place)) is not None:
         parts.bounds = parts.bounds.both(bounds)
         parts.timed.append(tree)
     else:
@@ -168,15 +168,13 @@ def _take_key(parts: JoinParts, tree: Any) -> bool:
     return True
 
 
-def _time_side(parts: JoinParts, column: Any) -> bool | None:
+def _time_point(parts: JoinParts, column: Any) -> TimePoint | None:
+    """The event time that a column is, if it is one."""
     found = lookup(parts.both, column_path(column))
     if isinstance(found, list) or found[1]:
         return None
-    if found[0].text == parts.left.time and any(found[0] is c for c in parts.left.columns):
-        return False
-    if found[0].text == parts.right.time and any(found[0] is c for c in parts.right.columns):
-        return True
-    return None
+    right = not any(found[0] is c for c in parts.left.columns)
+    return point_of(parts.right if right else parts.left, found[0], right=right)
 
 
 def _filtered(ctx: QueryContext, relation: Relation, tree: Any) -> Relation:
@@ -370,7 +368,7 @@ def _version(tree: Any) -> Any:
 def _as_of(parts: JoinParts, version: Any) -> Any:
     place = parts.ctx.place
     at = version.args.get("expression")
-    if _time_side(parts, at) is not False if type(at).__name__ == "Column" else True:
+    if type(at).__name__ != "Column" or _time_point(parts, at) != TimePoint(right=False, offset_us=0):
         raise place.error(
             at or parts.tree, "a table is joined as of the event time of the left row",
             expected="FOR SYSTEM_TIME AS OF l.time, where l.time is the event time of the left table",

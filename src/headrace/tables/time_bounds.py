@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from headrace.tables.scope import QueryPlace
+from headrace.tables.catalog import window_span_us
+from headrace.tables.scope import QueryPlace, Relation, ScopeColumn
 from headrace.tables.window_tables import interval_us
 
 
@@ -31,10 +32,23 @@ class TimeBounds(NamedTuple):
         return TimeBounds(max(lows) if lows else None, min(highs) if highs else None)
 
 
-def time_bounds(tree: Any, side_of_time: Callable[[Any], bool | None], place: QueryPlace) -> TimeBounds | None:
+def point_of(relation: Relation, column: ScopeColumn, *, right: bool) -> TimePoint | None:
+    """The event time of a side that one of its columns is: of results of closed windows their bounds, too."""
+    if column.text == relation.time:
+        return TimePoint(right, 0)
+    if relation.closed is None or column.text not in relation.closed:
+        return None
+    # Their time is the last instant of their window.
+    if column.text == relation.closed[1]:
+        return TimePoint(right, 1)
+    span_us = window_span_us(relation.stream.node)
+    return None if span_us is None else TimePoint(right, 1 - span_us)
+
+
+def time_bounds(tree: Any, point_of_column: Callable[[Any], TimePoint | None], place: QueryPlace) -> TimeBounds | None:
     """The bounds that one condition says, if it compares the event times of both sides.
 
-    ``side_of_time``: for a column whether it is the event time of the right side, or None where it is of neither.
+    ``point_of_column``: the event time that a column is, or None where it is none.
     """
     from sqlglot import exp
 
@@ -43,11 +57,11 @@ def time_bounds(tree: Any, side_of_time: Callable[[Any], bool | None], place: Qu
     if isinstance(tree, exp.Between):
         low = exp.GTE(this=tree.this, expression=tree.args["low"])
         high = exp.LTE(this=tree.this, expression=tree.args["high"])
-        one, two = time_bounds(low, side_of_time, place), time_bounds(high, side_of_time, place)
+        one, two = time_bounds(low, point_of_column, place), time_bounds(high, point_of_column, place)
         return None if one is None or two is None else one.both(two)
     if not isinstance(tree, exp.LT | exp.LTE | exp.GT | exp.GTE | exp.EQ):
         return None
-    points = [_point(part, side_of_time, place) for part in (tree.this, tree.expression)]
+    points = [_point(part, point_of_column, place) for part in (tree.this, tree.expression)]
     if None in points or points[0].right == points[1].right:  # type: ignore[union-attr]
         return None
     here, there = points
@@ -65,19 +79,18 @@ def time_bounds(tree: Any, side_of_time: Callable[[Any], bool | None], place: Qu
     return TimeBounds(high_us=distance - (sign is exp.GT))
 
 
-def _point(tree: Any, side_of_time: Callable[[Any], bool | None], place: QueryPlace) -> TimePoint | None:
+def _point(tree: Any, point_of_column: Callable[[Any], TimePoint | None], place: QueryPlace) -> TimePoint | None:
     from sqlglot import exp
 
     while isinstance(tree, exp.Paren):
         tree = tree.this
     if isinstance(tree, exp.Column):
-        side = side_of_time(tree)
-        return None if side is None else TimePoint(side, 0)
+        return point_of_column(tree)
     if isinstance(tree, exp.Add | exp.Sub):
         base, moved = tree.this, tree.expression
         if isinstance(base, exp.Interval) and isinstance(tree, exp.Add):
             base, moved = moved, base
-        point = _point(base, side_of_time, place)
+        point = _point(base, point_of_column, place)
         if point is None or not isinstance(moved, exp.Interval):
             return None
         span = interval_us(moved, place)
