@@ -135,3 +135,13 @@ def test_the_plan_says_that_rows_are_combined() -> None:
     sales.key_by(Sale.till).aggregate(newest=hr.last("cents")).named("newest").write(hr.sink.discard())
     combining = [line for line in app.explain().splitlines() if "exchange" in line]
     assert sorted("rows combined before it" in line for line in combining) == [False, True]
+
+
+def test_sets_that_have_become_large_are_not_merged_again_with_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = combined({"items": hr.count_distinct("cents")})
+    rig = rig_of(operator)
+    rows = [Sale("a", 1, hr.Timestamp(1), i % 30_000) for i in range(4 * combine.SAMPLE_ROWS)]
+    monkeypatch.setattr(combine, "HELD_BYTES", 8 * combine.SAMPLE_ROWS)
+    (row,) = values(rig.epoch(rows))
+    assert row.items == 30_000
+    assert operator.sent == 4

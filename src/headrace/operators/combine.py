@@ -43,7 +43,9 @@ MERGE_ROWS: Final = 1 << 17
 FEW_LEFT: Final = 16
 """Where of so many rows one is left, they are combined as they come: laying more together would only copy them."""
 HELD_ROWS: Final = 1 << 17
-"""Partials that a task holds back; more leave at once."""
+"""Partials that a task holds back; more leave at once …"""
+HELD_BYTES: Final = 1 << 20
+"""… and larger ones, too: lists of values would be merged again and again."""
 WORTH: Final = 0.75
 """Combining is worth it while at most this share of rows is left."""
 
@@ -139,7 +141,7 @@ class CombineOperator(Operator):
         few = merged.count * FEW_LEFT <= taken
         self._left = LOOK_AGAIN_ROWS if not self._combines else SAMPLE_ROWS if few else MERGE_ROWS
         # Rows that pass would overtake what is held, and would then count as the older ones where times are equal.
-        if not self._combines or merged.count >= HELD_ROWS:
+        if not self._combines or merged.count >= HELD_ROWS or merged.size_bytes >= HELD_BYTES:
             self._give(merged)
             self._held = None
 
@@ -195,6 +197,10 @@ class _Partials:
     @property
     def count(self) -> int:
         return len(self.groups)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(column.nbytes for column in self.accs)
 
     def merged(self) -> _Partials:
         """Each group and key once. Keys are told apart by a dictionary of their bytes, so no hash is needed."""
