@@ -215,8 +215,11 @@ class _Partials:
         starts = np.append(0, np.flatnonzero((codes[1:] != codes[:-1]) | (groups[1:] != groups[:-1])) + 1)
         if len(starts) == self.count:
             return self
-        places = pa.array(order)
-        accs = [pc.take(column, places, boundscheck=False) for column in self.accs]
+        accs = self.accs
+        if bool((order[1:] < order[:-1]).any()):
+            # Of a single key rows stand in order already.
+            places = pa.array(order)
+            accs = [pc.take(column, places, boundscheck=False) for column in accs]
         try:
             merged = merge_columns(self.codec.fields, accs, starts)
         except FunctionFailed:
