@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from headrace.connectors.sink_contract import Guarantee, Release, Sink, StageTask, StageWriter
@@ -14,17 +15,17 @@ from headrace.model.rows import RowCodec
 
 
 class KeyedTable(Sink):
-    """Rows by one field. It lives as long as the test: every program that is given it writes to the same rows."""
+    """Rows by some fields. It lives as long as the test: every program that is given it writes to the same rows."""
 
     kind: ClassVar[str] = "table"
     guarantee: Guarantee = "exactly once"
     accepts_updates: ClassVar[bool] = True
     accepts_changelog: ClassVar[bool] = True
-    driver_only: ClassVar[tuple[str, ...]] = ("rows", "numbers", "releases")
+    driver_only: ClassVar[tuple[str, ...]] = ("key_of", "rows", "numbers", "releases")
 
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.changelog_key = (key,)
+    def __init__(self, *key: str) -> None:
+        self.changelog_key = key
+        self.key_of = attrgetter(*key)
         self.rows: dict[Any, Any] = {}
         self.numbers: dict[str, tuple[int, int]] = {}
         self.releases: list[tuple[str, int, int]] = []
@@ -44,7 +45,7 @@ class KeyedTable(Sink):
         changed = dict(self.rows)
         for rows, signs in read_changes(parts, ctx, self.codec):
             for row, sign in zip(rows, signs or ["+I"] * len(rows), strict=True):
-                key = getattr(row, self.key)
+                key = self.key_of(row)
                 count += sign != "-U"
                 if not sign.startswith("-"):
                     changed[key] = row

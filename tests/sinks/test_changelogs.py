@@ -145,23 +145,6 @@ def test_a_message_without_a_value_takes_back_that_of_its_key(tmp_path: Path) ->
     assert [value and b'"total"' in value for value in table.column("value").to_pylist()] == [True, True, None]
 
 
-REFUSED: dict[str, Callable[[hr.Stream[Any]], None]] = {
-    "by topic": lambda rows: rows.write(hr.sink.kafka("t", key="region", topic_field="region")),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_sinks_that_would_take_back_other_rows_or_none_refuse_the_stream(name: str) -> None:
-    def write(rows: hr.Stream[Any], key: str) -> None:
-        if key == "region":
-            with pytest.raises(ProgramError) as refused:
-                REFUSED[name](rows)
-            assert "take back" in refused.value.what or "taken back" in refused.value.what
-            assert refused.value.next_move
-
-    shop(write)
-
-
 def test_versions_go_on_to_sinks_that_find_no_rows_by_the_key_of_a_stream(tmp_path: Path) -> None:
     """Another reader makes a changelog of a stream; who cannot take one is given what he was given without it."""
     app = hr.App("shop")

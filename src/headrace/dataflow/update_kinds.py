@@ -188,11 +188,12 @@ def takes_changelog(node: Node) -> bool:
         case ChangesNode():
             return bool(node.column) and node.inputs[0].kind.corrects
         case WriteNode(sink=sink):
-            # By its key a sink finds what is replaced; what a step on the way left out, nobody else would tell it.
             before = node.inputs[0]
-            finds = sink.changelog_key is not None and can_take_back(sink, before.kind)
-            finds = finds and _leaves_out(before) and _can_be_undone(before)
-            return before.kind.rows == "upsert" and (finds or sink.asks_changelog)
+            if before.kind.rows != "upsert" or sink.changelog_key is None or not _can_be_undone(before):
+                return before.kind.rows == "upsert" and sink.asks_changelog
+            # By its own key a sink finds what is replaced, and needs to be told only what was left out on the way; by
+            # another one a row may leave the key that it had.
+            return sink.asks_changelog or not can_take_back(sink, before.kind) or _leaves_out(before)
     return False
 
 
@@ -225,6 +226,8 @@ def _can_be_undone(node: Node) -> bool:
     """Whether these rows come from steps of which the planner can keep what they gave out."""
     if hands_on_changelog(node):
         return all(map(_can_be_undone, node.inputs))
+    if not node.kind.corrects or gives_changelog(node):
+        return True
     return isinstance(node, KeyedNode) and node.op in _ROLLING and node.kind.key is not None
 
 
@@ -301,6 +304,11 @@ def check_written(node: Node, sink: Sink, at: Site) -> None:
     """Whoever writes what rows replace has to be told it."""
     if sink.asks_changelog:
         _check_way(node, "write", at)
+    elif node.kind.rows == "upsert" and sink.changelog_key is not None and not can_take_back(sink, node.kind):
+        # Rows of one unique key never leave the key that a part of its columns makes.
+        stays = node.kind.key is not None and set(sink.changelog_key) <= set(node.kind.key)
+        if not stays:
+            _check_way(node, f"write by {', '.join(sink.changelog_key)}", at)
 
 
 def check_newest(node: Node, at: Site) -> None:

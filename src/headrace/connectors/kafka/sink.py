@@ -85,10 +85,10 @@ class KafkaSink(Sink):
         # With a key the newest message of a key is the one that counts: that is what log compaction keeps.
         self.asks_changelog = format == ENVELOPE
         self.accepts_updates = bool(self.key) or self.asks_changelog  # type: ignore[misc]
-        # A tombstone has to lie where the message lies that it takes back.
-        lies_apart = bool(self.partition or self.topic_field)
-        self.accepts_changelog = (bool(self.key) or self.asks_changelog) and not lies_apart  # type: ignore[misc]
-        self.changelog_key = self.key if self.accepts_changelog and self.key else None
+        # A message takes back only what lies in its own topic and partition: where rows say these, they are of the key.
+        places = tuple(name for name in (self.topic_field, self.partition) if name is not None and name not in self.key)
+        self.accepts_changelog = bool(self.key) or (self.asks_changelog and not places)  # type: ignore[misc]
+        self.changelog_key = (*self.key, *places) if self.key else None
         self.options = check_options(options, self.where)
         self.limit_bytes = int(self.options.get("message.max.bytes", _MESSAGE_MAX_BYTES))
         if self.guarantee == "at least once" and _NAME in self.options:
