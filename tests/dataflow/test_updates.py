@@ -50,7 +50,8 @@ class Ruled(hr.BroadcastProcess[Tx, Tx, Tx, str]):
 
 def other(rows: hr.Stream[Any]) -> hr.Stream[Tx]:
     """A stream of the same program whose rows are no updates."""
-    return rows.app.read("other", hr.source.items([]), Tx, time=Tx.at)
+    number = len(rows.app.nodes)
+    return rows.app.read(f"other_{number}", hr.source.items([]), Tx, time=Tx.at)
 
 
 async def answered(row: Tx) -> Tx:
@@ -93,22 +94,27 @@ HANDING_ON: dict[str, Callable[[hr.Stream[Any]], hr.Stream[Any]]] = {
     "only": lambda rows: rows.only(rows.node.codec.type),
     "union": lambda rows: rows.where("cents > 0").union(rows.where("cents < 0")),
     "latest": lambda rows: rows.key_by("card").latest(),
-    "late": lambda rows: rows.key_by("card").process(Same()).late,
     "map": lambda rows: rows.map(lambda row: row, output=Tx),
     "flat_map": lambda rows: rows.flat_map(lambda row: [row], output=Tx),
     "map_batches": lambda rows: rows.map_batches(lambda batch: batch, Tx),
+}
+FACTS_ONLY: dict[str, Callable[[hr.Stream[Any]], hr.Stream[Any]]] = {
     "process": lambda rows: rows.key_by("card").process(Same()),
+    "process in order": lambda rows: rows.key_by("card").process(Same(), order="time"),
+    "late": lambda rows: rows.key_by("card").process(Same()).late,
     "side": lambda rows: rows.key_by("card").process(Same()).side(Same.odd),
     "connect": lambda rows: rows.key_by("card").connect(other(rows).key_by("card")).process(Both()),
     "connected": lambda rows: other(rows).key_by("card").connect(rows.key_by("card")).process(Both()),
-    "side of connect": lambda rows: (
-        other(rows).key_by("card").connect(rows.key_by("card")).process(Both()).side(Both.odd)
-    ),
     "connect to rules": lambda rows: rows.key_by("card").connect(other(rows).broadcast()).process(Ruled()),
+    "connect without a key": lambda rows: rows.connect(other(rows).broadcast()).process(Ruled()),
+    "broadcast": lambda rows: other(rows).key_by("card").connect(rows.broadcast()).process(Ruled()),
+    "lookup": lambda rows: rows.lookup(answered, by="card", output=Tx).select(card="left.card"),
     "map_async": lambda rows: rows.map_async(answered).named("asked"),
     "map_async, carried": lambda rows: rows.map_async(answered, wait="carry", ordered=False).named("asked"),
-    "broadcast": lambda rows: other(rows).key_by("card").connect(rows.broadcast()).process(Ruled()),
+    "join_asof": lambda rows: as_of(rows).select(card="left.card"),
+    "joined as of": lambda rows: other(rows).key_by("card").join_asof(rows.key_by("card")).select(card="left.card"),
 }
+"""Verbs that take each row for something that has happened."""
 
 
 @pytest.mark.parametrize("verb", HANDING_ON)
@@ -139,15 +145,12 @@ TAKING_BACK = ("where", "map", "flat_map", "map_batches", "union")
 
 
 @pytest.mark.parametrize("counting", COUNTING)
-@pytest.mark.parametrize(
-    "between",
-    [*TAKING_BACK, "process", "connect", "connected", "connect to rules", "broadcast"],
-)
-def test_windows_and_what_cannot_take_rows_out_refuse_rows_that_replace_earlier_ones(
+@pytest.mark.parametrize("between", TAKING_BACK)
+def test_what_cannot_take_rows_out_refuses_rows_that_replace_earlier_ones(
     tx: hr.Stream[Tx], between: str, counting: str
 ) -> None:
     newest = HANDING_ON[between](rolling(tx, "latest"))
-    if counting == "aggregate" and between in TAKING_BACK:
+    if counting == "aggregate":
         assert str(COUNTING[counting](newest).node.kind) == "changelog by card"
         return
     with pytest.raises(ProgramError, match="would count every version of a row") as caught:
@@ -156,6 +159,21 @@ def test_windows_and_what_cannot_take_rows_out_refuse_rows_that_replace_earlier_
     assert caught.value.found.startswith("rows of rolling, which")
     assert ".changes()" in caught.value.next_move
     COUNTING[counting](newest.changes())
+
+
+@pytest.mark.parametrize("verb", FACTS_ONLY)
+@pytest.mark.parametrize("between", ["", "where", "map"])
+def test_what_takes_facts_only_refuses_updates_and_takes_every_version_of_them(
+    tx: hr.Stream[Tx], verb: str, between: str
+) -> None:
+    newest = rolling(tx, "latest")
+    rows = HANDING_ON[between](newest) if between else newest
+    with pytest.raises(ProgramError, match="would take every version of a row for a fact") as caught:
+        FACTS_ONLY[verb](rows)
+    assert "test_updates.py:" in caught.value.where
+    assert caught.value.found.startswith("rows of rolling, which")
+    assert ".changes()" in caught.value.next_move
+    assert not FACTS_ONLY[verb](rows.changes()).node.kind.corrects
 
 
 def untimed(rows: hr.Stream[Any]) -> hr.Stream[Any]:
@@ -187,8 +205,8 @@ REFUSED_OVER_CHANGELOGS: dict[str, tuple[Callable[[hr.Stream[Any]], Any], str]] 
         lambda rows: rows.key_by("card").window(hr.tumbling("1h", clock="wall")),
         "the wall clock cannot be had",
     ),
-    "map_async": (lambda rows: rows.map_async(answered, output=Tx), "taken back"),
-    "lookup": (lambda rows: rows.lookup(answered, by="card", output=Tx), "taken back"),
+    "map_async": (lambda rows: rows.map_async(answered, output=Tx), "for a fact"),
+    "lookup": (lambda rows: rows.lookup(answered, by="card", output=Tx), "for a fact"),
     "join within a time": (
         lambda rows: rows.key_by("card").join(rows.key_by("card"), within=("0s", "1h")),
         "cannot take updates",
@@ -197,7 +215,7 @@ REFUSED_OVER_CHANGELOGS: dict[str, tuple[Callable[[hr.Stream[Any]], Any], str]] 
         lambda rows: rows.key_by("card").join(rows.key_by("card"), within=None, keep="latest"),
         "taken back",
     ),
-    "join_asof": (lambda rows: rows.key_by("card").join_asof(other(rows).key_by("card")), "taken back"),
+    "join_asof": (lambda rows: rows.key_by("card").join_asof(other(rows).key_by("card")), "for a fact"),
     "appending sink": (lambda rows: rows.write(hr.sink.files("out/")), "can only append rows"),
     "call": (lambda rows: rows.write(hr.sink.call(print)), "cannot take back rows"),
 }
@@ -262,9 +280,8 @@ def as_of(rows: hr.Stream[Any]) -> hr.types.Joined[Any, Any]:
     return rows.key_by("card").join_asof(other(rows).key_by("card"))
 
 
-def latest_join(rows: hr.Stream[Any]) -> hr.types.Joined[Any, Any]:
-    right = other(rows).key_by("card").latest() if rows.node.kind.corrects else other(rows)
-    return rows.key_by("card").join(right.key_by("card"), within=None, keep="latest")
+def lasting(rows: hr.Stream[Any]) -> hr.types.Joined[Any, Any]:
+    return rows.key_by("card").join(other(rows).key_by("card"), within=None, how="left")
 
 
 def connected(rows: hr.Stream[Any]) -> hr.types.Connected[Any, Any, Any]:
@@ -285,33 +302,34 @@ NOTHING: Verb = (NO_ROWS, lambda rows: None)
 VERBS: dict[str, Verb] = {
     "Stream.app": NOTHING,
     "Stream.node": NOTHING,
-    "Stream.named": (HANDS_ON, lambda rows: rows.key_by("card").process(Same()).named("again")),
-    "Stream.queryable": (HANDS_ON, lambda rows: rows.key_by("card").process(Same()).queryable()),
+    "Stream.named": (MAKES, lambda rows: rows.key_by("card").latest().named("again")),
+    "Stream.queryable": (MAKES, lambda rows: rows.key_by("card").latest().queryable()),
     "Stream.show": NOTHING,
     "Stream.write": (REFUSES, lambda rows: rows.write(hr.sink.files("out/"))),
     "Stream.feed": (REFUSES, fed),
     "Stream.key_by": NOTHING,
-    "Stream.broadcast": (HANDS_ON, HANDING_ON["broadcast"]),
-    "Stream.connect": (HANDS_ON, lambda rows: rows.connect(other(rows).broadcast()).process(Ruled())),
+    "Stream.broadcast": (REFUSES, FACTS_ONLY["broadcast"]),
+    "Stream.connect": (REFUSES, FACTS_ONLY["connect without a key"]),
     "Stream.changes": (DROPS, lambda rows: rows.changes()),
     # It is of changes that come from outside, which have a type of their own.
     "Stream.debezium": NOTHING,
     "KeyedStream.upserts": (MAKES_OF_FACTS, lambda rows: rows.key_by("card").upserts()),
     "Stream.errors": (DROPS, lambda rows: rows.map(lambda row: row, output=Tx).errors),
-    "Stream.side": (HANDS_ON, HANDING_ON["side"]),
-    "Stream.lookup": (HANDS_ON, lambda rows: rows.lookup(answered, by="card", output=Tx).select(card="left.card")),
+    "Stream.side": (REFUSES, FACTS_ONLY["side"]),
+    "Stream.lookup": (REFUSES, FACTS_ONLY["lookup"]),
+    "Stream.map_async": (REFUSES, FACTS_ONLY["map_async"]),
     "Stream.window": (DROPS, lambda rows: rows.window(hr.tumbling("1h")).aggregate(n=hr.count())),
     **{
         f"Stream.{verb}": (HANDS_ON, HANDING_ON[verb])
         for verb in (
-            "filter", "flat_map", "map", "map_async", "map_batches", "only", "select", "union", "where", "with_columns",
+            "filter", "flat_map", "map", "map_batches", "only", "select", "union", "where", "with_columns",
         )
     },
-    "StepStream.late": (HANDS_ON, HANDING_ON["late"]),
+    "StepStream.late": (REFUSES, FACTS_ONLY["late"]),
     "KeyedStream.app": NOTHING,
     "KeyedStream.key": NOTHING,
-    "KeyedStream.process": (HANDS_ON, HANDING_ON["process"]),
-    "KeyedStream.connect": (HANDS_ON, HANDING_ON["connect"]),
+    "KeyedStream.process": (REFUSES, FACTS_ONLY["process"]),
+    "KeyedStream.connect": (REFUSES, FACTS_ONLY["connect"]),
     "KeyedStream.latest": (MAKES, lambda rows: rows.key_by("card").latest()),
     "KeyedStream.top": (MAKES, lambda rows: rows.key_by("card").top(3, by="-cents")),
     "KeyedStream.aggregate": (MAKES, COUNTING["aggregate"]),
@@ -328,26 +346,24 @@ VERBS: dict[str, Verb] = {
     "KeyedStream.join": (
         REFUSES, lambda rows: rows.key_by("card").join(other(rows).key_by("card"), within=("0s", "1h")),
     ),
-    "KeyedStream.join_asof": (HANDS_ON, lambda rows: as_of(rows).select(card="left.card")),
+    "KeyedStream.join_asof": (REFUSES, FACTS_ONLY["join_asof"]),
     "Joined.app": NOTHING,
     "Joined.node": NOTHING,
     "Joined.named": NOTHING,
-    "Joined.select": (HANDS_ON, lambda rows: as_of(rows).select(card="left.card")),
-    "Joined.map": (HANDS_ON, lambda rows: as_of(rows).map(lambda left, right: left, output=Tx)),
-    "Joined.errors": (DROPS, lambda rows: rows.lookup(answered, by="card", output=Tx).errors),
-    "Joined.late_left": (HANDS_ON, lambda rows: as_of(rows).late_left),
-    "Joined.late_right": (
-        HANDS_ON, lambda rows: other(rows).key_by("card").join_asof(rows.key_by("card")).late_right,
-    ),
+    "Joined.select": (MAKES, lambda rows: lasting(rows).select(card="left.card")),
+    "Joined.map": (MAKES, lambda rows: lasting(rows).map(lambda left, right: left, output=Tx)),
+    "Joined.errors": (REFUSES, lambda rows: rows.lookup(answered, by="card", output=Tx).errors),
+    "Joined.late_left": (REFUSES, lambda rows: as_of(rows).late_left),
+    "Joined.late_right": (REFUSES, lambda rows: other(rows).key_by("card").join_asof(rows.key_by("card")).late_right),
     # Only joins that refuse updates on either side have these.
     "Joined.unmatched_left": NOTHING,
     "Joined.unmatched_right": NOTHING,
-    "Connected.process": (HANDS_ON, HANDING_ON["connected"]),
-    "ConnectedStream.late_left": (HANDS_ON, lambda rows: connected(rows).process(Both()).late_left),
+    "Connected.process": (REFUSES, FACTS_ONLY["connected"]),
+    "ConnectedStream.late_left": (REFUSES, lambda rows: connected(rows).process(Both()).late_left),
     "ConnectedStream.late_right": (
-        HANDS_ON, lambda rows: other(rows).key_by("card").connect(rows.key_by("card")).process(Both()).late_right,
+        REFUSES, lambda rows: other(rows).key_by("card").connect(rows.key_by("card")).process(Both()).late_right,
     ),
-    "BroadcastConnected.process": (HANDS_ON, HANDING_ON["connect to rules"]),
+    "BroadcastConnected.process": (REFUSES, FACTS_ONLY["connect to rules"]),
     # Windows refuse updates and make them of their own, where they fire more than once.
     "Windowed.aggregate": (MAKES, lambda rows: early(rows.changes()).aggregate(n=hr.count())),
     "Windowed.reduce": (MAKES, lambda rows: early(rows.changes()).reduce(bigger)),
@@ -405,13 +421,6 @@ def test_what_windows_that_fire_early_are_made_into_is_refused_by_windows_and_fi
     assert not tx.key_by("card").window(hr.tumbling("1h")).process(Looked()).named("once").node.kind.corrects
 
 
-def test_pairs_of_updates_as_of_a_time_are_refused_by_what_counts(tx: hr.Stream[Tx]) -> None:
-    pairs = as_of(rolling(tx, "latest")).select(card="left.card", at="left.at")
-    with pytest.raises(ProgramError) as refused:
-        pairs.key_by("card").aggregate(n=hr.count())
-    assert refused.value.found.startswith("rows of rolling, which")
-
-
 class Upserting(DiscardSink):
     kind = "upserting"
 
@@ -444,13 +453,6 @@ def test_a_sink_that_appends_refuses_updates_at_the_line_of_the_write(tx: hr.Str
 )
 def test_other_sinks_take_updates(tx: hr.Stream[Tx], sink: hr.Sink) -> None:
     rolling(tx, "reduce").write(sink)
-
-
-def test_late_updates_are_told_by_the_step_that_made_them(tx: hr.Stream[Tx]) -> None:
-    late = rolling(tx, "latest").key_by("card").process(Same()).late
-    with pytest.raises(ProgramError) as caught:
-        late.write(hr.sink.files("late/"))
-    assert caught.value.found.startswith("rolling, ")
 
 
 def test_changes_of_rows_that_are_no_updates_are_the_rows(tx: hr.Stream[Tx]) -> None:

@@ -37,15 +37,6 @@ def time_order(order: Any, nodes: Sequence[Node], at: Site, *, beside: Sequence[
             expected='order="time", order=("time", "id"), or "arrival", which is the default',
             found=f"order={order!r}",
         )
-    for node in (*nodes, *beside):
-        if node.kind.corrects:
-            raise ProgramError(
-                "order by time cannot take updates: a row and the one that replaces it are of different times",
-                where=str(at),
-                expected="rows that each stand for themselves",
-                found=f"rows of {node.label}, which replace earlier ones",
-                next_move="if every version is meant, say so: .changes() before key_by; or leave order= out",
-            )
     for node in nodes:
         if not has_event_time(node):
             raise ProgramError(

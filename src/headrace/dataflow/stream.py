@@ -319,8 +319,8 @@ class Stream(AwaitVerbs[T], Generic[T]):
     def changes(self, *, kind: str | None = None) -> Stream[Any]:
         """Every version as a row of its own: the same rows, for sinks that append, and for aggregates and windows.
 
-        Rolling steps give the row of a key anew whenever it changes. Sinks that append, aggregates and windows refuse
-        such rows, also behind ``map`` or ``process``: they would take all versions for facts. This says that all
+        Rolling steps give the row of a key anew whenever it changes. Sinks that append, windows, ``process``, lookups
+        and others refuse such rows, also behind ``map``: they would take all versions for facts. This says that all
         versions are meant; how many there are depends on where epochs end.
 
         With ``kind="op"`` rows have one more field, ``op``, and those that are taken back are there, too: ``+I`` came

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from headrace.dataflow.site import Site
     from headrace.model.rows import RowCodec
 
-_HANDING_ON: Final = ("process", "connect", "broadcast")
-"""Keyed steps whose functions hand on what their rows are."""
+_FACTS_ONLY: Final = ("process", "connect", "broadcast")
+"""Keyed steps that take each row for something that has happened."""
 _ROLLING: Final = ("aggregate", "reduce", "latest")
 
 
@@ -55,7 +55,7 @@ def derive_kind(node: Node) -> StreamKind:
             return _after_expressions(node)
         case CallNode(op="filter" | "only"):
             return node.inputs[0].kind
-        case CallNode() | AsyncNode() | LookupNode() | BatchNode():
+        case CallNode() | BatchNode():
             return _without_key(node.inputs[0].kind)
         case UnionNode():
             kind = _all_of(node.inputs)
@@ -66,7 +66,8 @@ def derive_kind(node: Node) -> StreamKind:
             return StreamKind(node.to, node.inputs[0].kind.key)
         case KeyedNode():
             return _keyed(node)
-    # Sources and loops bring rows that stand for themselves; `changes` makes such; writes and feeds give none.
+    # Sources and loops bring rows that stand for themselves; `changes` makes such, and what asks or runs a function
+    # with state takes no others; writes and feeds give none.
     return APPEND
 
 
@@ -126,17 +127,12 @@ def _tapped(node: TapNode) -> StreamKind:
     before = node.inputs[0]
     if node.tag in _FROM_SIDE:
         return before.inputs[_FROM_SIDE[node.tag]].kind
-    # Failed rows and final results stand for themselves.
-    return _without_key(before.kind) if node.tag.startswith("side:") else APPEND
+    # Failed rows, final results and side outputs stand for themselves.
+    return APPEND
 
 
 def _keyed(node: KeyedNode) -> StreamKind:
     spec = node.spec
-    if isinstance(spec, AsOfJoin):
-        # Each left row gives one pair, so pairs replace earlier ones where left rows do.
-        return _without_key(node.inputs[0].kind)
-    if node.op in _HANDING_ON:
-        return _all_of(node.inputs)
     if node.op == "normalise":
         return StreamKind("changelog", node.key.columns)
     if node.op in _ROLLING:
@@ -247,6 +243,8 @@ def check_kinds(node: Node, at: Site) -> None:
     if isinstance(node, KeyedNode) and node.op in _ROLLING and takes_changelog(node) and node.kind.key is None:
         raise _no_key(node, f"whoever reads {node.verb}", at)
     for before in node.inputs:
+        if _takes_facts(node):
+            refuse_updates(before, node.verb, at, does="take", as_what=" for a fact")
         if takes_changelog(node):
             _check_way(before, node.verb, at)
         taken = takes_changelog(node) or hands_on_changelog(node)
@@ -261,9 +259,16 @@ def check_kinds(node: Node, at: Site) -> None:
             )
 
 
-def check_retracting(node: Node, fires: str, at: Site) -> None:
-    """A rolling aggregate over rows that correct each other gives one result per epoch and key."""
-    _check_way(node, "aggregate", at)
+def _takes_facts(node: Node) -> bool:
+    """Whether a step takes each row for something that has happened: it answers once, and takes no answer back."""
+    if isinstance(node, KeyedNode):
+        return node.op in _FACTS_ONLY or isinstance(node.spec, AsOfJoin)
+    return isinstance(node, AsyncNode | LookupNode)
+
+
+def check_retracting(node: Node, fires: str, at: Site, *, verb: str = "aggregate") -> None:
+    """A rolling step over rows that correct each other gives one result per epoch and key."""
+    _check_way(node, verb, at)
     if fires == "per_row":
         raise ProgramError(
             "fire=hr.per_row() cannot be had over rows that are taken back",
@@ -349,7 +354,9 @@ def check_settling(node: Node, spec: WindowSpec, at: Site) -> None:
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
-def refuse_updates(node: Node, verb: str, at: Site, *, does: str = "count") -> None:
+def refuse_updates(
+    node: Node, verb: str, at: Site, *, does: str = "count", as_what: str = "", way_out: str = ""
+) -> None:
     """Aggregates and windows count rows, and would count every version of a row that is replaced; loops keep no mark.
 
     How many versions there are depends on where epochs are cut, so the results would, too.
@@ -359,9 +366,9 @@ def refuse_updates(node: Node, verb: str, at: Site, *, does: str = "count") -> N
     source = updating_step(node)
     spec = getattr(source, "spec", None)
     ends = getattr(getattr(spec, "assigner", None), "timed", False)
-    once = "use each window's last result: .finals()" if ends else ""
+    once = "use each window's last result: .finals()" if ends else way_out
     raise ProgramError(
-        f"{verb} would {does} every version of a row: these are updates",
+        f"{verb} would {does} every version of a row{as_what}: these are updates",
         where=str(at),
         expected="rows that each stand for themselves",
         found=f"rows of {source.label}, which gives the row of a key anew whenever it changes",
@@ -384,8 +391,7 @@ def refuse_updates_joined(what: str, nodes: Sequence[Node], at: Site) -> None:
 
 def updating_step(node: Node) -> Node:
     """The step that makes updates of these rows."""
-    # Functions of the user hand on what their rows are.
-    while not isinstance(node, KeyedNode) or node.op in _HANDING_ON or isinstance(node.spec, AsOfJoin):
+    while not isinstance(node, KeyedNode):
         # Late rows are those that came into their step; all others come out of what is before.
         left = node.inputs[0] if isinstance(node, TapNode) else node
         before = [each for each in left.inputs if each.kind.corrects]
