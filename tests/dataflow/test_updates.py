@@ -196,7 +196,10 @@ REFUSED_OVER_CHANGELOGS: dict[str, tuple[Callable[[hr.Stream[Any]], Any], str]] 
         lambda rows: rows.key_by(lambda row: row.card).aggregate(n=hr.count()),
         "has to know which row replaces",
     ),
-    "sliding window": (lambda rows: rows.key_by("card").window(hr.sliding("1h", every="1m")), "neither tumbling"),
+    "window without an end": (
+        lambda rows: rows.key_by("card").window(hr.unbounded(), fire=hr.every(rows=3)),
+        "neither fixed bounds",
+    ),
     "window that fires early": (
         lambda rows: rows.key_by("card").window(hr.tumbling("1h"), fire=hr.early("1m")),
         "fire=, allow_late=",

@@ -190,3 +190,86 @@ def test_late_halves_of_pairs_can_be_read() -> None:
         assert [row.n for row in h.take(counts)] == [1]
         assert [(sign[0], row.at) for sign, row in h.take_changes(late)] == [("-", MINUTE)]
         assert "counts_settled" in app.explain()
+
+
+OVERLAPPING = {
+    "sliding": (hr.sliding("10m", every="3m"), lambda end: (end - 10, end)),
+    "with gaps": (hr.sliding("3m", every="5m"), lambda end: (end - 3, end)),
+    "cumulating": (hr.cumulating("12m", every="3m"), lambda end: ((end - 1) // 12 * 12, end)),
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", OVERLAPPING)
+def test_each_of_several_windows_has_the_rows_that_hold_when_it_is_over(seed: int, kind: str) -> None:
+    rng = random.Random(f"{kind}-{seed}")
+    window, bounds = OVERLAPPING[kind]
+    app = hr.App("shop")
+    sales = app.read("sales", hr.source.items([]), Sale, time=Sale.at)
+    newest = sales.key_by("id").latest().named("newest")
+    out = newest.where("cents > 0").key_by("shop").window(window).aggregate(
+        n=hr.count(), cents=hr.sum("cents"), first=hr.first("id"), last=hr.last("id"), ids=hr.collect("id")
+    ).named("sums")  # fmt: skip
+    held: dict[int, Sale] = {}
+    wanted, watermark = [], 0
+    with Harness(app, parallelism=1 + 2 * (seed % 2)) as h:
+        for epoch in range(9):
+            for _ in range(rng.randrange(7)):
+                # The ids of rows of one time rise with their place in the order of that time.
+                minute = rng.randrange(watermark + 1, watermark + 14)
+                id = minute * 10 + rng.randrange(2)
+                held[id] = Sale(id, hr.Timestamp(minute * MINUTE), rng.choice("xy"), rng.randrange(-5, 20))
+                h.push(sales, held[id])
+            if rng.random() < 0.3:
+                h.crash(at="before_publish")
+            reached = watermark + rng.randrange(6) if epoch < 8 else 10**4
+            h.epoch(watermark=hr.Timestamp(reached * MINUTE))
+            for start, end in {bounds(end) for end in range(watermark + 1, min(reached, 300) + 1)}:
+                if not closes(kind, end):
+                    continue
+                for shop in "xy":
+                    inside = [sale for sale in held.values() if sale.shop == shop and sale.cents > 0]
+                    rows = sorted((s for s in inside if start <= s.at // MINUTE < end), key=lambda s: s.id)
+                    if rows:
+                        ids = [sale.id for sale in rows]
+                        cents = sum(sale.cents for sale in rows)
+                        wanted.append((shop, start, end, len(rows), cents, ids[0] // 10, ids[-1] // 10, ids))
+            watermark = reached
+        found = [
+            (row.shop, row.window_start // MINUTE, row.window_end // MINUTE, row.n, row.cents, row.first // 10,
+             row.last // 10, sorted(row.ids))
+            for row in h.take(out)
+        ]  # fmt: skip
+    assert sorted(found) == sorted(wanted)
+
+
+def closes(kind: str, end: int) -> bool:
+    """Whether a window ends at this minute."""
+    return {"sliding": (end - 10) % 3, "with gaps": (end - 3) % 5, "cumulating": end % 3}[kind] == 0
+
+
+def test_functions_are_given_the_rows_of_each_window_and_what_went_in_between_is_in_the_first_alone() -> None:
+    class Ids(hr.Record):
+        text: str
+
+    class Listing(hr.WindowProcess[Sale, Ids, str]):
+        def on_window(self, rows: Any, ctx: hr.WindowContext[str]) -> Any:
+            yield Ids(f"{ctx.window.start // MINUTE}: {[row.id for row in rows]}")
+
+    app = hr.App("shop")
+    sales = app.read("sales", hr.source.items([]), Sale, time=Sale.at)
+    newest = sales.key_by("id").latest().named("newest").where("cents > 0")
+    lists = newest.key_by("shop").window(hr.sliding("10m", every="5m")).process(Listing())
+    late = lists.late
+    late.show()
+    lists.show()
+    with Harness(app) as h:
+        h.push(sales, *(Sale(id, hr.Timestamp(id * MINUTE), "x", 1) for id in (6, 8)))
+        h.epoch(watermark=hr.Timestamp(10 * MINUTE))
+        h.push(sales, Sale(8, hr.Timestamp(8 * MINUTE), "x", 0), Sale(12, hr.Timestamp(12 * MINUTE), "x", 1))
+        h.epoch(watermark=hr.Timestamp(40 * MINUTE))
+        assert [row.text for row in h.take(lists)] == ["0: [6, 8]", "5: [6, 12]", "10: [12]"]
+        assert not h.take_changes(late)
+        h.push(sales, Sale(6, hr.Timestamp(6 * MINUTE), "x", 0))
+        h.epoch()
+        assert [(sign[0], row.id) for sign, row in h.take_changes(late)] == [("-", 6)]

@@ -34,7 +34,7 @@ from headrace.joins.spec import AsOfJoin, RegularJoin, UnboundedJoin
 from headrace.model.pairs import LEFT, RIGHT, PairCodec, side_path
 from headrace.model.row_kind import APPEND, StreamKind
 from headrace.operators.changelogs.top_spec import TopSpec
-from headrace.windows.kinds import Session, Tumbling
+from headrace.windows.kinds import Cumulating, Session, Sliding, Tumbling
 from headrace.windows.settings import WINDOW_END, WINDOW_START
 from headrace.windows.spec import WindowSpec
 
@@ -335,8 +335,9 @@ def check_settling(node: Node, spec: WindowSpec, at: Site) -> None:
         return
     _check_way(node, "window", at)
     kind, said = spec.assigner, ""
-    if not isinstance(kind, Tumbling) and not (isinstance(kind, Session) and kind.gap_us is not None):
-        said = "windows that are neither tumbling nor sessions of one gap"
+    fixed = isinstance(kind, Tumbling | Sliding | Cumulating)
+    if not fixed and not (isinstance(kind, Session) and kind.gap_us is not None):
+        said = "windows that have neither fixed bounds nor one gap"
     elif kind.clock != "event":
         said = "windows of the wall clock"
     elif spec.fire is not None or spec.allow_late_us or spec.evict is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.aggregates.columns import pane_aggregate
 from headrace.operators.spec import OperatorChoice
-from headrace.windows.kinds import Assigner, Cumulating, RowCount, Session, Sliding, Tumbling, Unbounded
+from headrace.windows.kinds import Assigner, Cumulating, RowCount, Session, SettledWindows, Sliding, Tumbling, Unbounded
 from headrace.windows.triggers import EveryRows, OnDelta, PerEpoch, Periodic, PerRow, Timeout, Trigger
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def _why_windows(assigner: Assigner, fire: Trigger | None, empties: bool) -> str
 def _why_kind(assigner: Assigner) -> str:
     if isinstance(assigner, RowCount):
         return "windows of rows are counted row by row"
+    if isinstance(assigner, SettledWindows):
+        return "rows that may go are given anew for each window"
     if isinstance(assigner, Unbounded):
         return "an unbounded window has no slices"
     return f"{type(assigner).__name__} assigns windows in Python"

@@ -150,6 +150,25 @@ class Cumulating(Assigner):
 
 
 @dataclass(frozen=True)
+class SettledWindows(Assigner):
+    """Windows of rows that were given once for each window they belong to, at its last instant: so each is in one."""
+
+    windows: Sliding | Cumulating
+
+    def assign(self, times: Int64s) -> AssignedWindows:
+        ends = times + 1
+        if isinstance(self.windows, Sliding):
+            return AssignedWindows(None, ends - self.windows.size_us, ends)
+        return AssignedWindows(None, aligned(times, self.windows.size_us, self.windows.offset_us), ends)
+
+    def last_ends(self, times: Int64s) -> Int64s:
+        return times + 1
+
+    def makes(self, start: int, end: int) -> bool:
+        return self.windows.makes(start, end)
+
+
+@dataclass(frozen=True)
 class Session(Assigner):
     """Rows of a key that follow each other within a gap; exactly one of the two fields is given."""
 

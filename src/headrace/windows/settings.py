@@ -13,7 +13,7 @@ from headrace.model.time import format_span
 from headrace.model.window import PANE as PANE
 from headrace.model.window import WINDOW_END as WINDOW_END
 from headrace.model.window import WINDOW_START as WINDOW_START
-from headrace.windows.kinds import Assigner, Session
+from headrace.windows.kinds import Assigner, Session, SettledWindows
 
 if TYPE_CHECKING:
     from headrace.aggregates.declare import Agg
@@ -94,6 +94,8 @@ class WindowSettings:
 
 
 def _describe_assigner(assigner: Assigner) -> str:
+    if isinstance(assigner, SettledWindows):
+        return _describe_assigner(assigner.windows)
     kind = type(assigner).__name__.lower()
     if isinstance(assigner, Session) and assigner.gap_us is None:
         return f"session windows, gap {assigner.gap_sql}, {assigner.clock} time"

@@ -5,20 +5,22 @@ So windows see rows that stay, and each row once. What is kept is a multiset of 
 same window. A row whose window was over when the epoch began is late, whether it comes or goes: the window is not
 opened again.
 
-A row of a tumbling window is forgotten when its window is over. Rows of a session are taken out when the session is.
+A row of windows with fixed bounds is forgotten when the last of its windows is over. Rows of a session are taken out
+when the session is. Where a row belongs to several windows, it is given once for each of them, at the last instant of
+that window, because it may hold at the end of one and not at the end of the next: `SettledWindows` puts it in one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.model.batch import Int64s, Keys, Rows, UInt64s
-from headrace.model.ids import MIN_TIME
+from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.model.job import COLUMNS
 from headrace.model.keys import decode_key
 from headrace.model.type_shape import describe_type
@@ -30,7 +32,8 @@ from headrace.operators.spec import StepInfo, StepSpec, StoredType
 from headrace.state.rows.find import KeyTimes
 from headrace.state.rows.table import fresh_batches
 from headrace.state.shard import CHUNK_KEYS, EVENT_DUE, distinct_keys
-from headrace.windows.kinds import Assigner, Session, has_window
+from headrace.windows.kinds import Assigner, Cumulating, Session, SettledWindows, Sliding, has_window
+from headrace.windows.spec import WindowSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +45,12 @@ if TYPE_CHECKING:
 
 HELD_TABLE: Final = "!held"
 _LEAST, _GREATEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
+
+
+def over_settled_rows(spec: WindowSpec) -> WindowSpec:
+    """Windows over the rows that the step before them gives."""
+    kind = spec.assigner
+    return replace(spec, assigner=SettledWindows(kind)) if isinstance(kind, Sliding | Cumulating) else spec
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,7 @@ class SettleOperator(StatefulOperator):
         self.key_type = key_type
         self._assigner = assigner
         self._gap_us = assigner.gap_us if isinstance(assigner, Session) else None
+        self._several = isinstance(assigner, Sliding | Cumulating)
 
     def begin(self, task: TaskInfo, state: ShardState | None) -> None:
         super().begin(task, state)
@@ -100,6 +110,22 @@ class SettleOperator(StatefulOperator):
             over = self._assigner.last_ends(np.where(has_window(times), times, 0)) - 1
         return np.where(has_window(times), over, MIN_TIME)
 
+    def _next_over(self, times: Int64s) -> Int64s:
+        """When the first window of a row is over that was not when the epoch began."""
+        if not self._several:
+            return self._over(times)
+        rows, ends = self._pairs(times)
+        alive = ends - 1 > self.watermark
+        over = np.full(len(times), MAX_TIME)
+        np.minimum.at(over, rows[alive], ends[alive] - 1)
+        return over
+
+    def _pairs(self, times: Int64s) -> tuple[Int64s, Int64s]:
+        """Each row with the end of each of its windows."""
+        assigned = self._assigner.assign(times)
+        assert assigned.rows is not None
+        return assigned.rows, assigned.ends
+
     # --- rows come
 
     def process(self, port: int, rows: Rows, keys: Keys | None) -> None:
@@ -110,6 +136,13 @@ class SettleOperator(StatefulOperator):
         self.state.check_owned(keys.hashes)
         over = self._over(rows.times)
         late = over <= self.watermark
+        if self._several:
+            # A row between two windows is late only if its own time has passed.
+            outside = over < rows.times
+            late &= ~outside | (rows.times <= self.watermark)
+            kept = np.flatnonzero(late | ~outside)
+            rows, keys, over, late = rows.take(kept), keys.take(kept), over[kept], late[kept]
+            assert rows.times is not None
         if late.any():
             self.report.late += int(np.count_nonzero(late))
             if LATE in self.outlets:
@@ -126,7 +159,7 @@ class SettleOperator(StatefulOperator):
         reached = self.task.ends_at(self.step)
         hashes, names = [np.empty(0, np.uint64)], [pa.array([], pa.binary())]
         for (batch,) in fresh_batches(self.state, [self.table]):
-            over = self._over(batch.column(TIME).to_numpy())
+            over = self._next_over(batch.column(TIME).to_numpy())
             hints = np.flatnonzero(over > reached)
             self.hints.add(
                 over[hints], batch.column("hash").to_numpy()[hints], batch.column("key").take(pa.array(hints)), 0
@@ -154,6 +187,9 @@ class SettleOperator(StatefulOperator):
             rows = rows.only(rows.expires() > self.watermark)
         side = NetSide(rows, len(rows))
         self._check(side, keys)
+        if self._several:
+            self._give_by_window(side, hashes, keys, reached)
+            return
         times = side.times()
         order = np.lexsort((side.hashes, times, side.codes))
         over = self._over(times)[order] if self._gap_us is None else self._ends(side.codes[order], times[order])
@@ -163,8 +199,34 @@ class SettleOperator(StatefulOperator):
         if self._gap_us is not None:
             ChangedRows(side, settled).write(self.table, hashes, keys, -side.before)
         places = np.repeat(settled, side.before[settled])
-        columns = [side.rows.column(index).take(pa.array(side.first[places])) for index in range(side.rows.width)]
-        self.emit(Rows.of_columns(self.codec, columns, times[places]))
+        self._emit(side, places, times[places])
+
+    def _give_by_window(self, side: NetSide, hashes: UInt64s, keys: pa.BinaryArray, reached: int) -> None:
+        """Gives rows for each of their windows that is over now, in the order of time; says when the next one is."""
+        times = side.times()
+        at, ends = self._pairs(times)
+        lasts = ends - 1
+        due = (lasts > self.watermark) & (lasts <= reached)
+        waits = np.zeros(len(side), np.bool_)
+        waits[at[due]] = True
+        following = np.full(len(side), MAX_TIME)
+        later = (lasts > reached) & waits[at] & (side.before[at] > 0)
+        np.minimum.at(following, at[later], lasts[later])
+        hints = np.flatnonzero(following < MAX_TIME)
+        if len(hints):
+            _, first = np.unique(np.stack([side.codes[hints], following[hints]]), axis=1, return_index=True)
+            chosen = hints[first]
+            codes = side.codes[chosen]
+            self.hints.add(following[chosen], hashes[codes], keys.take(pa.array(codes)), 0)
+        at, lasts = at[due], lasts[due]
+        order = np.lexsort((side.hashes[at], times[at], lasts, side.codes[at]))
+        counts = side.before[at[order]]
+        self._emit(side, np.repeat(at[order], counts), np.repeat(lasts[order], counts))
+
+    def _emit(self, side: NetSide, places: Int64s, times: Int64s) -> None:
+        if len(places):
+            columns = [side.rows.column(index).take(pa.array(side.first[places])) for index in range(side.rows.width)]
+            self.emit(Rows.of_columns(self.codec, columns, times))
 
     def _ends(self, codes: Int64s, times: Int64s) -> Int64s:
         """When the session of each row is over; rows stand in the order of key and time."""
