@@ -37,7 +37,7 @@ from headrace.model.pairs import PairCodec
 from headrace.model.record import Row
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Span
-from headrace.operators.changelogs.spec import RetractLatestSpec, RetractSpec, UpsertSpec
+from headrace.operators.changelogs.spec import RetractLatestSpec, RetractReduceSpec, RetractSpec, UpsertSpec
 from headrace.operators.horizons.spec import HorizonSpec
 from headrace.operators.order_spec import OrderedSpec
 from headrace.operators.spec import StepSpec
@@ -117,19 +117,29 @@ class KeyedStream(Generic[T, K]):
         spec = None if by is None else OrderedSpec(fn, by)
         return self._step("process", codec_of(out, where=str(at)), at, fn=fn, decls=decls, spec=spec)
 
-    def reduce(self, fn: Callable[[T, T], T], *, fire: Trigger | None = None) -> StepStream[T, T]:
+    def reduce(
+        self, fn: Callable[[T, T], T], *, inverse: Callable[[T, T], T] | None = None, fire: Trigger | None = None
+    ) -> StepStream[T, T]:
         """One row per key, made of all so far: ``reduce(lambda a, b: a.replace(n=a.n + b.n))``.
 
         Every row gives a new result, or with ``fire=hr.per_epoch()`` each key that changed gives one per epoch. The
         function must leave the key's columns as they are, which is checked.
+
+        Over rows that replace each other ``inverse`` takes a row, or what several came to, out again:
+        ``inverse=lambda a, b: a.replace(n=a.n - b.n)``. Then each key gives one result per epoch.
         """
         at = call_site()
         check_callable(fn, "reduce", at)
-        refuse_updates(self._stream.node, "reduce", at)
-        codec = self._stream.node.codec
+        node, columns = self._stream.node, self._key.columns
         refuse_row_columns(fire, "reduce", at)
-        fires = _fire(fire, "per_row", at)
-        return self._step("reduce", codec, at, fn=fn, placed_by=self._key.columns, fire=fires)
+        if inverse is None or not node.kind.corrects:
+            refuse_updates(node, "reduce", at, way_out="say how a row is taken out: reduce(…, inverse=…)")
+            fires = _fire(fire, "per_row", at)
+            return self._step("reduce", node.codec, at, fn=fn, placed_by=columns, fire=fires)
+        check_callable(inverse, "inverse= of reduce", at)
+        check_retracting(node, _fire(fire, "per_epoch", at), at, verb="reduce")
+        spec = RetractReduceSpec(fn, inverse, columns)
+        return self._step("reduce", node.codec, at, fn=fn, placed_by=columns, fire="per_epoch", spec=spec)
 
     def latest(self) -> StepStream[T, T]:
         """The newest row of each key, by event time where there is one; each key that changed once per epoch.

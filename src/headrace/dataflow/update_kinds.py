@@ -175,7 +175,7 @@ def _key_of_windows(node: KeyedNode, spec: WindowSpec) -> tuple[str, ...] | None
 def takes_changelog(node: Node) -> bool:
     """Whether a step has to be told what its rows replace, and what goes."""
     match node:
-        case KeyedNode(op="aggregate" | "window"):
+        case KeyedNode(op="aggregate" | "window" | "reduce"):
             return node.input.kind.corrects
         case KeyedNode(spec=spec) if spec is not None and spec.takes_back:
             return any(before.kind.corrects for before in node.inputs)
@@ -346,7 +346,8 @@ def check_settling(node: Node, spec: WindowSpec, at: Site) -> None:
         raise ProgramError(
             f"{said} cannot be had over rows that may go",
             where=str(at),
-            expected='hr.tumbling("1h") or hr.session("30m") in event time, which give their results once, at the end',
+            expected='hr.tumbling("1h"), hr.sliding(…), hr.cumulating(…) or hr.session("30m") in event time, '
+            "which give their results once, at the end",
             found=f"rows of {updating_step(node).label}, each of which counts as long as it holds",
             next_move="if every version is meant, say so: .changes() before window; or aggregate without windows",
         )

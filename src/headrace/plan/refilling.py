@@ -20,6 +20,7 @@ from headrace.model.report import TAP
 from headrace.operators.changelogs.aggregate import RetractingOperator
 from headrace.operators.changelogs.latest import RetractingLatestOperator
 from headrace.operators.changelogs.normalise import NormaliseOperator
+from headrace.operators.changelogs.reduce import RetractingReduceOperator
 from headrace.operators.rolling import RollingOperator
 from headrace.operators.stateless import BatchOperator, ExprOperator, OnlyOperator, RowOperator
 from headrace.plan.physical import Fragment, OpPlan, OutputPlan, Program, Target
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from headrace.operators.contract import Operator
 
 _PURE = (RowOperator, OnlyOperator, BatchOperator, ExprOperator)
-_ROLLING = (RollingOperator, NormaliseOperator, RetractingOperator, RetractingLatestOperator)
+_ROLLING = (
+    RollingOperator, NormaliseOperator, RetractingOperator, RetractingLatestOperator, RetractingReduceOperator
+)  # fmt: skip
 """What keeps, of each key, the row that holds; `results` makes it."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -95,6 +95,40 @@ class RetractLatestSpec(StepSpec):
 
     def tell(self) -> tuple[str, ...]:
         return ("keeps all rows of a key, because the newest may go",)
+
+
+@dataclass(frozen=True)
+class RetractReduceSpec(StepSpec):
+    """``reduce`` over a changelog."""
+
+    function: Callable[[Any, Any], Any]
+    inverse: Callable[[Any, Any], Any]
+    key_columns: tuple[str, ...] | None
+
+    def build(self, info: StepInfo) -> Operator:
+        from headrace.operators.changelogs.reduce import RetractingReduceOperator
+
+        return RetractingReduceOperator(
+            info.step, self.function, self.inverse, info.codec, key_type=info.key_type, key_columns=self.key_columns
+        )
+
+    def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
+        return {VALUE_TABLE: DeclaredState(GIVEN, key=info.key_fields)}
+
+    def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
+        from headrace.operators.changelogs.reduce import ROWS_TABLE, kept_type
+
+        row, kept = info.codec.type, kept_type(info.codec.type)
+        return {
+            VALUE_TABLE: StoredType(GIVEN, describe_type(row), row),
+            ROWS_TABLE: StoredType(INNER, describe_type(kept), kept),
+        }
+
+    def rules(self, info: StepInfo) -> Mapping[str, str]:
+        return {"rows": "one row of rows that can be taken back"}
+
+    def tell(self) -> tuple[str, ...]:
+        return ("takes rows out again by its inverse; a key without rows goes",)
 
 
 @dataclass(frozen=True)
