@@ -6,6 +6,7 @@ least one, because here it gives no row before the first one came.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Final, NamedTuple
 
@@ -51,7 +52,7 @@ class RandomQuery:
         kinds = [self.plain, self.joined, self.grouped]
         if depth > 1:
             kinds += [self.joined, self.grouped, self.distinct, self.of_sets, self.first, self.ranked, self.member]
-            kinds += [self.twice]
+            kinds += [self.twice, self.scalar]
         return self.chance.choice(kinds)(depth)
 
     def name(self, stem: str) -> str:
@@ -61,11 +62,19 @@ class RandomQuery:
     def table(self, depth: int) -> tuple[str, str, dict[str, str]]:
         """What stands in FROM, its alias, and its columns."""
         alias = self.name("t")
+        if self.chance.random() < 0.08:
+            rows = [f"({self.literal(KEYS, 'VARCHAR')}, {self.literal(NUMBERS, 'BIGINT')})" for _ in range(3)]
+            one, two = self.name("c"), self.name("c")
+            return f"(VALUES {', '.join(rows)}) AS {alias}({one}, {two})", alias, {one: "text", two: "int"}
         if depth <= 1 or self.chance.random() < 0.4:
             name = self.chance.choice(list(COLUMNS))
             return f"{name} AS {alias}", alias, dict(COLUMNS[name])
         inner = self.query(depth - 1)
         return f"({inner.text}) AS {alias}", alias, inner.columns
+
+    def literal(self, values: Sequence[object], kind: str) -> str:
+        value = self.chance.choice(values)
+        return f"CAST({'NULL' if value is None else repr(value)} AS {kind})"
 
     # --- expressions
 
@@ -223,6 +232,29 @@ class RandomQuery:
         items, columns = self.selected(scope)
         more = f" AND ({self.condition(scope)})" if self.chance.random() < 0.3 else ""
         return Part(f"SELECT {', '.join(items)} FROM {source} WHERE {condition}{more}", columns)
+
+    def scalar(self, depth: int) -> Part:
+        """A value of another query, alone or by a column of the row, in the select list or in WHERE."""
+        source, alias, columns = self.table(depth)
+        scope = {f"{alias}.{name}": kind for name, kind in columns.items()}
+        inner_source, inner_alias, inner_columns = self.table(depth - 1)
+        inner = {f"{inner_alias}.{name}": kind for name, kind in inner_columns.items()}
+        kinds = sorted({*scope.values()} & {*inner.values()})
+        conditions = [self.condition(inner)] if self.chance.random() < 0.3 else []
+        if kinds and self.chance.random() < 0.7:
+            kind = self.chance.choice(kinds)
+            conditions.append(f"{self.column(inner, kind)} = {self.value(scope, kind)}")
+        where = f" WHERE {' AND '.join(f'({each})' for each in conditions)}" if conditions else ""
+        number = self.chance.choice(["", " + 1"])
+        value = f"(SELECT {self.aggregate(inner)}{number} FROM {inner_source}{where})"
+        items, columns = self.selected(scope)
+        if self.chance.random() < 0.4:
+            sign = self.chance.choice(["<", ">=", "="])
+            return Part(
+                f"SELECT {', '.join(items)} FROM {source} WHERE {self.value(scope, 'int')} {sign} {value}", columns
+            )
+        name = self.name("c")
+        return Part(f"SELECT {', '.join(items)}, {value} AS {name} FROM {source}", columns | {name: "int"})
 
     def twice(self, depth: int) -> Part:
         """A query that is read twice."""

@@ -76,7 +76,19 @@ MISTAKES = {
     ),
     "SELECT card FROM tx UNION ALL SELECT cents FROM tx": ("cents is int", "cents FROM", "CAST"),
     "SELECT card FROM tx UNION SELECT card, cents FROM tx": ("2 columns cannot go under 1", "card, cents FROM", ""),
-    "SELECT card FROM tx WHERE cents > (SELECT MAX(cents) FROM tx)": ("cannot stand here", "MAX", "join"),
+    "SELECT card FROM tx t JOIN prices p ON p.price > (SELECT MAX(cents) FROM tx)": (
+        "cannot stand here", "prices p", "select list",
+    ),
+    "SELECT card FROM tx WHERE cents > (SELECT price FROM prices)": (
+        "nothing says that this query gives one row", "price FROM", "LIMIT 1",
+    ),
+    "SELECT card FROM tx t WHERE cents > (SELECT MAX(p.price) FROM prices p WHERE p.ts < t.ts)": (
+        "by equalities alone", "p.ts", "join",
+    ),
+    "SELECT (SELECT price, shop FROM prices LIMIT 1) AS x FROM tx": ("gives one column", "price", "MAX(x)"),
+    "VALUES (1, 2), (3)": ("this row has 1 values, and the first one 2", "3)", ""),
+    "VALUES (1), (ARRAY(2))": ("ARRAY<BIGINT> cannot stand in a column of BIGINT", "ARRAY(2)", "CAST"),
+    "SELECT card FROM tx UNION ALL VALUES (cents)": ("read no table", "cents", "UNION ALL"),
     "SELECT card FROM tx t JOIN prices FOR SYSTEM_TIME AS OF t.cents AS p ON t.shop = p.shop": (
         "event time of the left row", "t.cents", "",
     ),

@@ -116,6 +116,16 @@ def aggregates_in(tree: Any) -> Iterator[Any]:
             yield from aggregates_in(child)
 
 
+def value_of_nothing(tree: Any) -> Any:
+    """What an aggregate call is where there are no rows: 0 of counts, None of all others, which are null then."""
+    from sqlglot import exp
+
+    while isinstance(tree, exp.Filter | exp.IgnoreNulls):
+        tree = tree.this
+    counts = _function(tree) in ("count", "count_if", "approx_count_distinct")
+    return exp.Literal.number(0) if counts else None
+
+
 def read_call(tree: Any, place: QueryPlace) -> AggregateCall:
     """A call taken apart; what no aggregate can be is refused."""
     from sqlglot import exp

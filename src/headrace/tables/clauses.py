@@ -23,6 +23,7 @@ _LOWERED: Final[dict[str, frozenset[str]]] = {
         "Union": (*_QUERY, "this", "expression", "distinct"),
         "Intersect": (*_QUERY, "this", "expression", "distinct"),
         "Except": (*_QUERY, "this", "expression", "distinct"),
+        "Values": ("expressions", "alias"),
         "Subquery": (*_QUERY, "this", "alias"),
         "Table": ("this", "alias", "version"),
         "Version": ("this", "kind", "expression"),

@@ -177,6 +177,11 @@ def _tree(piece: StatementPiece, where: str, origin: str) -> Any:
             node.set(
                 "this", literals[node.meta["start"]] if "start" in node.meta else _by_mark(piece.script, node.this)
             )
+    for node in tree.find_all(exp.In):
+        # sqlglot reads VALUES here as a list of one value.
+        if len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Values):
+            node.set("query", exp.Subquery(this=node.expressions[0]))
+            node.set("expressions", None)
     return tree
 
 

@@ -326,7 +326,8 @@ def _selected(parts: JoinParts, pairs: Any, needed: frozenset[str] | None) -> Re
             name = fields.get((side, column.text))
             if name is None:
                 stem = names[column.text]
-                name = stem if stem not in texts else free_name(f"{column.table or side}_{column.name}", texts)
+                front = column.table if column.table.isidentifier() else side
+                name = stem if stem not in texts else free_name(f"{front}_{column.name}", texts)
                 kind = relation.stream.node.codec.annotations[stem]
                 texts[name] = f"{side}.{column.text}"
                 types[name] = kind | None if missing[side] or (version and side == "right") else kind

@@ -14,6 +14,7 @@ from typing import Any
 
 from headrace.dataflow.update_kinds import let_withdraw
 from headrace.sql.expr import quote_name
+from headrace.tables.aggregate_calls import aggregates_in
 from headrace.tables.catalog import Table, closed_windows
 from headrace.tables.clauses import check_clauses
 from headrace.tables.context import QueryContext
@@ -26,12 +27,14 @@ from headrace.tables.ordering import has_order, in_order, order_items
 from headrace.tables.overs import rewritten, windows_in, with_windows
 from headrace.tables.python_functions import with_calls
 from headrace.tables.ranks import inner_names, rank_bounds
+from headrace.tables.scalar_queries import has_scalars, with_scalars
 from headrace.tables.scope import AtTree, Relation, conjuncts, expression_sql, relation_of
 from headrace.tables.select_list import SelectItem, project, select_items, uses_windows, with_aliases
 from headrace.tables.semi_joins import is_membership, with_members
 from headrace.tables.set_operations import combined, distinct, is_set_operation
 from headrace.tables.wall_clock import without_clocks
 from headrace.tables.window_tables import window_call, windowed
+from headrace.tables.written_rows import one_row, written_rows
 
 
 def lower(ctx: QueryContext, tree: Any) -> Relation:
@@ -46,6 +49,8 @@ def lower(ctx: QueryContext, tree: Any) -> Relation:
         case exp.Subquery() | exp.Paren():
             relation = lower(ctx if not has_order(tree) else replace(ctx, ranks={}), tree.this)
             return _aliased(ctx, _in_order(ctx, relation, tree), tree)
+        case exp.Values():
+            return _aliased(ctx, written_rows(ctx, tree), tree)
         case exp.Table():
             call = window_call(tree)
             return _table(ctx, tree) if call is None else _aliased(ctx, windowed(ctx, call), tree)
@@ -71,15 +76,18 @@ def lower_select(ctx: QueryContext, select: Any) -> Relation:
     relation = rows_of(inner, select, conjuncts(where.this) if where is not None else [])
     select = without_match(select)
     relation, select = with_calls(inner, relation, select)
+    grouped_by = is_grouped(select)
+    relation, select = _scalars_before(inner, relation, select, grouped_by=grouped_by)
     select, clocks = without_clocks(relation, select)
     rewrite: Callable[[Any], Any] | None = None
-    if is_grouped(select):
+    if grouped_by:
         rows = relation
         relation, rewrite = grouped(inner, select, rows)
         if (having := select.args.get("having")) is not None:
             conditions = [with_aliases(each, select, rows) for each in conjuncts(having.this)]
-            relation = filtered(inner, relation, [rewrite(each) for each in conditions])
+            relation = filtered(inner, relation, [rewrite(each) for each in conditions], rewrite)
     items = select_items(select, relation, ctx.place, rewrite)
+    relation, items = _scalars_behind(inner, relation, items, rewrite)
     if uses_windows(relation, *(item.tree for item in items if _computes(item.tree))):
         relation = in_windows(inner, relation, select)
         items = select_items(select, relation, ctx.place, rewrite)
@@ -95,6 +103,30 @@ def lower_select(ctx: QueryContext, select: Any) -> Relation:
     if has_order(select):
         relation = in_order(inner, in_windows(inner, relation, select), ordered, select, [item.name for item in items])
     return replace(relation, clocks=clocks)
+
+
+def _scalars_before(ctx: QueryContext, relation: Relation, select: Any, *, grouped_by: bool) -> tuple[Relation, Any]:
+    """Queries for one value that stand in a SELECT over rows; of one with groups, those its aggregates are given."""
+    if not grouped_by:
+        return with_scalars(ctx, relation, select, rows_of)
+    select = select.copy()
+    for call in [call for part in select.expressions for call in aggregates_in(part) if has_scalars(call)]:
+        relation, made = with_scalars(ctx, relation, call, rows_of)
+        call.replace(made)
+    return relation, select
+
+
+def _scalars_behind(
+    ctx: QueryContext, relation: Relation, items: list[SelectItem], rewrite: Callable[[Any], Any] | None
+) -> tuple[Relation, list[SelectItem]]:
+    """The same behind the groups: what such queries are equal to is a column of the groups."""
+    made = []
+    for item in items:
+        if item.column is None and has_scalars(item.tree):
+            relation, tree = with_scalars(ctx, relation, item.tree, rows_of, rewrite)
+            item = item._replace(tree=tree)
+        made.append(item)
+    return relation, made
 
 
 def _set_operation(ctx: QueryContext, tree: Any) -> Relation:
@@ -169,12 +201,15 @@ def settled(ctx: QueryContext, relation: Relation, tree: Any) -> Relation:
     return project(ctx, relation, [SelectItem(c.name, tree, c) for c in relation.columns], tree)
 
 
-def filtered(ctx: QueryContext, relation: Relation, conditions: Iterable[Any]) -> Relation:
-    """The rows for which conditions hold, one after the other."""
-    for each in conditions:
+def filtered(
+    ctx: QueryContext, relation: Relation, conditions: Iterable[Any], rewrite: Callable[[Any], Any] | None = None
+) -> Relation:
+    """The rows for which conditions hold, one after the other: those over single rows first, so that less is kept."""
+    for each in sorted(conditions, key=lambda each: is_membership(each) or has_scalars(each)):
         if is_membership(each):
             relation = with_members(ctx, relation, each, rows_of)
             continue
+        relation, each = with_scalars(ctx, relation, each, rows_of, rewrite)
         if uses_windows(relation, each):
             relation = in_windows(ctx, relation, each)
         relation, condition = with_calls(ctx, relation, each)
@@ -191,14 +226,10 @@ def filtered(ctx: QueryContext, relation: Relation, conditions: Iterable[Any]) -
 def rows_of(ctx: QueryContext, select: Any, conditions: list[Any]) -> Relation:
     """What FROM and its joins give, and of that the rows for which conditions of WHERE hold."""
     source = select.args.get("from_")
-    if source is None:
-        raise ctx.place.error(
-            select, "a query over streams reads a table", expected="SELECT … FROM …", next_move="name a table in FROM"
-        )
     # A bound on numbers of rows is one on the query that numbers them.
-    alone = not any(select.args.get(part) for part in ("joins", "laterals", "match"))
+    alone = source is not None and not any(select.args.get(part) for part in ("joins", "laterals", "match"))
     ranks = inner_names(source.this, rank_bounds(conditions)) if alone else {}
-    relation = lower(replace(ctx, ranks=ranks), source.this)
+    relation = one_row(ctx) if source is None else lower(replace(ctx, ranks=ranks), source.this)
     ctx = replace(ctx, ranks={})
     if (clause := select.args.get("match")) is not None:
         relation = recognized(ctx, clause, in_windows(ctx, relation, select))
@@ -281,12 +312,8 @@ def _named(ctx: QueryContext, relation: Relation, name: str, columns: list[Any])
 
 
 def _refused(ctx: QueryContext, tree: Any) -> Any:
-    from sqlglot import exp
-
     return ctx.place.error(
         tree, f"{type(tree).__name__.upper()} is not part of streaming SQL",
         expected="SELECT, WITH … SELECT, UNION, INTERSECT or EXCEPT",
-        next_move="rows written down are a source of their own: hr.source.items, or 'connector' = 'items'"
-        if isinstance(tree, exp.Values)
-        else "see the guide Streaming SQL for what can be said",
+        next_move="see the guide Streaming SQL for what can be said",
     )  # fmt: skip

@@ -221,7 +221,7 @@ def _substituted(relation: Relation, tree: Any, place: QueryPlace, part: Part | 
                 node,
                 "a query cannot stand here",
                 expected="an expression over the columns of one row",
-                next_move="join the table instead; IN (SELECT …) and EXISTS (SELECT …) may stand in WHERE",
+                next_move="queries stand in WHERE, HAVING and the select list; compute the value in a query in FROM",
             )
         if isinstance(node, exp.Column):
             return _field(relation, node, place)

@@ -107,5 +107,10 @@ def tables_of(tree: Any) -> list[str]:
     """The names of the tables that a part of a query reads."""
     from sqlglot import exp
 
-    names = (table.name.lower() for table in tree.find_all(exp.Table))
-    return sorted({name for name in names if name})
+    names = {table.name.lower() for table in tree.find_all(exp.Table)}
+    return sorted({name for name in names if name} | {_written_name(values) for values in tree.find_all(exp.Values)})
+
+
+def _written_name(values: Any) -> str:
+    """What stands for rows that are written down in a query: they are another table when they are other rows."""
+    return f"values_{sha256(render(values).encode()).hexdigest()[:6]}"

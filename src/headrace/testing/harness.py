@@ -35,6 +35,7 @@ from headrace.checkpoint.release import Releaser
 from headrace.checkpoint.rewind.fork import begin_fork
 from headrace.checkpoint.rewind.request import StartRequest, parse_start
 from headrace.checkpoint.rewind.rewinder import Rewinder
+from headrace.connectors.program.sources import WrittenRows
 from headrace.connectors.source_contract import BadRows
 from headrace.dataflow.graph import ReadNode
 from headrace.edit.editor import Editor
@@ -115,6 +116,7 @@ class Harness:
             self._leave()
             raise
         self._pushed.begin("" if (state := self._coordinator.state) is None else state.manifest.offsets)
+        self._push_written()
 
     def __enter__(self) -> Self:
         return self
@@ -173,6 +175,12 @@ class Harness:
                 found=error.found,
             ) from error  # fmt: skip
         self._pushed.add(node.name or "", given, split)
+
+    def _push_written(self) -> None:
+        """Rows that stand in the program itself, unless the store has read them already."""
+        for source in self._program.sources:
+            if isinstance(source.source, WrittenRows) and not self._pushed.counts()[source.name]:
+                self._pushed.add(source.name, source.source.rows, "")
 
     def epoch(self, *, watermark: str | int | None = None, clock: str | int | None = None, final: bool = False) -> None:
         """Runs exactly one epoch over what is queued.

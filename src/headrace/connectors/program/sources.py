@@ -76,6 +76,16 @@ class ItemsSource(Source):
         return f"items ({count_of(len(self.rows), 'row')})"
 
 
+class WrittenRows(ItemsSource):
+    """Rows that the program itself has written down, as by VALUES in a query: tests need not push them."""
+
+    def __init__(self, rows: Iterable[Any]) -> None:
+        super().__init__(rows, None, 1)
+
+    def describe(self) -> str:
+        return f"written down ({count_of(len(self.rows), 'row')})"
+
+
 class ItemsReader(SplitReader):
     never_bad: ClassVar[bool] = True
 
