@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.aggregates import accumulate
 from headrace.aggregates.accumulate import accumulators_codec, make_fold
+from headrace.aggregates.declare import avg_distinct, sum_distinct
 from headrace.model.batch import Rows
 from headrace.model.rows import codec_of
 
@@ -47,6 +48,8 @@ AGGS: dict[str, Any] = {
     **{f"first {x}": hr.first(x) for x in ("n", "text", "color", "pair")},
     **{f"last {x}": hr.last(x, where="real > 0") for x in ("n", "text", "color", "pair")},
     **{f"distinct {x}": hr.count_distinct(x) for x in ("n", "real", "price", "text", "color", "pair")},
+    **{f"sum distinct {x}": sum_distinct(x) for x in ("n", "real", "price")},
+    **{f"avg distinct {x}": avg_distinct(x) for x in ("n", "real", "price")},
     **{f"collect {x}": hr.collect(x) for x in ("n", "price", "color", "pair")},
     **{f"top {x}": hr.top(x, 2) for x in ("n", "real", "price", "text", "pair")},
     "top by": hr.top("pair", 2, by="real"),

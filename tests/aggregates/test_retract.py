@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.aggregates.declare import avg_distinct, sum_distinct
 from headrace.aggregates.list_rules import plain_values
 from headrace.aggregates.retract import Retractable, retractable
 from headrace.aggregates.rules import nothing
@@ -43,6 +44,11 @@ AGGS: dict[str, tuple[Any, Element]] = {
         f"{name} {x}": (kind(x), lambda row, x=x: repr(getattr(row, x)).replace("-0.0", "0.0"))
         for name, kind in (("min", hr.min), ("max", hr.max), ("distinct", hr.count_distinct), ("collect", hr.collect))
         for x in ("n", "real", "price", "text", "at")
+    },
+    **{
+        f"{name} {x}": (kind(x), lambda row, x=x: repr(getattr(row, x)).replace("-0.0", "0.0"))
+        for name, kind in (("sum distinct", sum_distinct), ("avg distinct", avg_distinct))
+        for x in ("n", "real", "price")
     },
     "first": (hr.first("text"), lambda row: (int(row.at), row.text)),
     "last": (hr.last("n"), lambda row: (int(row.at), row.n)),

@@ -175,6 +175,7 @@ class RandomQuery:
                 f"MIN({number})",
                 f"MAX({number})",
                 f"COUNT(DISTINCT {value})",
+                f"SUM(DISTINCT {number})",
             ]
         )
         return call if self.chance.random() < 0.75 else f"{call} FILTER (WHERE {self.condition(scope)})"
@@ -208,8 +209,11 @@ class RandomQuery:
     def ranked(self, depth: int) -> Part:
         inner, alias, outer, rank = self.query(depth - 1), self.name("t"), self.name("t"), self.name("rn")
         names = list(inner.columns)
-        over = f"PARTITION BY {self.chance.choice(names)} ORDER BY {self.order(names)}"
-        numbered = f"SELECT *, ROW_NUMBER() OVER ({over}) AS {rank} FROM ({inner.text}) AS {alias}"
+        number = self.chance.choice(["ROW_NUMBER", "RANK", "DENSE_RANK"])
+        # Only of places that are shared the order may leave open which row comes first.
+        by = names if number == "ROW_NUMBER" else self.chance.sample(names, 1)
+        over = f"PARTITION BY {self.chance.choice(names)} ORDER BY {self.order(by)}"
+        numbered = f"SELECT *, {number}() OVER ({over}) AS {rank} FROM ({inner.text}) AS {alias}"
         columns = dict(inner.columns)
         if self.chance.random() < 0.5:
             columns[rank] = "int"

@@ -46,11 +46,24 @@ REFUSED = {
     "SELECT card FROM tx ORDER BY ts LIMIT 0": ("whole number from 1", ""),
     "SELECT card FROM tx ORDER BY ts LIMIT 3 OFFSET 2": ("OFFSET", ""),
     "SELECT card, COUNT(*) AS n FROM tx GROUP BY card ORDER BY n": ("by their event time", "n"),
-    "SELECT LEAD(cents) OVER (ORDER BY ts) AS n FROM tx": ("LEAD(cents) OVER cannot be had", "LEAD"),
-    "SELECT RANK() OVER (ORDER BY ts) AS n FROM tx": ("OVER cannot be had", "RANK"),
+    "SELECT NTILE(3) OVER (ORDER BY ts) AS n FROM tx": ("NTILE(3) OVER cannot be had", "NTILE"),
+    "SELECT RANK() OVER (ORDER BY cents) AS n FROM tx": ("change with every row", ""),
+    "SELECT LEAD(cents, 1, 2, 3) OVER (ORDER BY ts) AS n FROM tx": ("one to three arguments", "LEAD"),
+    "SELECT LEAD(cents) OVER (ORDER BY ts) AS n, LEAD(cents) OVER (PARTITION BY card ORDER BY ts) AS m FROM tx": (
+        "one PARTITION BY and ORDER BY",
+        "LEAD(cents) OVER (PARTITION",
+    ),
     "SELECT SUM(cents) OVER (PARTITION BY card) AS s FROM tx": ("OVER goes by event time", "SUM"),
-    "SELECT SUM(cents) OVER (ORDER BY ts ROWS BETWEEN CURRENT ROW AND 2 FOLLOWING) AS s FROM tx": (
-        "ends at the",
+    "SELECT SUM(cents) OVER (ORDER BY ts ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS s FROM tx": (
+        "a frame has an end",
+        "SUM",
+    ),
+    "SELECT SUM(cents) OVER (ORDER BY ts ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING) AS s FROM tx": (
+        "ends at the current row",
+        "SUM",
+    ),
+    "SELECT SUM(cents) OVER (ORDER BY ts ROWS BETWEEN 1 PRECEDING AND 2 PRECEDING) AS s FROM tx": (
+        "ends before it begins",
         "SUM",
     ),
     "SELECT ROW_NUMBER() OVER (PARTITION BY card ORDER BY cents) AS n FROM tx": ("change with every row", ""),

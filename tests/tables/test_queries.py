@@ -58,7 +58,9 @@ MISTAKES = {
     "SELECT * FROM tx GROUP BY card": ("* cannot stand in a query with groups", "* FROM", ""),
     "SELECT MAX(SUM(cents)) FROM tx": ("needs a query of its own", "SUM(cents)", "FROM (SELECT"),
     "SELECT STDDEV(cents) FROM tx": ("STDDEV cannot be had", "STDDEV", "variance"),
-    "SELECT SUM(DISTINCT cents) FROM tx": ("SUM(DISTINCT …) cannot be had", "SUM(", "SELECT DISTINCT"),
+    "SELECT COLLECT_LIST(DISTINCT cents) FROM tx": (
+        "COLLECT_LIST(DISTINCT …) cannot be had", "COLLECT_LIST(", "SELECT DISTINCT",
+    ),
     "SELECT SUM(card) FROM tx": ("sum needs numbers", "SUM(card)", ""),
     "SELECT upper(card, 1, 2, 3) + FROM tx": ("not expected here", "FROM", ""),
     "SELECT card FROM tx WHERE card": ("true or false", "card", ""),

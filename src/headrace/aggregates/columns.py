@@ -178,7 +178,7 @@ _CLASSES: Final[dict[str, type[PaneAggregate]]] = {
     "max": _Extreme,
     "first": _ChoiceAggregate,
     "last": _ChoiceAggregate,
-    "count_distinct": DistinctAggregate,
+    **dict.fromkeys(("count_distinct", "sum_distinct", "avg_distinct"), DistinctAggregate),
     "quantile": QuantileAggregate,
     "collect": CollectAggregate,
     "top": TopAggregate,

@@ -34,7 +34,8 @@ Acc = TypeVar("Acc")
 Out = TypeVar("Out")
 Column = str | Expr
 AggKind = Literal[
-    "count", "sum", "avg", "min", "max", "first", "last", "count_distinct", "collect", "top", "quantile", "own"
+    "count", "sum", "avg", "min", "max", "first", "last", "count_distinct", "sum_distinct", "avg_distinct", "collect",
+    "top", "quantile", "own",
 ]  # fmt: skip
 
 
@@ -71,11 +72,12 @@ class Declared(Agg[T]):
         if self.kind in ("count", "count_distinct") or self.column is None:
             return int
         found, optional = column_annotation(codec, self.column)
-        if self.kind == "sum":
+        if self.kind in ("sum", "sum_distinct"):
             return found
         if self.kind in ("collect", "top"):
             return list[found]  # type: ignore[valid-type]
-        result = float if self.kind == "quantile" or (self.kind == "avg" and found is not Decimal) else found
+        averages = self.kind in ("avg", "avg_distinct")
+        result = float if self.kind == "quantile" or (averages and found is not Decimal) else found
         maybe_none = optional or self.where is not None or self.by is not None or self.over_us is not None
         return result | None if maybe_none else result
 
@@ -84,7 +86,7 @@ class Declared(Agg[T]):
             if text is not None:
                 check(text, codec.schema, where)
                 check_supported(text, codec.schema, where)
-        if self.kind in ("sum", "avg", "quantile") and self.column is not None:
+        if self.kind in ("sum", "avg", "sum_distinct", "avg_distinct", "quantile") and self.column is not None:
             self._check_number(codec, where)
         if self.kind in ("min", "max", "top"):
             self._check_comparable(codec, self.by or self.column or "", why_unordered, where)
@@ -236,6 +238,16 @@ def last(x: object, *, where: Column | None = None, over: Span | None = None) ->
 def count_distinct(x: object, *, where: Column | None = None, over: Span | None = None) -> Agg[int]:
     """How many different values; exact, so all of them are kept. Not-a-number is one value."""
     return _declare("count_distinct", x, where=where, over=over)
+
+
+def sum_distinct(x: object, *, where: Column | None = None, over: Span | None = None) -> Agg[Any]:
+    """The sum of the different values of a column, each added once; all of them are kept."""
+    return _declare("sum_distinct", x, where=where, over=over)
+
+
+def avg_distinct(x: object, *, where: Column | None = None, over: Span | None = None) -> Agg[Any]:
+    """The mean of the different values of a column, each counted once; all of them are kept."""
+    return _declare("avg_distinct", x, where=where, over=over)
 
 
 def collect(x: object, *, where: Column | None = None, over: Span | None = None) -> Agg[Any]:

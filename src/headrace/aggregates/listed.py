@@ -1,8 +1,9 @@
-"""Declared aggregates whose cells are lists: ``count_distinct``, ``quantile``, ``collect`` and ``top``."""
+"""Declared aggregates whose cells are lists: those of different values, ``quantile``, ``collect`` and ``top``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.aggregates.declare import Declared
+from headrace.aggregates.distinct_numbers import SUM_DISTINCT
 from headrace.aggregates.lifting import (
     Mask,
     PaneAggregate,
@@ -88,6 +90,11 @@ class DistinctAggregate(_ListAggregate):
         self.gather = self._accumulator
         # Not-a-number is not equal to itself: of floats sets have to be looked through.
         self.absorb = None if self.values.type is float else _add_values
+
+    @classmethod
+    def words_of_result(cls, agg: Declared[Any], value: Any) -> list[Any]:
+        zero = {Decimal: Decimal(0), float: 0.0}.get(value, 0)
+        return [agg.kind, zero] if agg.kind == SUM_DISTINCT else [agg.kind]
 
     def lift(self, rows: Rows) -> list[pa.Array]:
         array = plain(self.values.array(rows), self.type)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
 
 
-_OF_NOTHING: Final = ("count", "sum", "count_distinct", "collect", "top")
+_OF_NOTHING: Final = ("count", "sum", "count_distinct", "sum_distinct", "collect", "top")
 """Aggregates that are something where nothing was counted."""
 
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.aggregates.distinct_numbers import (
+    AVG_DISTINCT,
+    SUM_DISTINCT,
+    distinct_mean,
+    distinct_total,
+    read_distinct,
+    zero_of,
+)
 from headrace.aggregates.list_rules import (
     ARRIVALS,
     BUCKET,
@@ -35,7 +44,7 @@ COLLECT: Final = "collect"
 TOP: Final = "top"
 EXACT: Final = "exact"
 """What a description of results says last where values are decimals, because those are stored as text."""
-LISTED: Final = frozenset({COUNT_DISTINCT, QUANTILE, COLLECT, TOP})
+LISTED: Final = frozenset({COUNT_DISTINCT, SUM_DISTINCT, AVG_DISTINCT, QUANTILE, COLLECT, TOP})
 """Kinds of aggregates whose column has lists for cells."""
 
 
@@ -63,6 +72,8 @@ def read_lists(kind: str, field: pa.Field, column: pa.ListArray, more: Sequence[
     held = values_of(column)
     if kind == COUNT_DISTINCT:
         return pa.array(held.counts)
+    if kind in (SUM_DISTINCT, AVG_DISTINCT):
+        return read_distinct(kind, held)
     if kind == QUANTILE:
         return _quantiles(held, float(more[0]))
     flat = held.flat
@@ -109,7 +120,8 @@ def _cell_finish(named: Mapping[str, pa.Field], kind: str, *columns: str) -> Cal
     first = columns[0]
     if kind in LISTED:
         rule, most = rule_of(named[first]), most_of(named[first])
-        finish_list = finish_of(kind, *columns[1:])
+        zeros = [zero_of(named[first].type.value_type)] if kind == SUM_DISTINCT else []
+        finish_list = finish_of(kind, *columns[1:], *zeros)
 
         def finish(merged: Mapping[str, Any]) -> Any:
             cell = merged[first]
@@ -139,6 +151,8 @@ def finish_of(kind: str, *more: Any) -> Callable[[Any], Any]:
     ``min``, ``"by"``     (what rows are compared by, value)       the value; ``max``, ``"by"`` likewise
     ``first``, ``last``   (time, value)                            the value
     ``count_distinct``    values, each once                        how many
+    ``sum_distinct``, 0   values, each once                        their sum, or the zero that is given
+    ``avg_distinct``      values, each once                        their mean
     ``collect``           values                                   them
     ``top``               (compared by, value), the greatest first the values
     ``quantile``, q       bucket → how many                        the number at that rank
@@ -164,6 +178,10 @@ def finish_of(kind: str, *more: Any) -> Callable[[Any], Any]:
         return lambda acc: None if acc is None else acc[1]
     if kind == COUNT_DISTINCT:
         return lambda acc: len(acc or ())
+    if kind == SUM_DISTINCT:
+        return partial(_total_of, more[0] if more else 0)
+    if kind == AVG_DISTINCT:
+        return distinct_mean
     if kind == COLLECT:
         return lambda acc: acc or []
     if kind == TOP:
@@ -172,6 +190,10 @@ def finish_of(kind: str, *more: Any) -> Callable[[Any], Any]:
         q = float(more[0]) if more else 0.5
         return lambda acc: None if acc is None else quantile_of(acc, q)
     return as_it_is
+
+
+def _total_of(zero: Any, acc: Any) -> Any:
+    return distinct_total(acc or (), zero)
 
 
 def as_it_is(acc: Any) -> Any:

@@ -100,7 +100,7 @@ def retractable(name: str, agg: Agg[Any], codec: RowCodec, where: str) -> Retrac
         raise ProgramError(
             f"rows cannot be taken out of the aggregate {name!r}",
             where=where,
-            expected="count, sum, avg, min, max, first, last, top, collect or count_distinct of plain columns",
+            expected="count, sum, avg, min, max, first, last, top, collect or different values of plain columns",
             found=f"{agg.kind}, whose sketch does not know its rows"
             if SKETCH in rules
             else "an aggregator of one's own"

@@ -287,6 +287,8 @@ class KeyedNode(Node):
     """When ``reduce`` and ``aggregate`` give out results: for each row, or for each changed key once per epoch."""
     carried: tuple[str, ...] = ()
     """Columns of each row that its result has, too."""
+    peers: tuple[str, ...] | None = None
+    """With a result for each row: rows of one time that are equal in these columns have the one of the last of them."""
 
     @property
     def verb(self) -> str:

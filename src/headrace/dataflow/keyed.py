@@ -38,6 +38,7 @@ from headrace.model.record import Row
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.time import Span
 from headrace.operators.changelogs.spec import RetractLatestSpec, RetractReduceSpec, RetractSpec, UpsertSpec
+from headrace.operators.changelogs.top_spec import Ties
 from headrace.operators.horizons.spec import HorizonSpec
 from headrace.operators.order_spec import OrderedSpec
 from headrace.operators.spec import StepSpec
@@ -170,18 +171,23 @@ class KeyedStream(Generic[T, K]):
         return self._step("normalise", codec, at, spec=UpsertSpec("", text), placed_by=self._key.columns)
 
     @overload
-    def top(self, n: int, /, *, by: Column | Sequence[Column]) -> StepStream[T, T]: ...
+    def top(self, n: int, /, *, by: Column | Sequence[Column], ties: Ties = "broken") -> StepStream[T, T]: ...
     @overload
-    def top(self, n: int, /, *, by: Column | Sequence[Column], rank: str) -> StepStream[Row, T]: ...
-    def top(self, n: int, /, *, by: Any, rank: str | None = None) -> StepStream[Any, T]:
+    def top(
+        self, n: int, /, *, by: Column | Sequence[Column], rank: str, ties: Ties = "broken"
+    ) -> StepStream[Row, T]: ...
+    def top(self, n: int, /, *, by: Any, rank: str | None = None, ties: Ties = "broken") -> StepStream[Any, T]:
         """The first ``n`` rows of each key: ``top(3, by=["-cents", "at"])``, the newest one: ``top(1, by="-at")``.
 
         ``by``: columns, ``"-cents"`` or ``"cents desc nulls last"`` for the other way round; rows of one place stand in
         the order of their unique key, then of their columns. ``rank`` names a column with the place, from 1. Rows leave
         the first ones when others come, so the result is a changelog; over rows that may go, all of a key are kept.
+
+        ``ties="shared"``: rows that are equal by ``by`` have one place, so there may be more than ``n`` of them, and
+        the next place is behind all of them, as SQL's RANK; ``ties="dense"``: it is the next number, as DENSE_RANK.
         """
         at = call_site()
-        spec, codec = top_spec(self._stream.node, n, by, rank, at)
+        spec, codec = top_spec(self._stream.node, n, by, rank, ties, at)
         return self._step("top", codec, at, spec=spec, placed_by=self._key.columns)
 
     @overload
@@ -215,8 +221,9 @@ class KeyedStream(Generic[T, K]):
             check_retracting(self._stream.node, fires, at)
             spec.check(self._stream.node.codec, str(at), timed=has_event_time(self._stream.node))
         return self._step(
-            "aggregate", codec, at, aggs=dict(aggs), placed_by=placed_by, fire=fires, spec=spec, carried=tuple(carried)
-        )
+            "aggregate", codec, at, aggs=dict(aggs), placed_by=placed_by, fire=fires, spec=spec, carried=tuple(carried),
+            peers=fire.peers if isinstance(fire, PerRow) else None,
+        )  # fmt: skip
 
     def match(
         self, pattern: EventPattern, *, clock: Literal["event", "wall"] = "event",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def first_rows_kind(node: KeyedNode, spec: TopSpec) -> StreamKind:
     """A place of a key has one row."""
-    if spec.rank is None and spec.most > 1:
+    if spec.ties != "broken" or (spec.rank is None and spec.most > 1):
         return StreamKind("changelog", spec.unique, scattered=not _lies_in(node.key, spec.unique))
     if node.key.columns is None:
         return StreamKind("changelog")

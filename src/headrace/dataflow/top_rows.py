@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from headrace.model.nearest import did_you_mean
 from headrace.model.record import row_type
 from headrace.model.rows import RowCodec, codec_of
 from headrace.model.values import type_name
-from headrace.operators.changelogs.top_spec import OrderColumn, TopSpec
+from headrace.operators.changelogs.top_spec import OrderColumn, Ties, TopSpec
 
 _ORDER: Final = re.compile(
     r"(?P<minus>-)?\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<name>\w+))(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?",
@@ -24,7 +24,7 @@ _ORDER: Final = re.compile(
 )
 
 
-def top_spec(node: Node, most: Any, by: Any, rank: str | None, at: Site) -> tuple[TopSpec, RowCodec]:
+def top_spec(node: Node, most: Any, by: Any, rank: str | None, ties: Any, at: Site) -> tuple[TopSpec, RowCodec]:
     """How ``top`` runs, and the rows that it gives."""
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
         raise ProgramError(
@@ -40,7 +40,12 @@ def top_spec(node: Node, most: Any, by: Any, rank: str | None, at: Site) -> tupl
             "top has to know which rows come first", where=str(at), expected='by="-cents", by=["-cents", "at"]',
             found=repr(by),
         )  # fmt: skip
-    spec = TopSpec(most, order, node.kind.corrects, node.kind.key, rank)
+    if ties not in get_args(Ties):
+        raise ProgramError(
+            "ties= of top says what becomes of rows in one place", where=str(at),
+            expected='"broken": one behind the other; "shared" or "dense": all of them', found=repr(ties),
+        )  # fmt: skip
+    spec = TopSpec(most, order, node.kind.corrects, node.kind.key, rank, ties)
     return spec, node.codec if rank is None else _ranked(node.codec, rank, at)
 
 

@@ -87,9 +87,13 @@ class KeyedOperator(StatefulOperator):
             if start == 0 and len(rows) <= most:
                 self._handle_piece(port, rows, keys)
                 return
-            piece = np.arange(start, min(start + most, len(rows)))
+            piece = np.arange(start, self.piece_end(rows, keys, min(start + most, len(rows))))
             start += len(piece)
             self._handle_piece(port, rows.take(piece), keys.take(piece))
+
+    def piece_end(self, rows: Rows, keys: Keys, end: int) -> int:
+        """Where a piece ends that may end here: here, or behind further rows that are handled with it."""
+        return end
 
     @abstractmethod
     def handle(self, port: int, batch: KeyedBatch) -> None:

@@ -26,12 +26,14 @@ from headrace.model.values import ValueCodec, value_codec
 from headrace.operators.contract import TaskInfo
 from headrace.operators.key_partials import ArrivedPartials, count_arrived, keep_newest, merge_in
 from headrace.operators.keyed import KeyedBatch, KeyedOperator, check_same_key, stamps_of, starts_of
+from headrace.operators.peers import end_of_peers, followed_by_peers
 from headrace.operators.result_keys import ResultKeys
 from headrace.operators.spec import COMBINED_PORT
 from headrace.state.fitting import declared_codec
 from headrace.state.overlay import UNLOADED, ValueColumn
 
 if TYPE_CHECKING:
+    from headrace.model.batch import Keys
     from headrace.model.rows import RowCodec
     from headrace.state.shard import ShardState
 
@@ -180,11 +182,13 @@ class AggregateOperator(RollingOperator):
 
     def __init__(
         self, step: str, aggs: Mapping[str, Agg[Any]], taken: RowCodec, codec: RowCodec, *, key_fields: Sequence[str],
-        key_type: Any = None, per_row: bool = False, carried: Sequence[str] = (),
+        key_type: Any = None, per_row: bool = False, carried: Sequence[str] = (), peers: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
-        """``carried``: columns of each row that its result has, with ``per_row``."""
+        """With ``per_row``: ``carried`` are columns of each row that its result has; rows of one time that are equal in
+        ``peers`` have the result of the last of them."""
         self.aggs = dict(aggs)
         self._carried = {name: taken.index(name) for name in carried}
+        self._peers = None if peers is None else [taken.index(name) for name in peers]
         self.folds: list[KeyFold | None] = [make_fold(agg, taken, f"step {step}", name) for name, agg in aggs.items()]
         self.finishing = list(self.folds)
         """How accumulators become results; None for own aggregators."""
@@ -210,6 +214,8 @@ class AggregateOperator(RollingOperator):
             self._roll_partials(batch)
         elif self.per_row:
             counted, snapshots = self.roll_rows(batch)
+            for row in () if self._peers is None else followed_by_peers(counted, self._peers).tolist():
+                snapshots[row] = snapshots[row + 1]
             self.give_rows(counted, snapshots)
         else:
             self.roll(batch)
@@ -340,6 +346,9 @@ class AggregateOperator(RollingOperator):
             kept = np.array(counted, dtype=np.int64)
             batch = KeyedBatch(batch.rows.take(kept), batch.slots[kept])
         return batch, snapshots
+
+    def piece_end(self, rows: Rows, keys: Keys, end: int) -> int:
+        return end if self._peers is None else end_of_peers(rows, keys, end)
 
     def _each(self, fold: KeyFold, batch: KeyedBatch, every: Int64s) -> list[Any]:
         """What each row amounts to by itself; None where an aggregate does not take it."""

@@ -106,7 +106,7 @@ def _keyed(node: KeyedNode, info: StepInfo) -> Callable[[], Operator]:
             key_fields = tuple(key_columns(taken, node.key))
             return partial(
                 AggregateOperator, step, node.aggs, taken, node.codec, key_fields=key_fields, key_type=key_type,
-                per_row=per_row, carried=node.carried,
+                per_row=per_row, carried=node.carried, peers=node.peers,
             )  # fmt: skip
 
     raise ProgramError(f"nothing runs a {node.verb}", where=node.site)

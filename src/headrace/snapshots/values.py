@@ -169,13 +169,17 @@ def tells_results(declared: DeclaredState) -> bool:
 def result_type(told: Sequence[Any], acc: TypeShape | None, times: TimeShape | None) -> ColumnType:
     """What a result is as a column. ``told``: what finishes it; ``acc``: the type of its accumulator."""
     kind, *more = told
-    exact = more[-1:] == [EXACT] or (kind == "sum" and isinstance(more[0] if more else 0, str))
+    exact = more[-1:] == [EXACT] or (kind in ("sum", "sum_distinct") and isinstance(more[0] if more else 0, str))
     if kind in ("count", "count_distinct"):
         return ColumnType(pa.int64())
     if kind in ("avg", "quantile"):
         # The sum that a mean is made of is text where it is exact.
         total = acc.places[0].kind if kind == "avg" and acc is not None and acc.places else ""
         return ColumnType(DECIMAL if exact or total in ("decimal", "str") else pa.float64())
+    if kind in ("sum_distinct", "avg_distinct"):
+        whole = kind == "sum_distinct" and not isinstance(more[0] if more else 0, float)
+        exact = exact or (acc is not None and acc.items is not None and acc.items.kind in ("decimal", "str"))
+        return ColumnType(DECIMAL if exact else pa.int64() if whole else pa.float64())
     inner = _result_shape(kind, more, acc)
     if inner is not None and inner.kind == "str" and exact:
         inner = TypeShape("decimal")

@@ -9,14 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from headrace.aggregates.declare import Agg, collect, count, count_distinct, first, last, quantile
+import pyarrow as pa
+
+from headrace.aggregates.declare import (
+    Agg,
+    avg_distinct,
+    collect,
+    count,
+    count_distinct,
+    first,
+    last,
+    quantile,
+    sum_distinct,
+)
 from headrace.aggregates.declare import avg as mean
 from headrace.aggregates.declare import max as greatest
 from headrace.aggregates.declare import min as least
 from headrace.aggregates.declare import sum as total
 from headrace.model.nearest import nearest
 from headrace.model.shapes import split_optional
-from headrace.sql.expr import quote_name
+from headrace.sql.expr import infer, quote_name
 from headrace.sql.parse import column_path
 from headrace.tables.scope import QueryPlace, Relation, expression_sql, lookup
 
@@ -37,6 +49,7 @@ _OF_ONE: Final[dict[str, Declare]] = {
     "collect": collect,
     "array_agg": collect,
 }
+_OF_DIFFERENT: Final[dict[str, Declare]] = {"sum": sum_distinct, "avg": avg_distinct, "mean": avg_distinct}
 _BY_ANOTHER: Final[dict[str, Declare]] = {"min_by": least, "max_by": greatest}
 _COUNTS: Final = ("count", "count_if", "approx_count_distinct", "bool_and", "every", "bool_or", "some", "any")
 _QUANTILES: Final = ("percentile_approx", "approx_percentile")
@@ -174,14 +187,17 @@ def declare_call(
         _check_arguments(call, 2, place)
         return AggregateResult({name: _BY_ANOTHER[call.function](texts[0], by=texts[1], where=where)}, out)
     _check_arguments(call, 1, place)
+    declare = _OF_ONE[call.function]
     if call.distinct and call.function not in _DISTINCT_IS_THE_SAME:
-        raise place.error(
-            call.tree,
-            f"{call.function.upper()}(DISTINCT …) cannot be had over streams",
-            expected="COUNT(DISTINCT x), or no DISTINCT",
-            next_move=f"{call.function.upper()}(x) FROM (SELECT DISTINCT …, x FROM …)",
-        )
-    aggs = {name: _OF_ONE[call.function](texts[0], where=where)}
+        if call.function not in _OF_DIFFERENT:
+            raise place.error(
+                call.tree,
+                f"{call.function.upper()}(DISTINCT …) cannot be had over streams",
+                expected="COUNT, SUM or AVG of DISTINCT values, or no DISTINCT",
+                next_move=f"{call.function.upper()}(x) FROM (SELECT DISTINCT …, x FROM …)",
+            )
+        declare = _OF_DIFFERENT[call.function]
+    aggs = {name: declare(texts[0], where=where)}
     if call.function == "sum" and (where is not None or may_be_null(relation, call.arguments[0])):
         some = free(f"{name}_values")
         aggs[some] = count(where=_both(where, f"({texts[0]}) IS NOT NULL"))
@@ -196,11 +212,13 @@ def _counted(
     """COUNT and its like: conditions on rows that are counted."""
     out = quote_name(name)
     if call.function == "approx_count_distinct" or (call.function == "count" and call.distinct):
-        if len(texts) != 1:
-            raise place.error(
-                call.tree, "COUNT(DISTINCT …) takes one value", expected="COUNT(DISTINCT a)",
-                next_move="concatenate the values: COUNT(DISTINCT CONCAT_WS('|', a, b))",
-            )  # fmt: skip
+        if not texts:
+            raise place.error(call.tree, "COUNT(DISTINCT …) takes values", expected="COUNT(DISTINCT a, b)")
+        if len(texts) > 1:
+            # Rows with a null among their values are not counted.
+            for text in texts:
+                where = _both(where, f"({text}) IS NOT NULL")
+            texts = [_as_one(texts, relation)]
         return AggregateResult({name: count_distinct(texts[0], where=where)}, out)
     if call.function == "count":
         for text in texts:
@@ -222,6 +240,18 @@ def _counted(
     some = free(f"{name}_values")
     counted[some] = count(where=_both(where, f"({texts[0]}) IS NOT NULL"))
     return AggregateResult(counted, f"(CASE WHEN {quote_name(some)} > 0 THEN {answer} END)")
+
+
+def _as_one(texts: list[str], relation: Relation) -> str:
+    """Several values as one text that no other values give: each behind its length."""
+    parts = []
+    for text in texts:
+        kind = infer(text, relation.stream.node.codec.schema)
+        # Zero and its opposite are one value, and two texts.
+        plain = f"({text} + 0.0D)" if kind is not None and pa.types.is_floating(kind) else text
+        written = f"CAST({plain} AS STRING)"
+        parts.append(f"CAST(length({written}) AS STRING), ':', {written}")
+    return f"concat({', '.join(parts)})"
 
 
 def _both(one: str | None, two: str) -> str:

@@ -8,7 +8,7 @@ aggregates by the one definition that there is (`headrace.aggregates.accumulate`
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import new_class
 from typing import Any, Generic, TypeVar
 
@@ -37,12 +37,16 @@ class RowsBefore:
     """Names of the place of a row among all of its key."""
     frames: Mapping[str, tuple[Agg[Any], int]]
     """Name → aggregate, and of how many rows up to this one."""
+    ranks: Mapping[str, bool] = field(default_factory=dict)
+    """Names of the place by time, which rows of one time share → whether the places behind them go on without a gap."""
+    ties: Sequence[str] = ()
+    """The columns that tell rows of one time apart."""
 
     @property
     def depth(self) -> int:
         """How many rows before this one have to be known."""
         backs = [back for _, back, _ in self.lags.values()]
-        return max([*backs, *(rows - 1 for _, rows in self.frames.values())], default=0)
+        return max([*backs, *(rows - 1 for _, rows in self.frames.values()), int(bool(self.ranks))], default=0)
 
 
 class OverRows(Process[In, Out, K], Generic[In, Out, K]):
@@ -54,6 +58,10 @@ class OverRows(Process[In, Out, K], Generic[In, Out, K]):
     """Rows before, oldest first."""
     times: ValueState[list[int]]
     number: ValueState[int]
+    place: ValueState[int]
+    """The place of the newest row, by the order …"""
+    dense: ValueState[int]
+    """… and without gaps."""
 
     def __init__(self, asked: RowsBefore, taken: Any, out: Any) -> None:
         self.asked, self.taken, self.out = asked, taken, out
@@ -74,15 +82,30 @@ class OverRows(Process[In, Out, K], Generic[In, Out, K]):
         if asked.numbers:
             self.number.set(self.number.get(0) + 1)
             values.update(dict.fromkeys(asked.numbers, self.number.get(0)))
+        if asked.ranks:
+            values.update(self._places(rows, times))
         for name, (fold, length) in (self._folds or {}).items():
-            values[name] = _result(fold, codec_of(self.taken), rows[-length:], times[-length:])
+            values[name] = aggregate_of(fold, codec_of(self.taken), rows[-length:], times[-length:])
         if depth:
             self.kept.set(rows[-depth:])
             self.times.set(times[-depth:])
         yield self.out(**values)
 
+    def _places(self, rows: list[Any], times: list[int]) -> dict[str, int]:
+        """The place of the newest row, with gaps behind rows that share one and without."""
+        number = self.number.get(0) + 1
+        peers = len(rows) > 1 and times[-1] == times[-2]
+        if not peers or any(getattr(rows[-1], name) != getattr(rows[-2], name) for name in self.asked.ties):
+            self.place.set(number)
+            self.dense.set(self.dense.get(0) + 1)
+        self.number.set(number)
+        return {name: self.dense.get(0) if dense else self.place.get(0) for name, dense in self.asked.ranks.items()}
 
-def _result(fold: KeyFold, codec: RowCodec, rows: list[Any], times: list[int]) -> Any:
+
+def aggregate_of(fold: KeyFold, codec: RowCodec, rows: list[Any], times: list[int]) -> Any:
+    """An aggregate of some rows of one key."""
+    if not rows:
+        return fold.results([None])[0]
     partials = fold.partials(Rows.of_objects(codec, rows, np.array(times, np.int64)), np.zeros(1, np.int64))
     accs = list(partials.accs)
     return fold.results(accs or [None])[0]

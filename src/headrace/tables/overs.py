@@ -1,39 +1,37 @@
 """Window functions: OVER (PARTITION BY … ORDER BY time …), of the rows up to each row.
 
-Rows are first put in the order of their time, by an ordered step that also does LAG, ROW_NUMBER and frames of rows.
+Rows are first put in the order of their time, by an ordered step that also does LAG, numbers and frames of rows.
 Aggregates over a stretch of time, or over all rows so far, are rolling aggregates that give a result for each row,
-behind it. ROW_NUMBER with a bound is `headrace.tables.ranks`, by any order.
+behind it. Numbers with a bound are `headrace.tables.ranks`, by any order; what looks ahead is in
+`headrace.tables.over_ahead`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.aggregates.declare import Agg, Declared
-from headrace.dataflow.keyed import KeyedStream
-from headrace.dataflow.windows import per_row
-from headrace.model.keyspec import WHOLE_STREAM
 from headrace.sql.expr import quote_name
-from headrace.sql.parse import column_path
 from headrace.tables.aggregate_calls import declare_call, is_aggregate, read_call
 from headrace.tables.context import QueryContext, free_name
-from headrace.tables.dialect import is_call, render
+from headrace.tables.dialect import render
+from headrace.tables.over_ahead import over_ahead, shift_arguments
+from headrace.tables.over_clauses import (
+    by_time,
+    check_over,
+    frame_of,
+    keyed_by,
+    looks_around,
+    partition_fields,
+    shift_call,
+    tie_fields,
+)
 from headrace.tables.over_rows import RowsBefore, over_rows
-from headrace.tables.ranks import is_row_number, qualify_bound, ranked
-from headrace.tables.scope import AtTree, Relation, ScopeColumn, bare_field, expression_sql, lookup
-from headrace.tables.window_tables import interval_us
-
-_ROWS_AT_MOST: Final = 10_000
-_EMPTY: Final = RowsBefore({}, (), {})
-
-
-class OverFrame(NamedTuple):
-    """Which rows up to the current one: so many, or of a stretch of time; all, where neither is said."""
-
-    rows: int | None = None
-    span_us: int | None = None
+from headrace.tables.ranks import number_function, qualify_bound, ranked
+from headrace.tables.scope import AtTree, Relation, ScopeColumn, expression_sql
+from headrace.windows.triggers import PerRow
 
 
 @dataclass
@@ -42,8 +40,11 @@ class OverParts:
 
     lags: dict[str, tuple[str, int, Any]] = field(default_factory=dict)
     numbers: list[str] = field(default_factory=list)
+    ranks: dict[str, bool] = field(default_factory=dict)
     frames: dict[str, tuple[Agg[Any], int]] = field(default_factory=dict)
     rolling: dict[str, Agg[Any]] = field(default_factory=dict)
+    peers: tuple[str, ...] | None = None
+    """The columns in which rows of one time have to be equal to share the results of ``rolling``."""
     added: dict[str, Any] = field(default_factory=dict)
     """Types of what the ordered step adds."""
 
@@ -71,17 +72,30 @@ def with_windows(
     results: dict[str, Any] = {}
     bound, others = _bounded(ctx, select, relation, parts)
     known: dict[str, str] = {}
+    ahead = {text: asked for text, asked in others.items() if looks_around(ctx, asked.window)}
+    plain = {text: asked for text, asked in others.items() if text not in ahead}
+
+    def add(window: Any, value: str) -> None:
+        nonlocal relation
+        known[render(window)] = column = f"\ue003over{len(known) + 1}"
+        relation = replace(relation, columns=(*relation.columns, ScopeColumn("", column, value)))
+
+    for asked in plain.values():
+        if render(asked.window) not in known:
+            relation, value = _over(ctx, relation, asked.window)
+            add(asked.window, value)
+    if ahead:
+        windows = list({render(asked.window): asked.window for asked in ahead.values()}.values())
+        relation, values = over_ahead(ctx, relation, windows)
+        for window, value in zip(windows, values, strict=True):
+            add(window, value)
     # Numbers with a bound leave rows out, which the other functions have to see: they come last.
-    for number, (text, asked) in enumerate([*others.items(), *bound.items()]):
-        same = render(asked.window)
-        if same not in known:
-            column = known[same] = f"\ue003over{number + 1}"
-            if text in bound:
-                relation, value = ranked(ctx, relation, asked.window, asked.most, asked.name)
-            else:
-                relation, value = _over(ctx, relation, asked.window)
-            relation = replace(relation, columns=(*relation.columns, ScopeColumn("", column, value)))
-        results[text] = known[same]
+    for asked in bound.values():
+        if render(asked.window) not in known:
+            relation, value = ranked(ctx, relation, asked.window, asked.most, asked.name)
+            add(asked.window, value)
+    for text, asked in [*others.items(), *bound.items()]:
+        results[text] = known[render(asked.window)]
     return relation, results
 
 
@@ -105,16 +119,17 @@ def _bounded(
             most = ctx.ranks.get(name.lower()) if name and window is tree else None
             for _, condition in [part for part in parts if not part[0]]:
                 most = most or qualify_bound(condition, window)
-            if is_row_number(whole) and most is None and not _by_time(relation, whole):
+            function = number_function(whole)
+            if function and most is None and not by_time(relation, whole):
                 raise _unbounded_number(ctx, whole)
-            most = most if most is not None and is_row_number(whole) else 0
+            most = most if most is not None and function else 0
             text = render(window)
             if text not in asked or (most and not asked[text].most):
-                asked[text] = AskedWindow(whole, most, name if name.isidentifier() else "row_number")
+                asked[text] = AskedWindow(whole, most, name if name.isidentifier() else function)
     bound = {text: each for text, each in asked.items() if each.most}
     if len({render(each.window) for each in bound.values()}) > 1:
         # All rows can be numbered by time; of numbers by another order one leaves out rows that the next has to count.
-        bound = {text: each for text, each in bound.items() if not _by_time(relation, each.window)}
+        bound = {text: each for text, each in bound.items() if not by_time(relation, each.window)}
         if len({render(each.window) for each in bound.values()}) > 1:
             raise ctx.place.error(
                 list(bound.values())[-1].window, "rows are numbered by one order at a time, where that is not time",
@@ -171,160 +186,72 @@ def _unbounded_number(ctx: QueryContext, window: Any) -> Any:
     )  # fmt: skip
 
 
-def _by_time(relation: Relation, window: Any) -> bool:
-    from sqlglot import exp
-
-    order = window.args.get("order")
-    if order is None or not order.expressions:
-        return False
-    first = order.expressions[0]
-    if first.args.get("desc") or not isinstance(first.this, exp.Column):
-        return False
-    found = lookup(relation, column_path(first.this))
-    return not isinstance(found, list) and relation.time is not None and found[0].text == relation.time
-
-
 def _over(ctx: QueryContext, relation: Relation, window: Any) -> tuple[Relation, str]:
     place = ctx.place
-    if not _by_time(relation, window):
-        raise place.error(
-            window, "OVER goes by event time, ascending",
-            expected="OVER (PARTITION BY … ORDER BY the event time)",
-            next_move="the first rows by another order: ROW_NUMBER() with a bound, rn <= 10",
-        )  # fmt: skip
-    if relation.stream.node.kind.corrects:
-        raise place.error(window, "OVER cannot take rows that are taken back", expected="rows that each stand alone")
+    check_over(ctx, relation, window)
     parts, text = OverParts(), ""
-    relation, fields = _partition(ctx, relation, window)
-    ties = _ties(ctx, relation, window)
-    frame = _frame(ctx, window)
+    relation, fields = partition_fields(ctx, relation, window)
+    ties = tie_fields(ctx, relation, window)
 
     def free(stem: str) -> str:
         return free_name(stem, [*relation.fields, *parts.added, *parts.rolling])
 
     call = window.this
-    if is_row_number(window):
-        _check_no_arguments(ctx, window)
-        name = free("row_number")
-        parts.numbers.append(name)
+    if function := number_function(window):
+        if list(call.expressions):
+            raise place.error(
+                window, f"{function.upper()} takes no arguments", expected=f"{function.upper()}() OVER (…)"
+            )
+        name = free(function)
+        if function == "row_number":
+            parts.numbers.append(name)
+        else:
+            parts.ranks[name] = function == "dense_rank"
         parts.added[name] = int
         text = quote_name(name)
-    elif is_call(call, "lag") or type(call).__name__ == "Lag":
+    elif shift_call(window):
         relation, text = _lag(ctx, relation, window, parts, free)
     elif is_aggregate(call):
-        text = _aggregate(ctx, relation, window, parts, frame, free)
+        text = _aggregate(ctx, relation, window, parts, ties, free)
     else:
         raise place.error(
             window, f"{render(call)} OVER cannot be had over streams",
-            expected="aggregates, LAG, and ROW_NUMBER",
-            next_move="LAG looks back; a row that comes later can be joined by an interval"
-            if is_call(call, "lead")
-            else "",
+            expected="aggregates, LAG, LEAD, ROW_NUMBER, RANK and DENSE_RANK",
         )  # fmt: skip
     return _stepped(ctx, relation, window, parts, fields, ties), text
 
 
-def _partition(ctx: QueryContext, relation: Relation, window: Any) -> tuple[Relation, list[str]]:
-    fields: list[str] = []
-    for tree in window.args.get("partition_by") or ():
-        name = bare_field(relation, tree, ctx.place)
-        if name is None:
-            name = free_name("part", [*relation.fields, *fields])
-            with AtTree(ctx.place, tree):
-                made = {name: expression_sql(relation, tree, ctx.place)}
-                relation = relation.over(relation.stream.with_columns(**made))
-        if name not in fields:
-            fields.append(name)
-    return relation, fields
-
-
-def _ties(ctx: QueryContext, relation: Relation, window: Any) -> list[str]:
-    """What decides between rows of one time: further columns of ORDER BY."""
-    names = []
-    for each in window.args["order"].expressions[1:]:
-        name = bare_field(relation, each.this, ctx.place)
-        if name is None or each.args.get("desc"):
-            raise ctx.place.error(each, "rows of one time go by columns, ascending", expected="ORDER BY ts, id")
-        names.append(name)
-    return names
-
-
-def _frame(ctx: QueryContext, window: Any) -> OverFrame:
-    from sqlglot import exp
-
-    spec = window.args.get("spec")
-    if spec is None:
-        return OverFrame()
-    start, end = spec.args.get("start"), spec.args.get("end")
-    ends_here = end is None or end == "CURRENT ROW"
-    if not ends_here or spec.args.get("start_side") == "FOLLOWING":
-        raise ctx.place.error(
-            window, "a frame ends at the current row", expected="… PRECEDING AND CURRENT ROW",
-            next_move="what comes later can be joined by an interval",
-        )  # fmt: skip
-    if start == "UNBOUNDED":
-        return OverFrame()
-    if start == "CURRENT ROW":
-        return OverFrame(rows=1) if str(spec.args.get("kind")).upper() == "ROWS" else OverFrame(span_us=1)
-    if str(spec.args.get("kind")).upper() == "ROWS":
-        if isinstance(start, exp.Literal) and str(start.this).isdigit() and int(start.this) < _ROWS_AT_MOST:
-            return OverFrame(rows=int(start.this) + 1)
-        raise ctx.place.error(start, "a frame has a number of rows", expected=f"a number below {_ROWS_AT_MOST}")
-    return OverFrame(span_us=interval_us(start, ctx.place) + 1)
-
-
-def _check_no_arguments(ctx: QueryContext, window: Any) -> None:
-    if list(window.this.expressions):
-        raise ctx.place.error(window, "ROW_NUMBER takes no arguments", expected="ROW_NUMBER() OVER (…)")
-
-
 def _lag(ctx: QueryContext, relation: Relation, window: Any, parts: OverParts, free: Any) -> tuple[Relation, str]:
-    from sqlglot import exp
-
-    call, place = window.this, ctx.place
-    arguments = list(call.expressions) if isinstance(call, exp.Anonymous) else list(call.iter_expressions())
-    if not 1 <= len(arguments) <= 3:
-        raise place.error(window, "LAG takes one to three arguments", expected="LAG(x, 1, 0)")
-    back = arguments[1] if len(arguments) > 1 else None
-    if back is not None and not (isinstance(back, exp.Literal) and str(back.this).isdigit()):
-        raise place.error(back, "LAG looks back a number of rows", expected="LAG(x, 1)")
-    column = bare_field(relation, arguments[0], place)
-    if column is None:
-        column = free("lagged")
-        with AtTree(place, arguments[0]):
-            made = {column: expression_sql(relation, arguments[0], place)}
-            relation = relation.over(relation.stream.with_columns(**made))
+    column, count, otherwise, relation = shift_arguments(ctx, relation, window)
     name = free(f"lag_{column}")
-    count = 1 if back is None else int(back.this)
-    if not 0 <= count < _ROWS_AT_MOST:
-        raise place.error(back, "LAG looks back a number of rows", expected=f"a number below {_ROWS_AT_MOST}")
     parts.lags[name] = (column, count, None)
     parts.added[name] = relation.stream.node.codec.annotations[column] | None
-    if len(arguments) < 3:
+    if otherwise is None:
         return relation, quote_name(name)
     # What stands before the first row is a value of SQL: it takes the place where there is no row so far back.
     number = free("row_number")
     parts.numbers.append(number)
     parts.added[number] = int
-    default = expression_sql(relation, arguments[2], place)
+    default = expression_sql(relation, otherwise, ctx.place)
     return relation, f"(CASE WHEN {number} > {count} THEN {quote_name(name)} ELSE {default} END)"
 
 
-def _aggregate(
-    ctx: QueryContext, relation: Relation, window: Any, parts: OverParts, frame: OverFrame, free: Any
-) -> str:
-    call = read_call(window.this, ctx.place)
+def _aggregate(ctx: QueryContext, relation: Relation, window: Any, parts: OverParts, ties: list[str], free: Any) -> str:
+    call, frame = read_call(window.this, ctx.place), frame_of(ctx, window)
     with AtTree(ctx.place, window):
         result = declare_call(call, relation, ctx.place, free(call.function), free)
         codec = relation.stream.node.codec
         for name, agg in result.aggs.items():
             assert isinstance(agg, Declared)
             agg.check(codec, str(ctx.place.site))
-            if frame.rows is not None:
-                parts.frames[name] = (agg, frame.rows)
-                parts.added[name] = agg.result_type(codec) | None
+            if frame.before is None:
+                parts.rolling[name] = agg
+                parts.peers = tuple(ties) if frame.by_time else None
+            elif frame.by_time:
+                parts.rolling[name] = replace(agg, over_us=frame.before + 1)
             else:
-                parts.rolling[name] = agg if frame.span_us is None else replace(agg, over_us=frame.span_us)
+                parts.frames[name] = (agg, frame.before + 1)
+                parts.added[name] = agg.result_type(codec) | None
     return result.text
 
 
@@ -334,19 +261,15 @@ def _stepped(
     """The step that puts rows in order, and the rolling aggregate behind it."""
     key = ", ".join(fields)
     with AtTree(ctx.place, window):
-        keyed = _keyed(relation.stream, fields)
-        asked = RowsBefore(parts.lags, tuple(parts.numbers), parts.frames)
+        keyed = keyed_by(relation.stream, fields)
+        asked = RowsBefore(parts.lags, tuple(parts.numbers), parts.frames, parts.ranks, tuple(ties))
         function = over_rows(asked, relation.stream.node.codec, keyed.key.type, parts.added)
         stream: Any = keyed.process(function, order=("time", *ties) if ties else "time")
         ctx.steps.add(stream, "in_order", window, key)
         if parts.rolling:
             others = [name for name in stream.node.codec.names if name not in fields]
             aggs: Any = parts.rolling
-            made: Any = _keyed(stream, fields).aggregate(fire=per_row(*others), **aggs)
+            made: Any = keyed_by(stream, fields).aggregate(fire=PerRow(tuple(others), parts.peers), **aggs)
             ctx.steps.add(made, "over", window, key)
             stream = made.changes()
     return relation.over(stream)
-
-
-def _keyed(stream: Any, fields: list[str]) -> Any:
-    return stream.key_by(*fields) if fields else KeyedStream(stream, WHOLE_STREAM)

@@ -1,4 +1,4 @@
-"""ROW_NUMBER() with a bound on it: the first rows of each key, by any order. One row is deduplication.
+"""ROW_NUMBER(), RANK() and DENSE_RANK() with a bound: the first rows of each key, by any order. One is deduplication.
 
 How many rows are wanted is said behind the number: in WHERE of the query around, ``rn <= 3``, or in QUALIFY. Rows of
 results of windows that are closed come all at once, so the first ones of a window are final when they come.
@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+from headrace.operators.changelogs.top_spec import Ties
 from headrace.sql.expr import quote_name
 from headrace.tables.context import QueryContext, free_name
 from headrace.tables.dialect import is_call
 from headrace.tables.scope import AtTree, Relation, bare_field, conjuncts, expression_sql
+
+NUMBERS: Final[dict[str, Ties]] = {"row_number": "broken", "rank": "shared", "dense_rank": "dense"}
+"""Functions that number rows, and what becomes of rows that are equal by the order."""
 
 
 def rank_bounds(conditions: Iterable[Any]) -> dict[str, int]:
@@ -74,8 +78,9 @@ def _bound(tree: Any) -> tuple[Any, int] | None:
     return (other, value - 1) if isinstance(tree, below[1]) else None
 
 
-def is_row_number(window: Any) -> bool:
-    return is_call(window.this, "row_number") or type(window.this).__name__ == "RowNumber"
+def number_function(window: Any) -> str:
+    """The function by which a window numbers its rows; empty where it does something else."""
+    return str(window.this.this).lower() if is_call(window.this, *NUMBERS) else ""
 
 
 def ranked(ctx: QueryContext, relation: Relation, window: Any, most: int, name: str) -> tuple[Relation, str]:
@@ -85,7 +90,8 @@ def ranked(ctx: QueryContext, relation: Relation, window: Any, most: int, name: 
         raise place.error(window, "rows are numbered from 1", expected="a bound of 1 or more")
     order = window.args.get("order")
     if order is None:
-        raise place.error(window, "ROW_NUMBER() needs an order", expected="OVER (PARTITION BY … ORDER BY …)")
+        function = number_function(window).upper()
+        raise place.error(window, f"{function}() needs an order", expected="OVER (PARTITION BY … ORDER BY …)")
     keys = [_field_of(ctx, relation, tree) for tree in window.args.get("partition_by") or ()]
     computed = {field: text for field, text in keys if text}
     by = []
@@ -101,7 +107,8 @@ def ranked(ctx: QueryContext, relation: Relation, window: Any, most: int, name: 
             stream, fields = stream.with_columns(**{whole: "1"}), [whole]
         keyed = stream.key_by(*fields)
         rank = free_name(name, stream.node.codec.names) if most > 1 else ""
-        made: Any = keyed.top(most, by=by, rank=rank) if rank else keyed.top(most, by=by)
+        ties = NUMBERS[number_function(window)]
+        made: Any = keyed.top(most, by=by, rank=rank, ties=ties) if rank else keyed.top(most, by=by, ties=ties)
         ctx.steps.add(made, "top", window, ", ".join(fields))
         if _is_final(relation, fields):
             made = made.changes()

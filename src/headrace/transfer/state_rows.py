@@ -39,8 +39,9 @@ _BIAS: Final = np.uint64(1 << 63)
 _NOTHING: Final = msgspec.msgpack.encode(None)
 SINGLE: Final = frozenset({"value", "reducing", "aggregating", "row", "broadcast"})
 """Kinds of states with one value for each key."""
-_ITSELF: Final = frozenset({"count", "sum", "min", "max", "collect", "count_distinct", "own"})
-"""Kinds of aggregates that keep what may stand in one column: their result, or for distinct ones the values."""
+_ITSELF: Final = frozenset({"count", "sum", "min", "max", "collect", "own"})
+_DISTINCT: Final = frozenset({"count_distinct", "sum_distinct", "avg_distinct"})
+"""Kinds of aggregates that keep what may stand in one column: their result, or the different values."""
 
 
 class FirstTimes(NamedTuple):
@@ -224,9 +225,9 @@ class AggregateRows(StateImport):
 
     def _accumulators(self, batch: pa.RecordBatch, name: str, kind: str, by: bool) -> list[Any]:
         """The accumulator of an aggregate in each row; None where it saw nothing."""
-        if kind in _ITSELF and not by:
+        if kind in _ITSELF | _DISTINCT and not by:
             column = self.column(batch, name, f"the aggregate {name!r}")
-            if kind == "count_distinct" and not pa.types.is_list(column.type):
+            if kind in _DISTINCT and not pa.types.is_list(column.type):
                 raise self._too_little(name, kind, f"a list of the values in {name!r}")
             return self._plain(column, name, batch.schema.field(name))
         parts = {"avg": ("total", "rows"), "first": ("time", ""), "last": ("time", "")}.get(kind, ("by", ""))

@@ -102,6 +102,8 @@ class PerRow(Trigger):
 
     columns: tuple[Any, ...] = ()
     """Of a rolling aggregate: what the result has of the row itself, as the user named it."""
+    peers: tuple[str, ...] | None = None
+    """Where rows of one key and time that are equal in these columns have one result, that of the last of them."""
 
 
 @dataclass(frozen=True)

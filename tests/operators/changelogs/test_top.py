@@ -37,8 +37,10 @@ def bid(item: str, at: int, cents: int | None = 0, tags: tuple[int, ...] = ()) -
     return Bid(item, hr.Timestamp(at), cents, list(tags))
 
 
-def top(most: int, *order: OrderColumn, rank: bool = False, signed: bool = True, unique: Any = None) -> TopOperator:
-    spec = TopSpec(most, order or (OrderColumn("cents"),), signed, unique, "rn" if rank else None)
+def top(
+    most: int, *order: OrderColumn, rank: bool = False, signed: bool = True, unique: Any = None, ties: Any = "broken"
+) -> TopOperator:
+    spec = TopSpec(most, order or (OrderColumn("cents"),), signed, unique, "rn" if rank else None, ties)
     return TopOperator("top", codec_of(Bid), codec_of(RANKED if rank else Bid), spec)
 
 
@@ -55,14 +57,18 @@ ORDERS: dict[str, tuple[tuple[OrderColumn, ...], Callable[[Bid], Any]]] = {
 }  # fmt: skip
 
 
-def naive(held: Counter[Any], most: int, by: Callable[[Bid], Any]) -> Counter[Any]:
-    """The rows that hold with their places; those of one place in the order of their columns."""
+def naive(held: Counter[Any], most: int, by: Callable[[Bid], Any], ties: str) -> Counter[Any]:
+    """The rows that hold with their places; those of one place in the order of their columns, or all of them."""
     found: Counter[Any] = Counter()
     for item in {each[0] for each in held}:
         rows = [bid(*each) for each in held.elements() if each[0] == item]
         rows.sort(key=lambda row: (by(row), row.at, row.cents is not None, row.cents or 0))
-        for place, row in enumerate(rows[:most], 1):
-            found[row.item, row.at, row.cents, place] += 1
+        orders = [by(row) for row in rows]
+        for number, (row, order) in enumerate(zip(rows, orders, strict=True), 1):
+            shared, dense = orders.index(order) + 1, len({each for each in orders if each <= order})
+            place = {"broken": number, "shared": shared, "dense": dense}[ties]
+            if place <= most:
+                found[row.item, row.at, row.cents, place] += 1
     return found
 
 
@@ -88,13 +94,21 @@ def changing(draw: st.DrawFn, *, goes: bool) -> list[list[RowOfKind]]:
 @given(
     st.booleans().flatmap(lambda goes: st.tuples(st.just(goes), changing(goes=goes))), st.sampled_from(list(ORDERS)),
     st.integers(1, 3), st.booleans(), st.booleans(), st.sampled_from([1, 1 << 40]), st.sampled_from([1, 3]),
+    st.sampled_from(["broken", "shared", "dense"]),
 )  # fmt: skip
 def test_any_changes_come_to_the_first_of_the_rows_that_hold(
-    made: tuple[bool, list[list[RowOfKind]]], order: str, most: int, rank: bool, folds: bool, limit: int, shards: int
+    made: tuple[bool, list[list[RowOfKind]]],
+    order: str,
+    most: int,
+    rank: bool,
+    folds: bool,
+    limit: int,
+    shards: int,
+    ties: str,
 ) -> None:
     signed, epochs = made
     columns, by = ORDERS[order]
-    operator = top(most, *columns, rank=rank, signed=signed)
+    operator = top(most, *columns, rank=rank, signed=signed, ties=ties)
     rig = OperatorRig(operator, Bid, lambda row: row.item, overlay_limit_bytes=limit, parallelism=shards)
     held, found = Counter[Any](), Counter[Any]()
     for epoch in epochs:
@@ -107,7 +121,7 @@ def test_any_changes_come_to_the_first_of_the_rows_that_hold(
             shown = (row.item, row.at, row.cents, row.rn) if rank else (row.item, row.at, row.cents)
             found[shown] += -1 if out.kind in (BEFORE, DELETE) else 1
             assert found[shown] >= 0, "what goes had come"
-        wanted = naive(+held, most, by)
+        wanted = naive(+held, most, by, ties)
         if not rank:
             wanted = sum((Counter({key[:3]: count}) for key, count in wanted.items()), Counter())
         assert +found == wanted

@@ -75,14 +75,14 @@ class FirstRows:
         times = np.zeros(len(rows), np.int64) if rows.times is None else rows.times
         columns = rows.columns
         asked = asked_ranks(self._spec, self._names, columns.__getitem__, times)
-        left = _may_be_first(codes, asked, self._spec.most)
+        left = _may_be_first(codes, asked, self._spec.most, dense=self._spec.ties == "dense")
         if len(left) > WORTH * len(rows):
             self._pass = LOOK_AGAIN_ROWS
         return None if len(left) == len(rows) else left
 
 
-def _may_be_first(codes: Int64s, asked: Sequence[Int64s], most: int) -> Int64s:
-    """Positions of the rows of which fewer than so many of their key stand before them."""
+def _may_be_first(codes: Int64s, asked: Sequence[Int64s], most: int, *, dense: bool) -> Int64s:
+    """Positions of the rows of which fewer than so many of their key stand before them; ``dense``: so many places."""
     count = len(codes)
     order = np.lexsort((*reversed(asked), codes))
     new_key = np.ones(count, np.bool_)
@@ -90,7 +90,7 @@ def _may_be_first(codes: Int64s, asked: Sequence[Int64s], most: int) -> Int64s:
     new_place = new_key.copy()
     for ranks in asked:
         new_place[1:] |= ranks[order[1:]] != ranks[order[:-1]]
-    every = np.arange(count)
+    every = np.cumsum(new_place) if dense else np.arange(count)
     # Rows of one place stand behind as many as the first of them.
     place = np.maximum.accumulate(np.where(new_place, every, 0)) - np.maximum.accumulate(np.where(new_key, every, 0))
     left = order[place < most]

@@ -96,8 +96,8 @@ class TopOperator(StatefulOperator):
         self._check(side, keys)
         if not len(side):
             return
-        order = self._order(side)
-        before, after = self._places(side, order, side.before), self._places(side, order, side.after)
+        order, asked = self._order(side)
+        before, after = (self._places(side, order, asked, numbers) for numbers in (side.before, side.after))
         self._give(side, before, after)
         kept = side.after if self.spec.signed else after.given
         counts = kept - side.before - (side.delta if self.state.spills else 0)
@@ -112,8 +112,8 @@ class TopOperator(StatefulOperator):
 
     # --- the order of rows
 
-    def _order(self, side: NetSide) -> Int64s:
-        """Rows by key, and in the order asked for."""
+    def _order(self, side: NetSide) -> tuple[Int64s, list[Int64s]]:
+        """Rows by key, and in the order asked for; and the numbers by which that is so."""
         asked = asked_ranks(self.spec, self.taken.names, partial(self._column, side), side.times())
         order = np.lexsort((*reversed(asked), side.codes))
         place = _numbers_of_places(order, (side.codes, *asked))
@@ -129,35 +129,71 @@ class TopOperator(StatefulOperator):
             ]
             more = [_ranks_of_any(self._column(side, index, rows)) for index in others]
             order[at] = rows[np.lexsort((side.hashes[rows], side.times()[rows], *reversed(more), place[at]))]
-        return order
+        return order, asked
 
     def _column(self, side: NetSide, index: int, rows: Int64s | None = None) -> pa.Array:
         """A column of these rows of a side; None: of all."""
         return side.rows.column(index).take(pa.array(side.first if rows is None else side.first[rows]))
 
-    def _places(self, side: NetSide, order: Int64s, numbers: Int64s) -> _KeyPlaces:
+    def _places(self, side: NetSide, order: Int64s, asked: Sequence[Int64s], numbers: Int64s) -> _KeyPlaces:
         codes, counts = side.codes[order], numbers[order]
         ends = np.cumsum(counts)
         starts = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)
         of_key = np.repeat((ends - counts)[starts], np.diff(np.append(starts, len(codes))))
         first = ends - counts - of_key
         places = np.empty(len(order), np.int64)
+        if self.spec.ties != "broken":
+            places[order] = self._shared(first, counts, starts, codes, [each[order] for each in asked])
+            return _KeyPlaces(places, np.where(places < self.spec.most, numbers, 0))
         places[order] = first
         return _KeyPlaces(places, np.clip(self.spec.most - places, 0, numbers))
+
+    def _shared(self, first: Int64s, counts: Int64s, starts: Int64s, codes: Int64s, asked: Sequence[Int64s]) -> Int64s:
+        """The places of rows in their order, where those that are equal by it share one."""
+        begins = np.ones(len(codes), np.bool_)
+        begins[1:] = codes[1:] != codes[:-1]
+        for each in asked:
+            begins[1:] |= each[1:] != each[:-1]
+        groups, heads = np.cumsum(begins) - 1, np.flatnonzero(begins)
+        if self.spec.ties == "shared":
+            shared: Int64s = first[heads][groups]
+            return shared
+        # Of a place only rows that are there count.
+        there = (np.add.reduceat(counts, heads) > 0).astype(np.int64)
+        before = np.cumsum(there) - there
+        of_key = np.repeat(before[groups[starts]], np.diff(np.append(starts, len(codes))))
+        dense: Int64s = before[groups] - of_key
+        return dense
 
     # --- what is given out
 
     def _give(self, side: NetSide, before: _KeyPlaces, after: _KeyPlaces) -> None:
         if self.spec.rank is not None:
-            self._give_ranked(side, before, after)
+            give = self._give_ranked if self.spec.ties == "broken" else self._give_shared
+            give(side, before, after)
             return
         more = after.given - before.given
         at = np.flatnonzero(more)
         if not len(at):
             return
-        slots = side.codes if self.spec.most == 1 else side.slots(self._unique)
+        alone = self.spec.most == 1 and self.spec.ties == "broken"
+        slots = side.codes if alone else side.slots(self._unique)
         order, kinds = arrange_changes(more[at], (side.codes[at], slots[at]), (side.hashes[at],))
         self._emit(side, at[order], kinds, ())
+
+    def _give_shared(self, side: NetSide, before: _KeyPlaces, after: _KeyPlaces) -> None:
+        """Rows in their places, of which one may have several rows."""
+        stays = before.first == after.first
+        both = np.where(stays, np.minimum(before.given, after.given), 0)
+        went, came = before.given - both, after.given - both
+        gone, new = np.flatnonzero(went), np.flatnonzero(came)
+        if not len(gone) and not len(new):
+            return
+        at, more = np.concatenate([gone, new]), np.concatenate([-went[gone], came[new]])
+        rank = np.concatenate([before.first[gone], after.first[new]])
+        slots = side.slots(self._unique)
+        order, kinds = arrange_changes(more, (side.codes[at], slots[at]), (rank, side.hashes[at]))
+        self._emit(side, at[order], kinds, (pa.array(rank[order] + 1),))
 
     def _give_ranked(self, side: NetSide, before: _KeyPlaces, after: _KeyPlaces) -> None:
         rows, ranks = zip(*(_spread(places) for places in (before, after)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.model.job import COLUMNS
 from headrace.model.type_shape import describe_type
@@ -12,6 +12,9 @@ from headrace.operators.spec import CombinedRows, StepInfo, StepSpec, StoredType
 
 if TYPE_CHECKING:
     from headrace.operators.contract import Operator
+
+
+Ties = Literal["broken", "shared", "dense"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,9 @@ class TopSpec(StepSpec):
     """The unique key of rows, where one is known: it decides between rows of one place."""
     rank: str | None = None
     """The column with the place of a row."""
+    ties: Ties = "broken"
+    """What rows that are equal by the order are to each other: told apart by their unique key and other columns, or in
+    one place, behind which places go on with a gap or without."""
     newest: bool = False
     """Whether the newest row by event time comes first, before any column is asked."""
 
@@ -66,7 +72,8 @@ class TopSpec(StepSpec):
         columns = ", ".join(f"{field.name} {field.type}" for field in info.taken[0].schema)
         order = ", ".join(map(str, self.order)) or "time"
         kept = "all rows" if self.signed else f"the first {self.most} by {order}"
-        return {"rows": f"{kept} of each key, of ({columns})"}
+        ties = "" if self.ties == "broken" or self.signed else f", {self.ties} places"
+        return {"rows": f"{kept} of each key{ties}, of ({columns})"}
 
     def tell(self) -> tuple[str, ...]:
         order = ", ".join(map(str, self.order))

@@ -78,6 +78,8 @@ class HorizonOperator(HoldsRows, AggregateOperator):
         super().__init__(
             step, aggs, taken, codec, key_fields=key_fields, key_type=key_type, per_row=per_row, carried=carried
         )
+        # Rows of one time are in each other's horizon.
+        self._peers = [] if per_row else None
         where, over = f"step {step}", horizons_of(aggs)
         self.columns = KeptColumns(over.values(), taken, where)
         self.moving: dict[int, Moving] = {
