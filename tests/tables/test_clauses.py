@@ -24,8 +24,20 @@ REFUSED = {
     "SELECT card INTO x FROM tx": ("INTO cannot", "x FROM"),
     "SELECT AS STRUCT card FROM tx": ("AS STRUCT cannot", "card FROM"),
     "SELECT card FROM tx CONNECT BY PRIOR card = card": ("CONNECT BY cannot", "card = card"),
-    "SELECT /*+ BROADCAST(tx) */ card FROM tx": ("hints are not part", "/*+"),
-    "SELECT card FROM tx /*+ OPTIONS('a'='b') */": ("hints are not part", "/*+"),
+    "SELECT /*+ BROADCAST(tx) */ card FROM tx": ("no such hint", "tx) */"),
+    "SELECT card FROM tx /*+ OPTIONS('a'='b') */": ("a hint stands right behind SELECT", "/*+"),
+    "SELECT /*+ STATE_TTL('zz' = '1d') */ t.card FROM tx t JOIN prices p ON t.shop = p.shop": (
+        "no join here has a table 'zz'", "'zz'",
+    ),
+    "SELECT /*+ STATE_TTL('t' = '1d', 'p' = '2d') */ t.card FROM tx t JOIN prices p ON t.shop = p.shop": (
+        "for one span of time", "'p'",
+    ),
+    "SELECT /*+ STATE_TTL('p' = '1d') */ t.card FROM tx t JOIN prices FOR SYSTEM_TIME AS OF t.ts AS p "
+    "ON t.shop = p.shop": ("until time has passed them", "'p'"),
+    "SELECT /*+ STATE_TTL('t' = 'long') */ t.card FROM tx t JOIN prices p ON t.shop = p.shop": (
+        "no span of time", "'long'",
+    ),
+    "SELECT /*+ EARLY('1s') */ card FROM tx": ("no results of windows that could come early", "EARLY"),
     "SELECT card, COUNT(*) AS n FROM tx GROUP BY ALL": ("ALL cannot", "card, COUNT"),
     "SELECT card, COUNT(*) AS n FROM tx GROUP BY DISTINCT card": ("ALL cannot", "card"),
     "SELECT card, COUNT(*) AS n FROM tx GROUP BY card WITH TOTALS": ("WITH TOTALS cannot", "card"),

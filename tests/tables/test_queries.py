@@ -79,7 +79,7 @@ MISTAKES = {
     "SELECT card FROM tx UNION ALL SELECT cents FROM tx": ("cents is int", "cents FROM", "CAST"),
     "SELECT card FROM tx UNION SELECT card, cents FROM tx": ("2 columns cannot go under 1", "card, cents FROM", ""),
     "SELECT card FROM tx t JOIN prices p ON p.price > (SELECT MAX(cents) FROM tx)": (
-        "cannot stand here", "prices p", "select list",
+        "cannot stand here", "MAX", "select list",
     ),
     "SELECT card FROM tx WHERE cents > (SELECT price FROM prices)": (
         "nothing says that this query gives one row", "price FROM", "LIMIT 1",

@@ -67,8 +67,12 @@ class Catalog:
     """What named queries give, by their names in small letters, where that is not the step that has the name."""
     functions: dict[str, Any] = field(default_factory=dict)
     """Functions of Python that queries call (`headrace.tables.python_functions`), by their names in small letters."""
+    lookups: dict[str, Callable[[], Any]] = field(default_factory=dict)
+    """Makes tables that are asked for single rows (`headrace.tables.lookup_joins`), by their names in small letters."""
     state_ttl: str | None = None
     """For how long joins without a limit keep rows, by the wall clock; None: for ever."""
+    emits: dict[str, str] = field(default_factory=dict)
+    """When windows give results beside the one at their end: ``early`` every so often, ``allow_late`` for so long."""
     program: Any = None
     """The statements of the app (`headrace.tables.program`), once there are some."""
 

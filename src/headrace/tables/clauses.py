@@ -18,7 +18,7 @@ _LOWERED: Final[dict[str, frozenset[str]]] = {
     for name, parts in {
         "Select": (
             *_QUERY, "expressions", "distinct", "from_", "match", "laterals", "joins", "where", "group", "having",
-            "qualify", "windows",
+            "qualify", "windows", "hint",
         ),
         "Union": (*_QUERY, "this", "expression", "distinct"),
         "Intersect": (*_QUERY, "this", "expression", "distinct"),
@@ -81,7 +81,6 @@ _WORDS: Final = {
     "pivots": "PIVOT",
     "sample": "TABLESAMPLE",
     "ordinality": "WITH ORDINALITY",
-    "hint": "a hint",
     "method": "this way of joining",
     "format": "FORMAT",
     "default": "DEFAULT",
@@ -100,7 +99,6 @@ _INSTEAD: Final = {
     "distribute": "rows go to the shard of their key by themselves",
     "cluster": "rows go to the shard of their key by themselves",
     "into": "INSERT INTO x SELECT …",
-    "hint": "leave it out; SET 'state.ttl' bounds what joins keep",
     "ordinality": "CROSS JOIN UNNEST(items) AS u(item) WITH ORDINALITY",
 }
 _INSTEAD_OF: Final = {

@@ -7,6 +7,7 @@ functions of `headrace.source` and `headrace.sink`, as a program in Python makes
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,7 @@ from headrace.connectors.sink_contract import Sink
 from headrace.connectors.source_contract import Source
 from headrace.errors import ProgramError
 from headrace.model.nearest import did_you_mean
+from headrace.model.requests import AsyncFunction
 from headrace.tables import message_options as messages
 from headrace.tables.datagen_options import DATAGEN, datagen_source
 from headrace.tables.options import Option, TableOptions, opt
@@ -36,6 +38,8 @@ class TableConnector:
     """What METADATA columns can be filled with → the argument of the source that takes the column's name."""
     open: bool = False
     """Whether every further option is handed on."""
+    lookup: Callable[[DeclaredTable, dict[str, Any], str], Any] | None = None
+    """What is asked for the row with a value in a column; the arguments are those of the source."""
 
 
 def _guarantee(text: str) -> str:
@@ -70,6 +74,13 @@ def _postgres_source(table: DeclaredTable, options: TableOptions, arguments: dic
 
     place = _required(table, arguments, "table", "dsn")
     return source.table(place.pop("table"), **place)
+
+
+def _postgres_lookup(table: DeclaredTable, arguments: dict[str, Any], key: str) -> Any:
+    from headrace import source
+
+    place = _required(table, arguments, "table", "dsn")
+    return source.table(place.pop("table"), **place).lookup(table.read_codec().type, key=key)
 
 
 def _postgres_sink(table: DeclaredTable, options: TableOptions, arguments: dict[str, Any]) -> Sink:
@@ -165,13 +176,23 @@ def _python_sink(table: DeclaredTable, options: TableOptions, arguments: dict[st
     raise table.option_error("object", "this is no sink", f"{type(made).__name__}", "an hr.Sink")
 
 
+def _python_lookup(table: DeclaredTable, arguments: dict[str, Any], key: str) -> Any:
+    made = _python_object(table, arguments)
+    if isinstance(made, AsyncFunction) or inspect.iscoroutinefunction(made):
+        return made
+    raise table.option_error(
+        "object", "this cannot be asked for a row", f"{type(made).__name__}", "async def find(key), hr.AsyncFunction"
+    )
+
+
 def _python_object(table: DeclaredTable, arguments: dict[str, Any]) -> Any:
     """What ``module:name`` stands for; a function is called to make it."""
     from headrace.tables.python_objects import load_object
 
     target = _required(table, arguments, "object")["object"]
     made = load_object(target, lambda what, **parts: table.option_error("object", what, parts.get("found", target)))
-    return made if isinstance(made, Source | Sink) or not callable(made) else made()
+    asked = isinstance(made, Source | Sink | AsyncFunction) or inspect.iscoroutinefunction(made)
+    return made if asked or not callable(made) else made()
 
 
 def _sink(name: str) -> Callable[[DeclaredTable, TableOptions, dict[str, Any]], Sink]:
@@ -218,6 +239,7 @@ _POSTGRES: Final = TableConnector(
     ),
     _postgres_source,
     _postgres_sink,
+    lookup=_postgres_lookup,
 )  # fmt: skip
 _PRINT: Final = TableConnector((opt("rows", kind="int"),), None, _sink("console"))
 _DISCARD: Final = TableConnector((), None, _sink("discard"))
@@ -226,6 +248,19 @@ _KAFKA: Final = TableConnector(
 )
 _DATAGEN: Final = TableConnector(DATAGEN, datagen_source, None, ("fields.",))
 
+LOOKUP: Final = (
+    Option(
+        "cache",
+        ("lookup.cache-ttl", "lookup.cache.ttl", "lookup.partial-cache.expire-after-write"),
+        "span",
+    ),
+    Option("cache_size", ("lookup.cache-rows", "lookup.cache.max-rows", "lookup.partial-cache.max-rows"), "int"),
+    Option("cache_none", ("lookup.cache-missing-key", "lookup.partial-cache.cache-missing-key"), "bool"),
+    Option("retries", ("lookup.max-retries",), "int"),
+    Option("timeout", ("lookup.timeout",), "span"),
+    Option("capacity", ("lookup.capacity",), "int"),
+)
+"""How a table is asked → arguments of `Stream.lookup`."""
 CONNECTORS: Final[dict[str, TableConnector]] = {
     "datagen": _DATAGEN,
     "files": _FILES,
@@ -273,7 +308,7 @@ CONNECTORS: Final[dict[str, TableConnector]] = {
         _spark_sink,
         open=True,
     ),
-    "python": TableConnector((opt("object"),), _python_source, _python_sink),
+    "python": TableConnector((opt("object"),), _python_source, _python_sink, lookup=_python_lookup),
 }  # fmt: skip
 
 
@@ -293,5 +328,6 @@ def connector_named(name: str, error: Callable[..., ProgramError]) -> TableConne
 
 def known_options(connector: TableConnector) -> Sequence[str]:
     """The names that a connector's options go by."""
-    own = [name for option in connector.options for name in option.names]
+    asked = LOOKUP if connector.lookup is not None else ()
+    own = [name for option in (*connector.options, *asked) for name in option.names]
     return ["connector", *own, *(f"{prefix}…" for prefix in connector.prefixes)]

@@ -32,6 +32,10 @@ class QueryContext:
     """Tables of this query alone: what was given with it and what WITH names, by their names in small letters."""
     ranks: Mapping[str, int] = field(default_factory=dict)
     """For the select list that is lowered next: up to which number the outer query wants rows, by column."""
+    ttls: Mapping[str, Any] = field(default_factory=dict)
+    """What hints of the SELECT at hand say of joins, by table (`headrace.tables.hints`)."""
+    emits: Mapping[str, str] = field(default_factory=dict)
+    """When windows of the SELECT at hand give results beside the one at their end: ``early``, ``allow_late``."""
     views: tuple[str, ...] = ()
     """The views that this query stands in, outermost first."""
     lowered: dict[Any, Any] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.connectors.sink_contract import Sink
+from headrace.dataflow.asynchronous import retry
 from headrace.dataflow.site import Site, placed_at
 from headrace.errors import HeadraceError, ProgramError
 from headrace.model.record import Row, row_type
@@ -21,7 +22,8 @@ from headrace.model.time import Span, Timestamp
 from headrace.sql.expr import quote_name
 from headrace.tables.catalog import Table
 from headrace.tables.column_types import type_name_of
-from headrace.tables.connectors import CONNECTORS, TableConnector, connector_named, known_options
+from headrace.tables.connectors import CONNECTORS, LOOKUP, TableConnector, connector_named, known_options
+from headrace.tables.lookup_joins import LookupTable
 from headrace.tables.options import Side, TableOptions, plain_value
 from headrace.tables.statements import CreateTable, DeclaredColumn
 
@@ -65,6 +67,10 @@ class DeclaredTable:
     @property
     def can_read(self) -> bool:
         return self._connector.source is not None
+
+    @property
+    def can_be_asked(self) -> bool:
+        return self._connector.lookup is not None
 
     @property
     def can_write(self) -> bool:
@@ -112,6 +118,27 @@ class DeclaredTable:
                 self.name, self._with_computed(rows), self._time_column(), self.primary_key, self.processing_time
             )
 
+    def lookup(self) -> LookupTable:
+        """The table as one that is asked for single rows; nothing is opened."""
+        ask = self._connector.lookup
+        assert ask is not None, "only tables that can be asked are registered as such"
+        with self.at_place():
+            options, arguments = self._options("source")
+            options.check_all_used(self.connector, known_options(self._connector))
+            said = options.arguments(LOOKUP, "source")
+            if (retries := said.pop("retries", None)) is not None:
+                said["retry"] = retry(retries)
+            for each in self.statement.columns:
+                if each.computed is not None:
+                    raise self._error_at(
+                        f"{each.name} is computed, and rows that are looked up are not", each.at,
+                        next_move="compute it in the query",
+                    )  # fmt: skip
+            fixed = self.primary_key[0] if self.connector == "python" and len(self.primary_key) == 1 else None
+            return LookupTable(
+                self.name, self.read_codec(), lambda column: ask(self, dict(arguments), column), fixed, said
+            )
+
     def open_sink(self) -> Sink:
         """Where rows that are inserted go; a new one each time."""
         if self._connector.sink is None:
@@ -130,6 +157,9 @@ class DeclaredTable:
         options = TableOptions(self.statement.options, self._error_at)
         options.text(CONNECTOR)
         arguments = options.arguments(self._connector.options, side)
+        if self._connector.lookup is not None:
+            # How a table is asked is said beside how it is read.
+            options.arguments(LOOKUP, side)
         for name in self.statement.options:
             # TableOptions of the other side are fine: a table may be read and written.
             if name.startswith(self._connector.prefixes):

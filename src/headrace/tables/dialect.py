@@ -30,6 +30,8 @@ WITHIN: Final = "\ue002within"
 
 _COMMENTS: Final = re.compile(r"--[^\n]*|(?P<hint>/\*\+)|/\*.*?\*/", re.DOTALL)
 
+_SELECT_BEFORE: Final = re.compile(r"\bselect\s*\Z", re.IGNORECASE)
+
 Statement = Callable[["StatementPiece"], Any]
 
 
@@ -168,6 +170,7 @@ def _tree(piece: StatementPiece, where: str, origin: str) -> Any:
         detail = (getattr(error, "errors", None) or [{}])[0]
         at, reason = _stop(piece, detail)
         raise _syntax_error(piece.script, at, reason, where, origin) from None
+    _place_hints(tree, piece)
     literals = _literals_of(piece.script)
     for node in tree.find_all(exp.Literal, exp.Anonymous, exp.RawString):
         if isinstance(node, exp.Anonymous):
@@ -183,6 +186,18 @@ def _tree(piece: StatementPiece, where: str, origin: str) -> Any:
             node.set("query", exp.Subquery(this=node.expressions[0]))
             node.set("expressions", None)
     return tree
+
+
+def _place_hints(tree: Any, piece: StatementPiece) -> None:
+    """Hints are read as texts of their own, so their parts are told where those stand."""
+    from sqlglot import exp
+    from sqlglot.tokenizer_core import TokenType
+
+    begins = [token.start for token in piece.tokens if token.token_type == TokenType.HINT]
+    for begin, hint in zip(begins, tree.find_all(exp.Hint, bfs=False), strict=False):
+        for node in hint.walk():
+            if "start" in node.meta:
+                node.meta["start"] += begin + len("/*+")
 
 
 def _with_table_arguments(tokens: Sequence[Any]) -> Iterator[Any]:
@@ -294,12 +309,12 @@ def _dialect() -> Any:
 def _check_hints(text: str, masked: str, where: str, origin: str) -> None:
     """A hint is no comment: what it asks for would not be done, and nobody would know."""
     for found in _COMMENTS.finditer(masked):
-        if found["hint"]:
+        if found["hint"] and not _SELECT_BEFORE.search(masked, 0, found.start()):
             place = ParsedStatement(None, text, 0, text, origin)
             raise ExpressionError(
-                "hints are not part of streaming SQL",
+                "a hint stands right behind SELECT",
                 where=place.where(found.start(), where),
-                expected="a query without /*+ … */",
+                expected="SELECT /*+ STATE_TTL('o' = '1d') */ …",
                 found=place.point(found.start()),
                 next_move="options of a table stand in WITH (…) of CREATE TABLE, how long state is kept in SET",
             )

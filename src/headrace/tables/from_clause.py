@@ -8,8 +8,10 @@ from typing import Any, Final
 from headrace.tables.context import QueryContext
 from headrace.tables.dialect import is_call
 from headrace.tables.expanding import in_windows, unnested
+from headrace.tables.hints import check_names
 from headrace.tables.joining import JoinParts, joined, on_conditions, sides_of
-from headrace.tables.scope import Relation
+from headrace.tables.lookup_joins import looked_up, lookup_table
+from headrace.tables.scope import Relation, conjuncts
 from headrace.tables.semi_joins import is_membership
 
 _EXPLODING: Final = ("explode", "explode_outer", "posexplode", "posexplode_outer", "unnest")
@@ -27,6 +29,7 @@ def with_joins(ctx: QueryContext, select: Any, relation: Relation, conditions: l
     free = all(_how(join) in ("inner", "left", "semi", "anti") for join in joins)
     for join in joins:
         relation, conditions = _with_join(ctx, relation, join, conditions if free else [], needed, conditions)
+    check_names(ctx, {column.table.lower() for column in relation.columns if column.table})
     for lateral in laterals:
         relation = _exploded(ctx, relation, lateral, lateral, inner=not lateral.args.get("outer"))
     return relation, conditions
@@ -53,6 +56,10 @@ def _with_join(
     how = _how(join)
     if isinstance(join.this, exp.Unnest | exp.Lateral):
         return _exploded(ctx, left, join.this, join, inner=how == "inner"), conditions
+    if (table := lookup_table(ctx, left, join)) is not None:
+        if join.args.get("on") is None:
+            raise ctx.place.error(join.this, "a lookup join says by what", expected="JOIN … ON o.id = t.id")
+        return looked_up(ctx, left, table, join, how, conjuncts(join.args["on"])), conditions
     right = in_windows(ctx, ctx.lower(ctx, join.this), join.this)
     mine = on_conditions(left, right, join, ctx)
     if how == "inner":

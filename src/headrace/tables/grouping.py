@@ -14,7 +14,7 @@ from typing import Any, Final
 from headrace.aggregates.declare import Agg, count
 from headrace.dataflow.keyed import KeyedStream
 from headrace.dataflow.naming import proposal
-from headrace.dataflow.windows import tumbling
+from headrace.dataflow.windows import early, tumbling
 from headrace.errors import HeadraceError
 from headrace.model.keyspec import WHOLE_STREAM
 from headrace.model.time import Duration
@@ -25,6 +25,7 @@ from headrace.tables.aggregate_calls import aggregates_in, declare_call, is_aggr
 from headrace.tables.catalog import INSTANT_US
 from headrace.tables.context import QueryContext, free_name
 from headrace.tables.grouping_sets import GROUPING_ID, Sets, expanded, grouping_sets
+from headrace.tables.hints import ALLOW_LATE, EARLY
 from headrace.tables.scope import (
     WINDOW_TIME,
     AtTree,
@@ -37,6 +38,7 @@ from headrace.tables.scope import (
 )
 from headrace.tables.window_tables import old_bound, old_window
 from headrace.windows.kinds import Assigner, Cumulating, Session
+from headrace.windows.spec import WindowSpec
 
 OPENED: Final = "opened"
 """Start of the window that rows are results of, where they are grouped by it again."""
@@ -253,7 +255,7 @@ def _aggregated(groups: QueryGroups, select: Any) -> Relation:
     with AtTree(ctx.place, select.args.get("group") or select):
         if groups.assigner is not None:
             keyed = stream.key_by(*fields) if fields else stream
-            made: Any = keyed.window(groups.assigner).aggregate(**aggs)
+            made: Any = keyed.window(groups.assigner, **_emits(groups)).aggregate(**aggs)
             role = "window"
         else:
             keyed = stream.key_by(*fields) if fields else KeyedStream(stream, WHOLE_STREAM)
@@ -266,7 +268,31 @@ def _aggregated(groups: QueryGroups, select: Any) -> Relation:
     last = window_time_sql(WINDOW_END)
     columns = [column for column in columns if column.name not in (WINDOW_START, OPENED)]
     columns += [ScopeColumn("", WINDOW_START, start), ScopeColumn("", WINDOW_TIME, last)]
+    if made.node.kind.corrects:
+        # The result of a window comes several times, so it is no fact with a time.
+        return Relation(made, tuple(columns))
     return Relation(made, tuple(columns), last, closed=(start, WINDOW_END), fires=True)
+
+
+def gives_again(relation: Relation) -> bool:
+    """Whether groups are those of windows whose results may come several times."""
+    spec = getattr(relation.stream.node, "spec", None)
+    return isinstance(spec, WindowSpec) and spec.repeats
+
+
+def _emits(groups: QueryGroups) -> dict[str, Any]:
+    """When windows give results beside the one at their end."""
+    said = groups.ctx.emits
+    again = groups.assigner is None or any(key.role == OPENED for key in groups.keys)
+    corrects = groups.relation.stream.node.kind.corrects
+    if not said or again or corrects or isinstance(groups.assigner, Session):
+        return {}
+    asked: dict[str, Any] = {}
+    if EARLY in said:
+        asked["fire"] = early(said[EARLY])
+    if ALLOW_LATE in said:
+        asked["allow_late"] = said[ALLOW_LATE]
+    return asked
 
 
 def _with_keys(groups: QueryGroups, select: Any) -> Any:

@@ -19,6 +19,7 @@ from headrace.sql.expr import infer, quote_name
 from headrace.sql.parse import column_path
 from headrace.sql.types import common_type, from_arrow
 from headrace.tables.context import QueryContext, free_name
+from headrace.tables.hints import SideTtl, join_ttl
 from headrace.tables.scope import (
     AtTree,
     Relation,
@@ -214,12 +215,14 @@ def _pairs(parts: JoinParts) -> Any:
         left, right = _keyed(parts)
         if window:
             _check_no_rest(parts, "a window join")
+            _check_no_ttl(parts, "a window join")
             # Results of closed windows come with the last instant of theirs as their time: rows of one window have
             # equal keys and equal times.
             pairs: Any = left.join(right, within=(Duration(0), Duration(0)), how=parts.how)
             role = "window_join"
         elif low is not None and high is not None and facts:
             _check_no_rest(parts, "an interval join")
+            _check_no_ttl(parts, "an interval join")
             pairs = left.join(right, within=(Duration(low), Duration(high)), how=parts.how)
             role = "interval_join"
         else:
@@ -232,7 +235,24 @@ def _regular(parts: JoinParts, left: Any, right: Any) -> Any:
     conditions = [*parts.timed, *parts.rest]
     on = " AND ".join(_sided(parts, each) for each in conditions) or None
     parts.rest = []
-    return left.join(right, within=None, how=parts.how, on=on, ttl=parts.ctx.catalog.state_ttl)
+    hinted = _hinted_ttl(parts)
+    ttl = parts.ctx.catalog.state_ttl if hinted is None else hinted.span
+    return left.join(right, within=None, how=parts.how, on=on, ttl=ttl)
+
+
+def _hinted_ttl(parts: JoinParts) -> SideTtl | None:
+    return join_ttl(parts.ctx, {c.table.lower() for c in parts.both.columns if c.table})
+
+
+def _check_no_ttl(parts: JoinParts, what: str) -> None:
+    """Rows that time takes away by itself need no hint, and would not follow it."""
+    right = {c.table.lower() for c in parts.right.columns}
+    for name, side in parts.ctx.ttls.items():
+        if name in right:
+            raise parts.ctx.place.error(
+                side.tree, f"{what} keeps its rows until time has passed them", expected="STATE_TTL of a regular join",
+                next_move="leave the hint out",
+            )  # fmt: skip
 
 
 def _one_sided(parts: JoinParts) -> Relation:
@@ -381,6 +401,7 @@ def _as_of(parts: JoinParts, version: Any) -> Any:
             expected="JOIN prices FOR SYSTEM_TIME AS OF o.time AS p ON o.currency = p.currency",
         )  # fmt: skip
     _check_no_rest(parts, "a join as of a time")
+    _check_no_ttl(parts, "a join as of a time")
     with AtTree(place, parts.tree):
         left, right = _keyed(parts)
         pairs = left.join_asof(right)

@@ -21,7 +21,8 @@ from headrace.tables.context import QueryContext
 from headrace.tables.dialect import ParsedStatement, render
 from headrace.tables.expanding import in_windows
 from headrace.tables.from_clause import with_joins
-from headrace.tables.grouping import grouped, is_grouped
+from headrace.tables.grouping import gives_again, grouped, is_grouped
+from headrace.tables.hints import check_emits, check_names, with_hints
 from headrace.tables.match_recognize import recognized, without_match
 from headrace.tables.ordering import has_order, in_order, order_items
 from headrace.tables.overs import rewritten, windows_in, with_windows
@@ -72,6 +73,7 @@ def _lower_once(ctx: QueryContext, tree: Any, lowering: Callable[[QueryContext, 
 def lower_select(ctx: QueryContext, select: Any) -> Relation:
     """One SELECT."""
     where = select.args.get("where")
+    ctx = with_hints(ctx, select)
     inner = replace(ctx, ranks={})
     relation = rows_of(inner, select, conjuncts(where.this) if where is not None else [])
     select = without_match(select)
@@ -86,6 +88,7 @@ def lower_select(ctx: QueryContext, select: Any) -> Relation:
         if (having := select.args.get("having")) is not None:
             conditions = [with_aliases(each, select, rows) for each in conjuncts(having.this)]
             relation = filtered(inner, relation, [rewrite(each) for each in conditions], rewrite)
+    check_emits(ctx, select, windowed=grouped_by and gives_again(relation))
     items = select_items(select, relation, ctx.place, rewrite)
     relation, items = _scalars_behind(inner, relation, items, rewrite)
     if uses_windows(relation, *(item.tree for item in items if _computes(item.tree))):
@@ -233,6 +236,8 @@ def rows_of(ctx: QueryContext, select: Any, conditions: list[Any]) -> Relation:
     ctx = replace(ctx, ranks={})
     if (clause := select.args.get("match")) is not None:
         relation = recognized(ctx, clause, in_windows(ctx, relation, select))
+    if not select.args.get("joins"):
+        check_names(ctx, set())
     relation, left_over = with_joins(ctx, select, relation, conditions)
     return filtered(ctx, relation, left_over)
 
@@ -247,6 +252,11 @@ def _table(ctx: QueryContext, tree: Any) -> Relation:
         relation = _view(ctx, name, found, tree)
     elif isinstance(found, NamedQuery):
         relation = found.relation(name, ctx.ranks)
+    elif found is not None:
+        raise ctx.place.error(
+            tree, f"{name} is asked for single rows, and not read", expected="a stream",
+            next_move=f"JOIN {name} FOR SYSTEM_TIME AS OF PROCTIME() AS x ON o.id = x.id",
+        )  # fmt: skip
     else:
         error = ctx.catalog.missing(name, ctx.tables)
         raise ctx.place.error(tree, error.what, expected=error.expected, next_move=error.next_move)

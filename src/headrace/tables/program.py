@@ -107,6 +107,8 @@ class SqlProgram:
             return table.read(self.app)
 
         catalog_of(self.app).declare(statement.name, read, parsed.where(parsed.offset, str(site)))
+        if table.can_be_asked:
+            catalog_of(self.app).lookups[low] = table.lookup
         self.tables[low] = table
         self.texts[low] = parsed.text
         return f"table {statement.name}"
@@ -165,11 +167,16 @@ class SqlProgram:
         with in_statement(parsed, statement.at or parsed.offset, site):
             if statement.reset or statement.value is None:
                 self.settings.reset(statement.key)
-                catalog_of(self.app).state_ttl = self.settings.state_ttl
+                self._apply_settings()
                 return "settings are as they were"
             self.settings.set(statement.key, statement.value, parsed.point(statement.at))
-            catalog_of(self.app).state_ttl = self.settings.state_ttl
+            self._apply_settings()
         return f"{statement.key} is set"
+
+    def _apply_settings(self) -> None:
+        """Tells queries that come what was set for them."""
+        catalog = catalog_of(self.app)
+        catalog.state_ttl, catalog.emits = self.settings.state_ttl, self.settings.emits
 
     def _drop(self, statement: DropObject, parsed: ParsedStatement, site: Site) -> str:
         low = statement.name.lower()
@@ -180,6 +187,7 @@ class SqlProgram:
             del catalog.views[low]
         elif statement.kind == "table" and low in catalog.declared and low not in catalog.tables:
             del catalog.declared[low], self.tables[low]
+            catalog.lookups.pop(low, None)
         elif low in catalog.tables or low in self.materialized:
             raise self._error(parsed, statement.at, site, f"{statement.name} is read by what was said before", (
                 "a program is its text: leave the statements out that make and read it"))  # fmt: skip

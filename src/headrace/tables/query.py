@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from types import UnionType
 from typing import TYPE_CHECKING, Any
 
+from headrace.dataflow.asynchronous import answer_type, request_plan
 from headrace.dataflow.naming import check_name
 from headrace.dataflow.stream import Stream
 from headrace.errors import ProgramError
+from headrace.model.requests import AsyncFunction
 from headrace.tables.catalog import Catalog, Table, catalog_of, time_column
 from headrace.tables.clauses import check_clauses
 from headrace.tables.context import QueryContext
 from headrace.tables.dialect import ParsedStatement, parse_query
+from headrace.tables.lookup_joins import LookupTable, lookup_of
 from headrace.tables.lowering import lower, settled
 from headrace.tables.scope import AtTree, QueryPlace
 from headrace.tables.steps import QuerySteps, QueryStream
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
 def lower_query(
     app: AppGraph, query: ParsedStatement, catalog: Catalog, *, name: str | None = None, at: Site,
-    tables: Mapping[str, Stream[Any]] | None = None,
+    tables: Mapping[str, Any] | None = None,
 ) -> QueryStream:  # fmt: skip
     """The stream of a query. ``name`` is the identity of what it keeps; it may be given later, by ``.named``."""
     given = {key.lower(): _table_of(key, stream) for key, stream in (tables or {}).items()}
@@ -44,6 +48,7 @@ def run_sql(
 ) -> QueryStream:
     """What ``app.sql`` gives for its arguments: a query, or a type and a query."""
     into, text = _asked(first, second, at)
+    tables = _asked_tables(tables, at)
     _check_tables(app, tables, at)
     query = parse_query(text, where=str(at))
     stream = lower_query(app, query, catalog_of(app), name=name if into is None else None, at=at, tables=tables)
@@ -71,6 +76,8 @@ def _asked(first: Any, second: Any, at: Site) -> tuple[Any, str]:
 
 def _check_tables(app: AppGraph, tables: Mapping[str, Any], at: Site) -> None:
     for key, stream in tables.items():
+        if isinstance(stream, LookupTable):
+            continue
         if not isinstance(stream, Stream) or stream.app is not app:
             raise ProgramError(
                 f"the table {key!r} is no stream of this app",
@@ -81,5 +88,17 @@ def _check_tables(app: AppGraph, tables: Mapping[str, Any], at: Site) -> None:
             )
 
 
-def _table_of(key: str, stream: Stream[Any]) -> Table:
+def _asked_tables(tables: Mapping[str, Any], at: Site) -> dict[str, Any]:
+    """What was given with a query, with functions that await as tables that can be asked."""
+    given = dict(tables)
+    for key, fn in tables.items():
+        if isinstance(fn, AsyncFunction) or inspect.iscoroutinefunction(fn):
+            request_plan("lookup", fn, at, capacity=1, timeout="10s", retry=None)
+            given[key] = lookup_of(key, fn, answer_type(fn, verb="lookup", given=None, at=at, optional=True))
+    return given
+
+
+def _table_of(key: str, stream: Any) -> Any:
+    if isinstance(stream, LookupTable):
+        return stream
     return Table(key, stream, time_column(stream.node))

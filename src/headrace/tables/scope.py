@@ -111,7 +111,10 @@ class QueryPlace:
         """An error that points at the first character of a part of the query."""
         at = self.statement.place(tree)
         where = self.statement.where(at, str(self.site))
-        return kind(what, where=where, expected=expected, found=self.statement.point(at), next_move=next_move)
+        error = kind(what, where=where, expected=expected, found=self.statement.point(at), next_move=next_move)
+        # It has its place, which nobody around it knows better.
+        error.in_query = True
+        return error
 
     def moved(self, error: HeadraceError, tree: Any) -> HeadraceError:
         """An error of a step, pointing at the part of the query that asked for the step."""

@@ -19,6 +19,8 @@ from headrace.tables.statements import OptionValue
 NAME: Final = "name"
 STATE_TTL: Final = "state.ttl"
 RESULT: Final = "result"
+EARLY: Final = "emit.early"
+ALLOW_LATE: Final = "emit.allow-late"
 _RUN: Final = {
     "epoch": "epoch",
     "execution.checkpointing.interval": "epoch",
@@ -39,17 +41,23 @@ _OWN: Final = {
     "pipeline.name": NAME,
     STATE_TTL: STATE_TTL,
     "table.exec.state.ttl": STATE_TTL,
+    EARLY: EARLY,
+    "table.exec.emit.early-fire.delay": EARLY,
+    ALLOW_LATE: ALLOW_LATE,
+    "table.exec.emit.allow-lateness": ALLOW_LATE,
     RESULT: RESULT,
     "sql-client.execution.result-mode": RESULT,
 }
 _REFUSED: Final = {
     "execution.runtime-mode": "bounded input ends by itself: headrace run … --until drained",
     "table.local-time-zone": "times are points in time, in UTC; from_utc_timestamp(at, 'Europe/Berlin') shows others",
+    "table.exec.emit.early-fire.enabled": "SET 'emit.early' = '1s' says it alone",
+    "table.exec.emit.late-fire.enabled": "SET 'emit.allow-late' = '1h' says it alone",
     "table.exec.mini-batch.enabled": "an epoch is a batch always: SET 'epoch' = '1s' makes it longer",
     "execution.state-recovery.path": "headrace run … --from SAVEPOINT",
 }
 _SPARK: Final = "spark."
-_SPANS: Final = ("epoch", "sink-patience", STATE_TTL)
+_SPANS: Final = ("epoch", "sink-patience", STATE_TTL, EARLY, ALLOW_LATE)
 
 
 @dataclass
@@ -84,6 +92,12 @@ class ScriptSettings:
         """For how long joins without a limit keep rows; None: for ever."""
         ttl = self.said.get(STATE_TTL)
         return None if ttl is None or not span_us(ttl) else ttl
+
+    @property
+    def emits(self) -> dict[str, str]:
+        """When windows give results beside the one at their end."""
+        said = {"early": self.said.get(EARLY), "allow_late": self.said.get(ALLOW_LATE)}
+        return {name: span for name, span in said.items() if span is not None and span_us(span)}
 
     @property
     def as_changelog(self) -> bool:
