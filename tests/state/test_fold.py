@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from headrace.model.job import DeclaredState
 from headrace.model.keys import key_group
 from headrace.model.report import RunRef
 from headrace.state.fold import RunFold, apply_fold, count_rewrites, fold_runs, plan_folds, plan_rewrite, write_fold
@@ -204,7 +205,8 @@ def test_a_clear_reaches_rows_of_its_key_in_later_slices() -> None:
 def test_a_fold_gives_a_renamed_table_its_present_name() -> None:
     old = make_run([value_table({b"a": (b"1", None)}, "was")], 0)
     new = make_run([value_table({b"a": (None, None), b"b": (b"2", None)}, "now")], 1)
-    folded = fold_runs([new, old], lo=0, hi=GROUPS, groups=GROUPS, drop_tombstones=True, renamed={"now": ("was",)})
+    states = {"now": DeclaredState("value", was=("was",))}
+    folded = fold_runs([new, old], lo=0, hi=GROUPS, groups=GROUPS, drop_tombstones=True, states=states)
     run = open_run(folded.to_buffer())
     assert {name: table.rows for name, table in run.tables.items()} == {"now": 1}
 

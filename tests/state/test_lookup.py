@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.model.job import DeclaredState
 from headrace.model.keys import encode_key, hash_encoded, key_group
 from headrace.state.format import TableData, hash_bounds
 from headrace.state.run import describe_run, encode_run, open_run
@@ -203,7 +204,7 @@ def test_a_renamed_table_is_found_under_both_names() -> None:
     both = make_run([value_table({b"a": (b"3", None)}, "now"), value_table({b"a": (b"0", None)}, "was")], 1)
     from headrace.state.lookup import Layers
 
-    layers = Layers([both, old], lo=0, hi=GROUPS, groups=GROUPS, renamed={"now": ("was",)})
+    layers = Layers([both, old], lo=0, hi=GROUPS, groups=GROUPS, states={"now": DeclaredState("value", was=("was",))})
     assert layers.tables == {"now": "value"}
     assert layers.get_many("now", *needles([b"a", b"b"]))[0].to_pylist() == [b"3", b"2"]
 

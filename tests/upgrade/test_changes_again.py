@@ -176,27 +176,6 @@ def test_rows_in_a_horizon_are_found_under_the_words_of_today(
             assert [row.total for row in new.push(kind("a", at, 10), f"12:{minute}")] == [total]
 
 
-@pytest.mark.parametrize("way", ["slices", "sessions"])
-def test_an_aggregate_does_not_come_back_while_open_windows_hold_a_part_of_it(tmp_path: Path, way: str) -> None:
-    def versions(**more: Any) -> Any:
-        return WAYS[way](rows=hr.count(), **more)
-
-    for step in (versions(total=hr.sum("n")), versions()):
-        job = Program(tmp_path, Hit, step)
-        with job.h as h:
-            job.push(Hit("a", h.at("12:00"), 7), "11:59")
-    for again in (hr.sum("n"), hr.sum("n * 2")):
-        with pytest.raises(UpgradeRefused, match="`total` of the step 'kept' was taken out"):
-            Program(tmp_path, Hit, versions(total=again))
-    with job.h.__class__(job.app, start="2024-01-01T12:00", store=tmp_path, limits=FILES) as h:
-        h.epoch(watermark="15:00")
-    job = Program(tmp_path, Hit, versions(total=hr.sum("n * 2")))
-    with job.h as h:
-        job.push(Hit("a", h.at("16:00"), 4), "16:00")
-        h.drain()
-        assert [row.total for row in h.take(job.step)] == [8]
-
-
 @pytest.mark.parametrize("window", [HOUR, hr.session("1h")], ids=["slices", "sessions"])
 def test_a_sum_in_columns_that_no_float_holds_is_refused_in_words(tmp_path: Path, window: Any) -> None:
     old = Program(tmp_path, Hit, within(window, total=hr.sum("n")))
@@ -261,22 +240,6 @@ def test_an_aggregate_goes_on_under_another_name(tmp_path: Path, way: Any, folds
                 h.epoch(watermark="11:59")
                 h.maintain()
             assert [row.sum for row in new.push(Renamed("a", h.at("12:01"), n), "11:59")] == [expected]
-
-
-@pytest.mark.parametrize("window", [HOUR, hr.session("1h")], ids=["slices", "sessions"])
-def test_an_aggregate_in_columns_is_renamed_only_when_no_window_is_open(tmp_path: Path, window: Any) -> None:
-    old = Program(tmp_path, Hit, results(Sums, (window, {}), total="n"))
-    with old.h as h:
-        old.push(Hit("a", h.at("12:00"), 7), "11:59")
-    with pytest.raises(UpgradeRefused, match="`sum` of the step 'kept' had another name"):
-        Program(tmp_path, Hit, results(SumsNow, (window, {}), sum="n"))
-    with Harness(old.app, start="2024-01-01T12:00", store=tmp_path, limits=FILES) as h:
-        h.epoch(watermark="15:00")
-    new = Program(tmp_path, Hit, results(SumsNow, (window, {}), sum="n"))
-    with new.h as h:
-        new.push(Hit("a", h.at("16:00"), 4), "16:00")
-        h.drain()
-        assert [row.sum for row in h.take(new.step)] == [4]
 
 
 @pytest.mark.parametrize("way", [{}, {"over": "1h"}, {"window": (HOUR, {})}], ids=["rolling", "horizon", "slices"])

@@ -103,6 +103,15 @@ def ties_of(field: pa.Field) -> str:
     return named.decode()
 
 
+def with_columns(field: pa.Field, columns: Mapping[str, str]) -> pa.Field:
+    """A field as it is called now, and as the columns that its rule names are. ``columns``: name then → now."""
+    metadata = dict(field.metadata or {})
+    for part in (_OF, _TIES):
+        if part in metadata:
+            metadata[part] = columns[metadata[part].decode()].encode()
+    return field.with_name(columns[field.name]).with_metadata(metadata)
+
+
 def nothing(field: pa.Field, rows: int) -> pa.Array:
     """Cells of rows that say nothing: what an aggregate amounts to before it saw anything."""
     if field.nullable:

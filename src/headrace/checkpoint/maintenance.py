@@ -24,7 +24,7 @@ from headrace.model.retention import parse_retention
 from headrace.state import layout
 from headrace.state.adapters import Adapters
 from headrace.state.fold import RunFold, apply_fold, plan_folds, plan_rewrite, write_fold
-from headrace.state.manifest import JobState, Manifest
+from headrace.state.manifest import JobState
 from headrace.state.shard import EVENT_DUE, WALL_DUE
 from headrace.state.store import StoreFiles
 from headrace.state.sweep import sweep_store
@@ -156,7 +156,7 @@ class Upkeep:
                 **{table: now[clock] for table, clock in self._job.ttl.get(step, {}).items()},
             },
             fired={EVENT_DUE: watermark, WALL_DUE: manifest.clock_us},
-            renamed=_former_names(manifest, layout.step_of(step)) if adapters is None else adapters.renamed,
+            states=manifest.states.get(layout.step_of(step)) if adapters is None else adapters.states,
             hidden=manifest.hidden.get(layout.step_of(step)),
             adapters=adapters,
             inline_bytes=self._inline_bytes,
@@ -220,10 +220,6 @@ class Maintainer(Upkeep):
         if self._until_sweep <= 0:
             self._until_sweep = SWEEP_EVERY
             self._until_sweep = max(SWEEP_EVERY, self.sweep(state) // SWEEP_EVERY)
-
-
-def _former_names(manifest: Manifest, step: str) -> dict[str, tuple[str, ...]]:
-    return {name: declared.was for name, declared in manifest.states.get(step, {}).items() if declared.was}
 
 
 def _files(done: Iterable[_FinishedFold]) -> set[str]:

@@ -130,7 +130,7 @@ class _Planning:
         adapters = Adapters(layout.step_of(name), states, rewrites=True)
         refs = self._state.runs.get(name, ())
         return open_layers(
-            self._files, refs, lo=lo, hi=hi, groups=manifest.key_groups, renamed=adapters.renamed, adapters=adapters,
+            self._files, refs, lo=lo, hi=hi, groups=manifest.key_groups, states=adapters.states, adapters=adapters,
             hidden=manifest.hidden.get(layout.step_of(name)),
         )  # fmt: skip
 

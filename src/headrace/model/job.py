@@ -17,6 +17,8 @@ from headrace.model.watermarks import TimedSource
 
 VALUE_TABLE: Final = "value"
 """The table of a step that keeps one thing, whose address is that of the step."""
+WINDOWS: Final = "windows"
+"""Kind of the results of a step by key and window."""
 ROW: Final = "row"
 """Kind of the state of a step that keeps one row per key, where something is said of it."""
 GIVEN: Final = "given"
@@ -37,6 +39,9 @@ class FormerType(msgspec.Struct, frozen=True, omit_defaults=True):
     since: int
     """The first version of the step in which it had it."""
     type: TypeShape | None = None
+    became: dict[str, str] | None = None
+    """Of aggregates in columns: the name of each → the one that it had next; those that were taken out are not there.
+    None: all of them went on under their names."""
 
 
 class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,6 +101,26 @@ class DeclaredState(msgspec.Struct, frozen=True, omit_defaults=True):
         types = self.types_since(version)
         known = [nameless(each) for each in types if each is not None]
         return any(each != known[-1] for each in known)
+
+    def aggregates_since(self, version: int) -> dict[str, str] | None:
+        """Of aggregates in columns: the names that columns of a version have → the present ones.
+
+        Those that were taken out since are not there. None: all columns have the present names.
+        """
+        names: dict[str, str] | None = None
+        since = self.since
+        for former in self.formers:
+            if version >= since:
+                break
+            if former.became is not None:
+                later = names
+                names = {
+                    was: name if later is None else later[name]
+                    for was, name in former.became.items()
+                    if later is None or name in later
+                }
+            since = former.since
+        return names
 
     def types_since(self, version: int) -> tuple[TypeShape | None, ...]:
         """The type that values of a version have, and those that came after it, up to the newest."""
@@ -236,7 +261,19 @@ def _with_types(state: DeclaredState, before: DeclaredState, version: int) -> De
         else:
             # The program may have stopped to mention former names that values of an older version still have.
             new = with_former_names(new, old)
+    became = _became(state, before)
+    if became is not None:
+        since, formers = version + 1, (FormerType(before.since, old, became), *before.formers)
     return msgspec.structs.replace(state, type=new, since=since, formers=formers)
+
+
+def _became(state: DeclaredState, before: DeclaredState) -> dict[str, str] | None:
+    """The names that aggregates in columns had → those they have; None where all of them keep theirs."""
+    if state.kind != WINDOWS or state.type is not None or before.type is not None or not before.results:
+        return None
+    former = {name: former_name(name, each, before.results, state.results) for name, each in state.meanings.items()}
+    became = {was: name for name, was in former.items() if was is not None}
+    return None if became == {name: name for name in before.results} else became
 
 
 def _not_below(version: int, states: dict[str, DeclaredState]) -> dict[str, DeclaredState]:

@@ -69,7 +69,7 @@ class StateOverTime:
         declared = state.manifest.states.get(step, {})
         name = next((each for each in self._names if each in declared), self._table)
         known = tuple(each for each in self._names if each != name)
-        layers = layers_of(self.files, state, step, {name: known} if known else {}, only=only)
+        layers = layers_of(self.files, state, step, {name: known}, only=only)
         return open_reader(
             self.files, layers, name, state.manifest, step, address=self._address, value=self._value_type,
             key=self._key_type,

@@ -205,15 +205,14 @@ class Snapshot:
             same = same and before.state.manifest.hidden.get(step) == self.state.manifest.hidden.get(step)
             if same and before.state.manifest.states.get(step, {}) == declared:
                 return before._layers[step]
-        renamed = {name: known.was for name, known in declared.items() if known.was}
-        return self._layers_of(refs, renamed, self.state.manifest.hidden.get(step, {}))
+        return self._layers_of(refs, declared, self.state.manifest.hidden.get(step, {}))
 
     def _layers_of(
-        self, refs: Sequence[RunRef], renamed: Mapping[str, Sequence[str]], hidden: Mapping[str, int]
+        self, refs: Sequence[RunRef], states: Mapping[str, DeclaredState], hidden: Mapping[str, int]
     ) -> Layers:
         groups = self.state.manifest.key_groups
         runs = [(ref, self._runs[identity_of(ref)]) for ref in refs]
-        return Layers(runs, lo=0, hi=groups, groups=groups, renamed=renamed, hidden=hidden)
+        return Layers(runs, lo=0, hi=groups, groups=groups, states=states, hidden=hidden)
 
     def _name_tables(self) -> Iterator[tuple[str, tuple[str, str]]]:
         for step, layers in self._layers.items():
@@ -239,7 +238,7 @@ class Snapshot:
     def _keys_of(self, step: str, refs: list[RunRef], layers: Layers) -> Iterator[tuple[str, list[bytes]]]:
         if not refs:
             return
-        fresh = self._layers_of(refs, layers.renamed, layers.hidden)
+        fresh = self._layers_of(refs, layers.states, layers.hidden)
         tables = named_tables(layers)
         for name in named_tables(fresh):
             address = self._address(step, name, tables)

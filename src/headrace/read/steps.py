@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from headrace.errors import StoreError
+from headrace.model.job import DeclaredState
 from headrace.read.opening import declared_tables, is_nameless, named_tables, open_reader, readable_tables
 from headrace.state import layout
 from headrace.state.lookup import Layers, open_layers
@@ -16,7 +19,6 @@ from headrace.state.view import share_of_range
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from headrace.model.job import DeclaredState
     from headrace.model.report import RunRef
     from headrace.state.manifest import JobState
     from headrace.state.store import StoreFiles as Files
@@ -70,18 +72,21 @@ def layers_of(
     files: Files,
     state: JobState,
     step: str,
-    renamed: Mapping[str, tuple[str, ...]] | None = None,
+    was: Mapping[str, tuple[str, ...]] | None = None,
     *,
     only: range | None = None,
 ) -> Layers:
-    """What a step has written. ``renamed``: as the manifest says, where it is not given; ``only``: some key groups."""
-    if renamed is None:
-        declared = state.manifest.states.get(step, {})
-        renamed = {name: known.was for name, known in declared.items() if known.was}
+    """What a step has written, of some key groups ``only``.
+
+    ``was``: table → its former names, where the manifest does not say them.
+    """
+    states = dict(state.manifest.states.get(step, {}))
+    for name, formers in (was or {}).items():
+        states[name] = msgspec.structs.replace(states.get(name, DeclaredState("")), was=formers)
     groups = state.manifest.key_groups
     part = range(groups) if only is None else only
     return open_layers(
-        files, runs_of(state, step), lo=part.start, hi=part.stop, groups=groups, renamed=renamed,
+        files, runs_of(state, step), lo=part.start, hi=part.stop, groups=groups, states=states,
         hidden=state.manifest.hidden.get(step),
     )  # fmt: skip
 

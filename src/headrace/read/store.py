@@ -225,11 +225,10 @@ class Store:
                 # A step whose windows are all closed keeps nothing, and can be asked for what it archived.
                 wanted = next((each for each, told in states.items() if told.archive is not None), "")
             declared = states.get(wanted)
-            before = (was,) if was else declared.was if declared is not None else ()
             known = empty_ok or declared is not None
             if not known:
                 check_step(self._files, state, step)
-            layers = layers_of(self._files, state, step, {wanted: before} if wanted and before else {})
+            layers = layers_of(self._files, state, step, {wanted: (was,)} if wanted and was else {})
             table = self._table(layers, step, wanted, known, states)
             manifest = state.manifest
             return open_reader(

@@ -123,7 +123,7 @@ def open_shard(
     adapters = Adapters(step, states, facts.migrations, facts.annotations.get(step))
     hidden = {} if parent is None else parent.manifest.hidden_of(step, facts.was)
     layers = open_layers(
-        store, refs, lo=groups.start, hi=groups.stop, groups=program.key_groups, renamed=adapters.renamed,
+        store, refs, lo=groups.start, hi=groups.stop, groups=program.key_groups, states=adapters.states,
         hidden=hidden, adapters=adapters,
     )  # fmt: skip
     opened = OpenShard(store, order, limits, budget, step, shard, groups, program.key_groups, layers, adapters.version)
@@ -142,7 +142,7 @@ def open_shared(
 ) -> SharedState:
     """The broadcast states of a step, whole, whatever the shard."""
     layers = open_layers(
-        store, refs, lo=0, hi=groups, groups=groups, renamed=adapters.renamed, hidden=hidden, adapters=adapters
+        store, refs, lo=0, hi=groups, groups=groups, states=adapters.states, hidden=hidden, adapters=adapters
     )
     return SharedState(layers, tuple(refs))
 

@@ -191,7 +191,7 @@ class StateRows:
         lo, hi, among = groups.start, groups.stop, state.manifest.key_groups
         hidden = state.manifest.hidden_of(step, facts.was)
         return open_layers(
-            self._store, refs, lo=lo, hi=hi, groups=among, renamed=adapters.renamed, hidden=hidden, adapters=adapters
+            self._store, refs, lo=lo, hi=hi, groups=among, states=adapters.states, hidden=hidden, adapters=adapters
         )
 
     # --- where rows leave the fragment

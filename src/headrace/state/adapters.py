@@ -111,9 +111,9 @@ class Adapters:
         self._known: dict[tuple[str, int], ValueAdapter | RowAdapter | None] = {}
 
     @property
-    def renamed(self) -> dict[str, tuple[str, ...]]:
-        """State → its former names, under which older runs hold it."""
-        return {name: state.was for name, state in self._states.items() if state.was}
+    def states(self) -> Mapping[str, DeclaredState]:
+        """What the step declares, with the names and types that its states had."""
+        return self._states
 
     def of(self, table: str, version: int) -> ValueAdapter | RowAdapter | None:
         """What has to be done with a table of a run of this version; None: nothing. Refuses what cannot be read."""

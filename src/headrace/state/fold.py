@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from headrace.model import crash
+from headrace.model.job import DeclaredState
 from headrace.model.report import RunRef
 from headrace.state.adapters import Adapters
 from headrace.state.encode import BATCH_BYTES, BATCH_ROWS, Piece, RunEncoder
@@ -253,7 +254,7 @@ def fold_runs(
     drop_tombstones: bool,
     clocks: Mapping[str, int] | None = None,
     fired: Mapping[str, int] | None = None,
-    renamed: Mapping[str, Sequence[str]] | None = None,
+    states: Mapping[str, DeclaredState] | None = None,
     adapters: Adapters | None = None,
     hidden: Mapping[str, int] | None = None,
 ) -> FoldedRun:
@@ -261,10 +262,10 @@ def fold_runs(
 
     ``clocks``: table → time at or before which its rows have expired; tables without an entry keep all rows.
     ``fired``: timer index → watermark up to which its timers have fired; slices end by the same two clocks.
-    ``renamed``: table → its former names. ``adapters``: rewrites values of older versions. ``hidden``: table that was
+    ``states``: what the step declares. ``adapters``: rewrites values of older versions. ``hidden``: table that was
     dropped → the epoch before which runs that hold it do not count.
     """
-    layers = Layers(runs, lo=lo, hi=hi, groups=groups, renamed=renamed, hidden=hidden, adapters=adapters)
+    layers = Layers(runs, lo=lo, hi=hi, groups=groups, states=states, hidden=hidden, adapters=adapters)
     encoder = RunEncoder(lo, hi, groups)
 
     def pieces() -> Iterator[Piece]:
@@ -295,7 +296,7 @@ def write_fold(
     groups: int,
     clocks: Mapping[str, int] | None = None,
     fired: Mapping[str, int] | None = None,
-    renamed: Mapping[str, Sequence[str]] | None = None,
+    states: Mapping[str, DeclaredState] | None = None,
     adapters: Adapters | None = None,
     hidden: Mapping[str, int] | None = None,
     inline_bytes: int = 0,
@@ -313,7 +314,7 @@ def write_fold(
         drop_tombstones=fold.oldest,
         clocks=clocks,
         fired=fired,
-        renamed=renamed,
+        states=states,
         adapters=adapters,
         hidden=hidden,
     )

@@ -21,12 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import StoreError
+from headrace.model.job import DeclaredState
 from headrace.model.report import RunRef
 from headrace.state import entries, merge
 from headrace.state.adapters import Adapters, ValueAdapter
 from headrace.state.block import Block
-from headrace.state.format import BY_TIME, DUE, ROWS, hash_bounds, table_schema
-from headrace.state.run import StateRun, open_ref
+from headrace.state.format import BY_TIME, DUE, PANES, ROWS, hash_bounds, table_schema
+from headrace.state.run import RunTable, StateRun, open_ref
 from headrace.state.store import StoreFiles
 from headrace.state.view import TableView
 
@@ -181,18 +182,18 @@ class Layers:
         lo: int,
         hi: int,
         groups: int,
-        renamed: Mapping[str, Sequence[str]] | None = None,
+        states: Mapping[str, DeclaredState] | None = None,
         hidden: Mapping[str, int] | None = None,
         adapters: Adapters | None = None,
     ) -> None:
-        """``renamed`` maps a table to its former names, newest first: runs written before hold it under those.
+        """``states``: what the step declares. Runs written before hold tables and columns under their former names.
 
         ``hidden``: table, by the name it lies under → the epoch before which runs that hold it do not count.
         ``adapters``: what is done with values of runs of older versions; None: nothing.
         """
         self._adapters = adapters
         self.lo, self.hi, self.groups = lo, hi, groups
-        self._renamed = {name: tuple(was) for name, was in (renamed or {}).items()}
+        self._states = dict(states or {})
         self._hidden = dict(hidden or {})
         self._runs: tuple[tuple[RunRef, StateRun], ...] = ()
         self._views: dict[str, tuple[TableView, ...]] = {}
@@ -204,7 +205,7 @@ class Layers:
     def adapted_by(self, adapters: Adapters) -> Layers:
         """The same runs, their values adapted in another way."""
         return Layers(
-            self._runs, lo=self.lo, hi=self.hi, groups=self.groups, renamed=self._renamed, hidden=self._hidden,
+            self._runs, lo=self.lo, hi=self.hi, groups=self.groups, states=self._states, hidden=self._hidden,
             adapters=adapters,
         )  # fmt: skip
 
@@ -227,9 +228,14 @@ class Layers:
         return self._runs
 
     @property
-    def renamed(self) -> Mapping[str, Sequence[str]]:
-        """Table → its former names, newest first."""
-        return self._renamed
+    def states(self) -> Mapping[str, DeclaredState]:
+        """What the step declares, by the names that tables have now."""
+        return self._states
+
+    def names_of(self, table: str) -> tuple[str, ...]:
+        """The name of a table and those it had before, the newest first."""
+        declared = self._states.get(table)
+        return (table,) if declared is None else (table, *declared.was)
 
     @property
     def hidden(self) -> Mapping[str, int]:
@@ -239,7 +245,7 @@ class Layers:
     @property
     def tables(self) -> dict[str, str]:
         """Name → kind of every table that any of the runs holds, by its present name."""
-        present = {was: name for name, formers in self._renamed.items() for was in formers}
+        present = {was: name for name, state in self._states.items() for was in state.was}
         return {
             present.get(name, name): table.kind
             for ref, run in reversed(self._runs)
@@ -267,14 +273,22 @@ class Layers:
             if lo >= hi:
                 continue
             # Within one run the present name is the newer one: a fold may have put both side by side.
-            for name in (table, *self._renamed.get(table, ())):
+            for name in self.names_of(table):
                 if name in run.tables and self._counts(ref, name):
+                    stored = self._present_columns(table, run.tables[name], ref.version)
                     adapter = None if self._adapters is None else self._adapters.of(table, ref.version)
                     low, high = hash_bounds(lo, hi, self.groups)
                     if self._only is None:
-                        yield TableView(run.tables[name], low, high, adapter, ref.version)
+                        yield TableView(stored, low, high, adapter, ref.version)
                     elif low <= self._only <= high:
-                        yield TableView(run.tables[name], self._only, self._only, adapter, ref.version)
+                        yield TableView(stored, self._only, self._only, adapter, ref.version)
+
+    def _present_columns(self, table: str, stored: RunTable, version: int) -> RunTable:
+        """A table of partial aggregates with the names that they have now."""
+        if stored.kind != PANES or table not in self._states:
+            return stored
+        names = self._states[table].aggregates_since(version)
+        return stored if names is None else stored.renamed(names)
 
     def get_many(self, table: str, hashes: Hashes, keys: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
         """Values of distinct keys, in the order asked: null where there is none. Expiry is ``None`` if none has one."""
@@ -351,11 +365,11 @@ def open_layers(
     lo: int,
     hi: int,
     groups: int,
-    renamed: Mapping[str, Sequence[str]] | None = None,
+    states: Mapping[str, DeclaredState] | None = None,
     hidden: Mapping[str, int] | None = None,
     adapters: Adapters | None = None,
 ) -> Layers:
     """Opens what a manifest lists for a step; references that do not touch the shard are not even opened."""
     wanted = [ref for ref in refs if ref.lo < hi and lo < ref.hi]
     runs = [(ref, open_ref(store, ref)) for ref in wanted]
-    return Layers(runs, lo=lo, hi=hi, groups=groups, renamed=renamed, hidden=hidden, adapters=adapters)
+    return Layers(runs, lo=lo, hi=hi, groups=groups, states=states, hidden=hidden, adapters=adapters)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ from headrace.state.block import Block
 from headrace.state.cache import LruCache
 from headrace.state.encode import describe_run, encode_run, run_crc
 from headrace.state.format import BY_TIME, MAGIC, TRAILER_BYTES, VERSION, BatchEntry, Footer, TableData, TableEntry
+from headrace.state.panes.names import present_rows, present_schema
 from headrace.state.store import StoreFiles, map_file
 
 __all__ = [
@@ -110,6 +111,7 @@ class RunTable:
         self._data = data
         self._schema: pa.Schema | None = None
         self._blocks: list[Block | None] = [None] * len(entry.batches)
+        self._renamed: dict[frozenset[tuple[str, str]], RunTable] = {}
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -123,13 +125,26 @@ class RunTable:
     def has_expires(self) -> bool:
         return "expires" in self.schema.names
 
+    def renamed(self, names: Mapping[str, str]) -> RunTable:
+        """A table of partial aggregates, whose columns have other names by now (`headrace.state.panes.names`)."""
+        known = frozenset(names.items())
+        if known not in self._renamed:
+            self._renamed[known] = _RenamedTable(self.run, self._entry, self._data, dict(names))
+        return self._renamed[known]
+
     @property
     def schema(self) -> pa.Schema:
         if self._schema is None:
-            entry = self._entry
-            data = self._read_checked(entry.offset, entry.schema_length, entry.schema_crc, "schema")
-            self._schema = _read_schema(data.to_pybytes())
+            self._schema = self._read_schema()
         return self._schema
+
+    def _read_schema(self) -> pa.Schema:
+        entry = self._entry
+        data = self._read_checked(entry.offset, entry.schema_length, entry.schema_crc, "schema")
+        return _parse_schema(data.to_pybytes())
+
+    def _read_batch(self, data: pa.Buffer) -> pa.RecordBatch:
+        return pa.ipc.read_record_batch(data, self.schema)
 
     def block(self, index: int) -> Block:
         """One batch. Two threads may open it at once; they get equal blocks and one of them stays."""
@@ -141,7 +156,7 @@ class RunTable:
     def _open(self, index: int) -> Block:
         entry = self._entry.batches[index]
         data = self._read_checked(entry.offset, entry.length, entry.crc, f"batch {index}")
-        block = Block(pa.ipc.read_record_batch(data, self.schema))
+        block = Block(self._read_batch(data))
         if block.rows != entry.rows or not block.sorted_from(entry.first):
             raise self.run.corrupt(f"{entry.rows} sorted rows in batch {index} of table {self.name}", f"{block.rows}")
         return block
@@ -154,6 +169,21 @@ class RunTable:
         if found != crc:
             raise self.run.corrupt(f"{what} of table {self.name} with checksum {crc:#010x}", f"{found:#010x}")
         return data
+
+
+class _RenamedTable(RunTable):
+    """The same table with the present names of its columns."""
+
+    def __init__(self, run: StateRun, entry: TableEntry, data: pa.Buffer, names: Mapping[str, str]) -> None:
+        super().__init__(run, entry, data)
+        self._names = names
+
+    def _read_schema(self) -> pa.Schema:
+        return present_schema(super()._read_schema(), self._names)
+
+    def _read_batch(self, data: pa.Buffer) -> pa.RecordBatch:
+        stored = pa.ipc.read_record_batch(data, super()._read_schema())
+        return present_rows(stored, self._names, self.schema)
 
 
 def open_run(source: pa.Buffer | bytes | Path, *, name: str = "", cached: bool = True) -> StateRun:
@@ -214,7 +244,7 @@ def clear_open_runs() -> None:
 
 
 @lru_cache(256)
-def _read_schema(data: bytes) -> pa.Schema:
+def _parse_schema(data: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(data))
 
 

@@ -222,7 +222,7 @@ def _stored_tables(files: StoreFiles, state: JobState, request: ExportRequest) -
         adapters = Adapters(step, state.manifest.states.get(step, {}), rewrites=True)
         hidden = state.manifest.hidden.get(step, {})
         layers = open_layers(
-            files, refs, lo=0, hi=groups, groups=groups, renamed=adapters.renamed, hidden=hidden, adapters=adapters
+            files, refs, lo=0, hi=groups, groups=groups, states=adapters.states, hidden=hidden, adapters=adapters
         )
         tables += [_StoredTable(layers, listed, table) for table in sorted(layers.tables)]
     return tables

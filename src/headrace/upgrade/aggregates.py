@@ -24,8 +24,6 @@ class MeaningChanges(NamedTuple):
     """New ones that must not be null, as they would be in windows that were open before."""
     added: tuple[str, ...] = ()
     """All new ones."""
-    renamed: tuple[str, ...] = ()
-    """Those that had another name."""
     widened: tuple[tuple[str, str], ...] = ()
     """Those whose partial results, in columns, become floats: the name, and the one that it is stored under."""
     misnamed: tuple[str, ...] = ()
@@ -54,9 +52,8 @@ def compare_aggregates(before: DeclaredState, now: DeclaredState, *, columnar: b
                 widened.append((name, former[name] or name))
     added = [name for name, was in former.items() if before.results and was is None]
     required = tuple(name for name in added if now.kind == "windows" and now.meanings[name].required)
-    renamed = tuple(name for name, was in former.items() if was not in (None, name))
     misnamed = tuple(name for name in added if gone and now.meanings[name].formers)
-    return MeaningChanges(tuple(notes), tuple(refused), required, tuple(added), renamed, tuple(widened), misnamed)
+    return MeaningChanges(tuple(notes), tuple(refused), required, tuple(added), tuple(widened), misnamed)
 
 
 def is_same_meaning(one: AggregateMeaning, other: AggregateMeaning) -> bool:

@@ -188,8 +188,6 @@ class StateMatcher:
             return self._mean_objection(former, aggregates.refused)
         if aggregates.required:
             return self._null_objection(former, aggregates.required)
-        if self.columnar and aggregates.renamed:
-            return self._renamed_objection(former, aggregates.renamed)
         for name, stored_as in aggregates.widened:
             largest = self.stored.largest_integer(self.former, former, stored_as)
             if largest > MOST_EXACT:
@@ -290,16 +288,6 @@ class StateMatcher:
             f"an aggregate of the step: {', '.join(before.results)}",
             f"was={', '.join(now.meanings[name].formers)}",
             "correct was=, or leave it out: the aggregate begins with the next row",
-        )
-
-    def _renamed_objection(self, former: str, names: Sequence[str]) -> Objection:
-        what = ", ".join(f"`{name}`" for name in names)
-        return Objection(
-            f"{what} of the step {self.step!r} had another name, under which open windows hold a part of it in columns",
-            "the names that aggregates in columns had, while windows are open",
-            f"{what} renamed",
-            "rename it when none is open, or keep the name and rename the result behind the step: select(…); or let "
-            f"the windows begin anew: --drop {self.former_address(former)}",
         )
 
     def _wide_objection(self, former: str, name: str, largest: int) -> Objection:

@@ -170,7 +170,7 @@ class RunTables:
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
         """About so many rows of a table, from all of its blocks, with the version that their run was written in."""
         for layers in self._of(step):
-            names = (table, *layers.renamed.get(table, ()))
+            names = layers.names_of(table)
             tables = [(ref, run.tables[name]) for ref, run in layers.runs for name in names if name in run.tables]
             for ref, each in tables:
                 most = max(1, count // (len(tables) * len(each)))
@@ -201,13 +201,11 @@ class RunTables:
 
     def _open(self, step: str) -> Iterator[Layers]:
         manifest = self._state.manifest
-        declared = manifest.states.get(step, {})
-        renamed = {name: each.was for name, each in declared.items() if each.was}
         groups = manifest.key_groups
         for name in (step, layout.broadcast(step)):
             if refs := self._state.runs.get(name):
                 yield open_layers(
-                    self._store, refs, lo=0, hi=groups, groups=groups, renamed=renamed,
+                    self._store, refs, lo=0, hi=groups, groups=groups, states=manifest.states.get(step),
                     hidden=manifest.hidden.get(step),
                 )  # fmt: skip
 

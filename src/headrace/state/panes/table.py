@@ -54,6 +54,11 @@ def read_about(schema: pa.Schema) -> str:
     return about.decode()
 
 
+def with_about(schema: pa.Schema, about: str) -> pa.Schema:
+    """The same schema, whose writer says something else of it."""
+    return schema.with_metadata({**(schema.metadata or {}), _ABOUT: about.encode()})
+
+
 def clock_of(schema: pa.Schema) -> str:
     """``event`` or ``wall``: which clock ends the slices of a table."""
     clock: bytes = (schema.metadata or {}).get(_CLOCK, b"event")
