@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import redis
 
 import headrace as hr
 from headrace.read.stored_version import StoredVersion
@@ -85,13 +86,28 @@ def test_http_tells_the_version_in_headers_and_of_many_keys_in_the_body(changed:
         assert "versions" not in fetch(served.url, get, "POST", {"keys": ["k0"]}).json
 
 
-def test_a_client_is_told_with_its_newest_answer(changed: Path) -> None:
+@pytest.mark.parametrize("protocol", ["url", "redis_url"], ids=["http", "redis"])
+def test_a_client_is_told_with_its_newest_answer(changed: Path, protocol: str) -> None:
     with Served(changed) as served:
         served.wait_for(0)
-        with hr.Client(served.url) as client:
+        with hr.Client(getattr(served, protocol)) as client:
             kept = client.state("kept.value")
             assert kept.older_version is None
             assert kept["k1"] == {"town": "x"} and kept.older_version == (0, 1)
             assert kept["k0"] and kept.older_version is None
             assert kept.get_many(["k0", "k1"])[0] and kept.older_version == (0, 1)
             assert len(dict(kept.scan())) == 8 and kept.older_version == (0, 1)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_any_client_of_redis_asks_for_versions_by_its_keys(changed: Path, version: int) -> None:
+    with Served(changed) as served, redis.Redis.from_url(served.redis_url, protocol=version) as cache:
+        served.wait_for(0)
+        keys = ["kept.value:k1", "kept.value:k0", "kept.value:none", "kept.few:k0"]
+        old, new, none, few = cache.execute_command("HEADRACE.VERSION", *keys)
+        facts = old if version == 3 else dict(zip(old[::2], old[1::2]))
+        types = {b"type": b"Place(town: str)", b"newest_type": b"Renamed(city: str, people: int)"}
+        assert facts == {b"version": 0, b"newest": 1, **types}
+        assert new is None and none is None and few is not None
+        with pytest.raises(redis.ResponseError, match="wrong number"):
+            cache.execute_command("HEADRACE.VERSION")

@@ -57,7 +57,7 @@ class AnswerInfo(NamedTuple):
     watermark_us: int | None = None
     """How far event time had come in the step that was asked about; None: it has none, or none was asked about."""
     older: OlderVersion | None = None
-    """None: all values are of the newest type, or the protocol does not say."""
+    """None: all values are of the newest type."""
 
     @property
     def epoch(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.client.answers import AnswerInfo, Ends, Next, Page, Version, WantedEpoch, Windows, refusal
+from headrace.client.answers import AnswerInfo, Ends, Next, OlderVersion, Page, Version, WantedEpoch, Windows, refusal
 from headrace.client.steps import ConnectionLost, Line, Read, Server, ServerBehind, Silent, Steps, Write
 from headrace.errors import HeadraceError
 from headrace.model.keys import decode_key, key_text
@@ -156,8 +156,9 @@ class RedisWire:
     # --- requests
 
     def _ask_with_info(self, timeout_s: float, *words: bytes | str) -> Steps[tuple[AnswerInfo, Any]]:
-        timeline, epoch, age_ms, mark, store, payload = yield from self._ask(timeout_s, *words)
-        return AnswerInfo(Version(timeline, epoch, store.decode()), age_ms / 1000, mark), payload
+        timeline, epoch, age_ms, mark, store, older, payload = yield from self._ask(timeout_s, *words)
+        version = Version(timeline, epoch, store.decode())
+        return AnswerInfo(version, age_ms / 1000, mark, None if older is None else OlderVersion(*older)), payload
 
     def _ask(self, timeout_s: float, *words: bytes | str) -> Steps[Any]:
         yield from self._send(timeout_s, *words)

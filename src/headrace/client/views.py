@@ -67,8 +67,7 @@ class _StateAnswer:
     def older_version(self) -> OlderVersion | None:
         """Whether the newest answer has a value of a type that the state had before, and of which version of the step.
 
-        Of several values that of the oldest. None where all are of the newest type, before the first answer, and over
-        Redis' protocol, which has no place for it.
+        Of several values that of the oldest. None where all are of the newest type, and before the first answer.
 
         >>> homes["ann"], homes.older_version                               # doctest: +SKIP
         ({'city': 'Rome'}, OlderVersion(version=0, newest=1))

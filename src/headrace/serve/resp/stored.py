@@ -1,8 +1,9 @@
 """Commands for Headrace's own clients: keys as they are stored, values of any kind, and the epoch with every answer.
 
 Redis' own commands know keys as text and kinds as strings, hashes and lists; a typed client wants neither. Each answer
-is a list: timeline, epoch, age in milliseconds, watermark of the step (or null), the id of the store, and what was
-asked for. Beside values as MessagePack, as clients ask for them, times are microseconds; beside JSON they are ISO text.
+is a list: timeline, epoch, age in milliseconds, watermark of the step (or null), the id of the store, the version that
+the oldest of the values was written in and the newest one (null where all are of the newest type), and what was asked
+for. Beside values as MessagePack, as clients ask for them, times are microseconds; beside JSON they are ISO text.
 
 Windows of a key over a range of time come from state and archive together. Redis keeps entries by time as streams, so
 windows are told as the entries of one: the id is the end of the window, ``<milliseconds>-<microseconds within>``, the
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +39,7 @@ from headrace.serve.resp.session import RespSession
 
 if TYPE_CHECKING:
     from headrace.read.snapshot import Snapshot
+    from headrace.read.stored_version import StoredVersion
 
 
 _OF_STATE: Final = ("readonly", "data", ADDRESS)
@@ -73,8 +75,13 @@ def _ends(session: RespSession, window: Window) -> list[bytes]:
     return [time_reply(session, int(window.start)), time_reply(session, int(window.end))]
 
 
-def with_facts(session: RespSession, table: Reader, payload: bytes, snapshot: Snapshot | None = None) -> bytes:
-    """An answer with what it is of. ``snapshot``: where it was made from another than the newest."""
+def with_facts(
+    session: RespSession, table: Reader, payload: bytes, snapshot: Snapshot | None = None, *, keys: Iterable[bytes] = ()
+) -> bytes:
+    """An answer with what it is of. ``snapshot``: where it was made from another than the newest.
+
+    ``keys``: whose values are in it.
+    """
     snapshot = snapshot or session.snapshot
     watermark = snapshot.watermark_us(table.address.partition(".")[0])
     return replies.array(
@@ -84,9 +91,44 @@ def with_facts(session: RespSession, table: Reader, payload: bytes, snapshot: Sn
             replies.integer(session.service.age_ms(snapshot)),
             session.null() if watermark is None else time_reply(session, watermark),
             replies.text(snapshot.store_id),
+            _oldest_version(session, table, keys),
             payload,
         ]
     )
+
+
+def _oldest_version(session: RespSession, table: Reader, keys: Iterable[bytes]) -> bytes:
+    """Version and newest version of the step, of the oldest value that is of an older type; null where none is."""
+    older = [stored for key in keys if (stored := table.stored_version(key)) is not None]
+    if not older:
+        return session.null()
+    return replies.array(map(replies.integer, (min(each.version for each in older), older[0].newest)))
+
+
+@command(
+    "HEADRACE.VERSION",
+    -2,
+    "readonly",
+    "data",
+    keys=(1, -1, 1),
+    group="headrace",
+    summary="In which version each value was written, if its type is an older one.",
+)
+def headrace_version(session: RespSession, request: Request) -> bytes:
+    """Of each key its version, the newest one, and the types that belong to them; null where it is of the newest."""
+    check_keys(session, len(request) - 1)
+    told = []
+    for key in request[1:]:
+        found = session.find(key)
+        stored = None if found is None else found[0].stored_version(found[1])
+        told.append(session.null() if stored is None else replies.plain(_version_facts(stored), session.version))
+    return replies.array(told)
+
+
+def _version_facts(stored: StoredVersion) -> dict[str, Any]:
+    return {
+        "version": stored.version, "newest": stored.newest, "type": stored.type, "newest_type": stored.newest_type
+    }  # fmt: skip
 
 
 @command("HEADRACE.GET", -3, *_OF_STATE, group="headrace", summary="Values of stored keys, of any kind.")
@@ -102,7 +144,7 @@ def headrace_get(session: RespSession, request: Request) -> bytes:
             raise Refusal(too_long(len(reply), limit))
         room = less_room(session, room, len(reply))
         made.append(reply)
-    return with_facts(session, table, replies.array(made))
+    return with_facts(session, table, replies.array(made), keys=keys)
 
 
 @command("HEADRACE.WINDOWS", 3, *_OF_STATE, group="headrace", summary="Start, end and value of its windows.")
@@ -113,7 +155,7 @@ def headrace_windows(session: RespSession, request: Request) -> bytes:
     parts = ReplyParts(session)
     for window, value in table.windows(key).items():
         parts.add([*_ends(session, window), replies.bulk(encode(table.shown(value, session.form), session.form))])
-    return with_facts(session, table, replies.array(parts.held))
+    return with_facts(session, table, replies.array(parts.held), keys=[key])
 
 
 @command("HEADRACE.PAGE", 5, *_OF_STATE, group="headrace", summary="PAGE state prefix from count: a page.")
@@ -133,7 +175,7 @@ def headrace_page(session: RespSession, request: Request) -> bytes:
         raise Refusal(too_long(len(found[0][1]), limit))
     parts = [replies.bulk(part) for pair in found for part in pair]
     at_text = replies.text(str(-1 if following is None else following))
-    return with_facts(session, table, replies.array([at_text, *parts]))
+    return with_facts(session, table, replies.array([at_text, *parts]), keys=[key for key, _ in found])
 
 
 @command("HEADRACE.COUNT", 2, *_OF_STATE, group="headrace", summary="How many keys a state has, counted.")
@@ -254,7 +296,7 @@ def headrace_range(session: RespSession, request: Request) -> Reply:
         parts = [replies.text("" if made.next is None else place_text(made.next))]
         for window, value in made.windows:
             parts += [*_ends(session, window), value]
-        return with_facts(session, table, replies.array(parts), snapshot)
+        return with_facts(session, table, replies.array(parts), snapshot, keys=[key])
 
     return _answer(table, key, Range(first, last, first, behind=_place(request[6])), count, tell)
 
