@@ -46,6 +46,17 @@ def find_twin(store: StoreFiles, url: str) -> StoreFiles | None:
         return None
 
 
+def find_original(store: StoreFiles, url: str) -> StoreFiles | None:
+    """The store that a copy was made of, where it still lies at its place under the id that the copy has."""
+    record = read_record(store)
+    try:
+        original = None if record is None else _open(url)
+        return original if record is not None and original is not None and _is_other(store, record, original) else None
+    except (HeadraceError, OSError, ImportError, ValueError) as error:
+        log.info("could not look for the original of this copy at %s: %s", url, error)
+        return None
+
+
 def _open(url: str) -> StoreFiles | None:
     parts = urlsplit(url)
     if "://" in url and parts.scheme != "file":

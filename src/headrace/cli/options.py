@@ -94,6 +94,10 @@ Hold = Annotated[
     typer.Option("--hold", metavar="OUTPUT", help="With --from: give nothing out until the old end is passed; all."),
 ]
 Again = Annotated[bool, typer.Option("--again", help="With --from: go back there once more.")]
+OriginalLost = Annotated[
+    bool,
+    typer.Option("--original-lost", help="In a copy of a savepoint: go on as the job itself, for its store is gone."),
+]
 Drop = Annotated[
     list[str] | None,
     typer.Option(

@@ -48,6 +48,7 @@ def run(
     repeat: options.Repeat = None,
     hold: options.Hold = None,
     again: options.Again = False,
+    original_lost: options.OriginalLost = False,
     drop: options.Drop = None,
     takeover: options.Takeover = False,
     serve: options.Serve = None,
@@ -75,6 +76,8 @@ def run(
 
     Example: headrace run tweets_v2.py --store ./v2 --from ./state@before-v2
 
+    Example: headrace run tweets.py --store /mnt/copy --original-lost
+
     Example: headrace run tweets.py --drop totals.seen
 
     Example: headrace run tweets.py --serve
@@ -96,7 +99,7 @@ def run(
             profile=profile, store=store, parallelism=parallelism, epoch=epoch, master=master, vars=variables or None,
             fresh=fresh or None, takeover=takeover or None, plain=plain or None, serve=serving,
             start_from=start_from, repeat=repeat or None, hold=hold or None, again=again or None,
-            drop=drop or None,
+            original_lost=original_lost or None, drop=drop or None,
         )  # fmt: skip
         app._check_runnable(until)
         _play(app, settings, until, as_json)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.connectors.keyed_target import KeyedTarget
+    from headrace.connectors.keyed_target import KeyedTarget, Position
     from headrace.model.batch import Rows
     from headrace.model.rows import RowCodec
 
@@ -247,6 +247,14 @@ class Sink(ABC):
     def check_restated(self) -> None:  # noqa: B027 - a hook that most sinks need not override
         """Before a rewind that brings the target back by rows of a state: raises SinkFailed where whoever reads it
         would take such a row for more than the newest of its key."""
+
+    def released(self, job: str) -> Position | Literal["unknown"]:
+        """The newest epoch that the target has of this output of a job, released wholly or in part; None: it has none.
+
+        On a started sink, in the driver. ``job``: id of the job's store. Asked where the store does not know how far
+        the output has come; a sink that cannot tell is ``unknown``.
+        """
+        return "unknown"
 
     def keyed(self, job: str) -> KeyedTarget | None:
         """What this output has in the target, where that holds one row per key that can be compared and written again.

@@ -92,6 +92,8 @@ class Settings(msgspec.Struct, metaclass=_SettingsMeta, frozen=True, forbid_unkn
     """With ``start_from``: outputs of which nothing goes out until the old end is passed; ``all`` that can."""
     again: bool = False
     """With ``start_from``: whether to go back once more, where the job went back to that very epoch before."""
+    original_lost: bool = False
+    """Whether a copy goes on as the job itself, under the id of its original, because that is gone."""
     drop: list[str] = []
     """State that is given up where a changed program does not fit it: ``step``, ``step.state``, or a loop."""
     plain: bool = False
@@ -324,6 +326,13 @@ def _checked(settings: Settings, app: str) -> Settings:
             expected="start_from (--from) beside repeat, hold and again",
             found=", ".join(name for name in ("repeat", "hold", "again") if getattr(settings, name)),
             next_move="add --from with a savepoint, an epoch or a time; `headrace savepoints STORE` lists them",
+        )
+    if settings.original_lost and (settings.start_from or settings.fresh):
+        raise SettingsError(
+            "a copy goes on behind the epoch that it has, and nowhere else",
+            expected="original_lost (--original-lost) alone",
+            found=f"start_from={settings.start_from!r} beside it" if settings.start_from else "fresh beside it",
+            next_move="leave one of them out",
         )
     if not settings.store.strip():
         raise SettingsError("the setting 'store' is empty", next_move="name a folder or a URL")

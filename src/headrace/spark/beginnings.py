@@ -64,7 +64,10 @@ def start_maintainer(
 
 
 def _start_request(store: StoreFiles, settings: Settings) -> StartRequest | None:
-    return parse_start(settings.start_from, store.url, repeat=settings.repeat, hold=settings.hold, again=settings.again)
+    return parse_start(
+        settings.start_from, store.url, repeat=settings.repeat, hold=settings.hold, again=settings.again,
+        original_lost=settings.original_lost,
+    )  # fmt: skip
 
 
 def _teller(say: Say) -> Callable[[int, int], None]:

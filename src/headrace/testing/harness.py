@@ -21,7 +21,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -89,11 +88,12 @@ class Harness:
         repeat: str | Sequence[str] = (),
         hold: str | Sequence[str] = (),
         again: bool = False,
+        original_lost: bool = False,
         drop: Sequence[str] = (),
     ) -> None:
         """``start``: wall clock of the first epoch. ``store``: a folder or URL to keep. ``sinks``: feed real sinks too.
 
-        ``start_from``, ``repeat``, ``hold``, ``again``, ``drop``: as in ``app.run``; push what is to be read again.
+        ``start_from`` … ``drop``: as in ``app.run``; push what is to be read again.
         ``spark``: a session that evaluates expressions right behind a source, for those outside of the worker's subset.
         """
         check_parallelism(parallelism)
@@ -111,7 +111,8 @@ class Harness:
         try:
             for output in self._program.outputs:
                 output.sink.start()
-            self._begin(parse_start(start_from, self._store.url, repeat=repeat, hold=hold, again=again))
+            how: dict[str, Any] = {"repeat": repeat, "hold": hold, "again": again, "original_lost": original_lost}
+            self._begin(parse_start(start_from, self._store.url, **how))
         except BaseException:
             self._leave()
             raise
@@ -121,9 +122,7 @@ class Harness:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from headrace.errors import SettingsError
@@ -49,19 +49,25 @@ class ForkRequest:
         return str(Address(self.url, self.moment))
 
 
-StartRequest = RewindRequest | ForkRequest
+@dataclass(frozen=True)
+class ContinueRequest:
+    """Go on in a copy as the job itself: its original is lost."""
+
+
+StartRequest = RewindRequest | ForkRequest | ContinueRequest
 
 
 def parse_start(
-    text: str, store: str, *, repeat: str | Iterable[str] = (), hold: str | Iterable[str] = (), again: bool = False
-) -> StartRequest | None:
+    text: str, store: str, *, repeat: str | Iterable[str] = (), hold: str | Iterable[str] = (), again: bool = False,
+    original_lost: bool = False,
+) -> StartRequest | None:  # fmt: skip
     """What flags and settings ask for.
 
     ``text``: ``before-v2``, ``41`` or a time, in the store itself; or the address of another store, with or without.
     """
     choices = OutputChoices(_names(repeat), _names(hold))
     if not text:
-        return None
+        return ContinueRequest() if original_lost else None
     address = parse_address(text)
     if address.moment is None and not _is_path(address.url):
         return RewindRequest(parse_moment(text), choices, again)
@@ -100,3 +106,16 @@ def _whole(url: str) -> str:
 
 def _names(outputs: str | Iterable[str]) -> frozenset[str]:
     return frozenset((outputs,) if isinstance(outputs, str) else outputs)
+
+
+@dataclass(frozen=True)
+class ForgetContext:
+    """What a sink is given that has to take back what an abandoned timeline made visible (a `Forget`)."""
+
+    timeline: str
+    epoch: int
+    last: int
+    next_timeline: str
+    output: str
+    job: str
+    spark: Callable[[], Any]

@@ -27,9 +27,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from operator import methodcaller
-from typing import Any
 
 import msgspec
 
@@ -38,9 +36,10 @@ from headrace.checkpoint.facts import read_facts
 from headrace.checkpoint.fence import Fence
 from headrace.checkpoint.recover import plan_upgrade_at
 from headrace.checkpoint.release import Releaser
+from headrace.checkpoint.rewind.continuing import continue_copy
 from headrace.checkpoint.rewind.decision import GoBack, GoOn, RewindFacts, decide_rewind
 from headrace.checkpoint.rewind.proof import Sources, prove_sources
-from headrace.checkpoint.rewind.request import RewindRequest, StartRequest
+from headrace.checkpoint.rewind.request import ContinueRequest, ForgetContext, RewindRequest, StartRequest
 from headrace.checkpoint.rewind.restated import (
     Restating,
     abandoned_ends,
@@ -77,19 +76,6 @@ _ATTEMPTS = 3
 """How often a rewind is decided anew because the driver before published another epoch meanwhile."""
 
 
-@dataclass(frozen=True)
-class ForgetContext:
-    """What a sink is given that has to take back what an abandoned timeline made visible (a `Forget`)."""
-
-    timeline: str
-    epoch: int
-    last: int
-    next_timeline: str
-    output: str
-    job: str
-    spark: Callable[[], Any]
-
-
 class Rewinder:
     """Takes a job back to an earlier epoch of its store, once at the start of a run, before it recovers."""
 
@@ -118,14 +104,21 @@ class Rewinder:
 
     def begin(self, request: StartRequest | None) -> list[str]:
         """What a start does before it recovers; tells what was done, a line each."""
-        origin = settle_copy(self._store, clock=self._clock)
-        settled = (
-            [] if origin is None else [f"this copy of {origin.url}@{origin.asked} is a store of its own from now on"]
-        )
+        settled = self._settle(request)
         finished = self._finish()
         if not finished:
             drop_leftovers(self._store)
         return [*settled, *finished, *(self._go_back(request) if isinstance(request, RewindRequest) else [])]
+
+    def _settle(self, request: StartRequest | None) -> list[str]:
+        """What becomes of a copy in which the job starts: the job's own store, or another one."""
+        if isinstance(request, ContinueRequest):
+            mark = os.urandom(8).hex()
+            return continue_copy(self._store, self._releaser, self._sinks, clock=self._clock, mark=mark)
+        origin = settle_copy(self._store, clock=self._clock)
+        if origin is None:
+            return []
+        return [f"this copy of {origin.url}@{origin.asked} is a store of its own from now on"]
 
     def _finish(self) -> list[str]:
         """Carries out a rewind that an earlier start has begun. Tells of it."""

@@ -43,6 +43,7 @@ from headrace.connectors.delta.transaction import (
     beginning_of,
     split_number,
     transaction_of,
+    writer_name,
     writer_of,
 )
 from headrace.connectors.files.partitions import check_texts, room_at
@@ -66,6 +67,7 @@ from headrace.model.report import StagedPart
 if TYPE_CHECKING:
     from typing import Self
 
+    from headrace.connectors.keyed_target import Position
     from headrace.model.rows import RowCodec
 
 SchemaMode = Literal["merge"]
@@ -220,6 +222,10 @@ class DeltaSink(Sink):
             following = int(ctx.next_timeline)
             plan = derive_restore(read_history(self._newest()), writer_of(ctx), int(ctx.timeline), ctx.epoch, following)
         check_restore(plan, self.target, ctx.output)
+
+    def released(self, job: str) -> Position:
+        number = self._newest().transaction_version(writer_name(job, self.output))
+        return None if number is None or number < 0 else split_number(number)
 
     def forget(self, ctx: Forget) -> None:
         def go_back() -> None:

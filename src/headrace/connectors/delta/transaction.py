@@ -23,7 +23,11 @@ class EpochTransaction(NamedTuple):
 
 def writer_of(ctx: Release | Forget) -> str:
     """Who writes: an output of a job."""
-    return f"headrace-{ctx.job}-{ctx.output}"
+    return writer_name(ctx.job, ctx.output)
+
+
+def writer_name(job: str, output: str) -> str:
+    return f"headrace-{job}-{output}"
 
 
 def transaction_of(release: Release) -> EpochTransaction:

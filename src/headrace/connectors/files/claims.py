@@ -74,6 +74,11 @@ class Claims:
     def _create(self, claim: FolderClaim) -> bool:
         return self._folder.create(self.name, msgspec.json.encode(claim))
 
+    def released(self, job: str) -> tuple[int, int] | None:
+        """Timeline and epoch of the newest that a store has in the folder; None: none. Another's files do not count."""
+        newest = self._newest()
+        return None if newest[1] < 0 or self.read().job not in ("", job) else newest
+
     # --- abandoned timelines
 
     def end_of(self, timeline: int) -> int | None:

@@ -37,6 +37,7 @@ from headrace.model.report import StagedPart
 if TYPE_CHECKING:
     from typing import Self
 
+    from headrace.connectors.keyed_target import Position
     from headrace.model.rows import RowCodec
 
 
@@ -233,6 +234,9 @@ class FilesSink(Sink):
             # Newer files may lie here, of timelines that are abandoned together with this one.
             claims.check(ctx)
         check_cut(folder, ctx.output, self.form, int(ctx.timeline), ctx.epoch)
+
+    def released(self, job: str) -> Position:
+        return self._claims(self._open(), self.output).released(job)
 
     def forget(self, ctx: Forget) -> None:
         self._leave()

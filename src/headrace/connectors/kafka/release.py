@@ -132,6 +132,12 @@ class ExactlyOnce:
                 raise self._overslept(slept_s) from error
             raise
 
+    def newest(self) -> tuple[int, int] | None:
+        """Timeline and epoch of the newest that is out, wholly or in part; None: none is."""
+        with self._reader(settled=True) as reader:
+            mark = self._read_mark(reader)
+        return None if mark.epoch < 0 else (mark.timeline, mark.epoch)
+
     def _overslept(self, slept_s: float) -> SinkUnavailable:
         """A broker that ends a transaction because of its age says the same as one that met a newer producer."""
         return SinkUnavailable(

@@ -28,6 +28,7 @@ from headrace.model.report import StagedPart
 if TYPE_CHECKING:
     from typing import Self
 
+    from headrace.connectors.keyed_target import Position
     from headrace.model.rows import RowCodec
 
 _MESSAGE_MAX_BYTES: Final = 1_000_000
@@ -190,11 +191,18 @@ class KafkaSink(Sink):
         if self._way is None:
             topics = self._open_topics()
             if self.guarantee == "exactly once":
-                name = self.options.get(_NAME) or f"headrace-{ctx.job}-{ctx.output}"
-                self._way = ExactlyOnce(topics.cluster, topics, self.topic, name)
+                self._way = self._exactly_once(ctx.job)
             else:
                 self._way = AtLeastOnce(topics.cluster, topics, self.topic)
         self._way.release(parts, ctx)
+
+    def _exactly_once(self, job: str) -> ExactlyOnce:
+        topics = self._open_topics()
+        name = self.options.get(_NAME) or f"headrace-{job}-{self.output}"
+        return ExactlyOnce(topics.cluster, topics, self.topic, name)
+
+    def released(self, job: str) -> Position:
+        return self._exactly_once(job).newest()
 
     def check_restated(self) -> None:
         policy = self._open_topics().cleanup_policy(self.topic)

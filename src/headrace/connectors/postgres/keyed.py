@@ -29,14 +29,14 @@ class PostgresKeyed(KeyedTarget):
     def __init__(self, sink: PostgresSink, job: str) -> None:
         assert sink.codec is not None
         self._sink = sink
-        self._ours = (job, sink.output)
+        self._job = job
         self._columns = {column.name: column for column in table_columns(sink.codec)}
         self._same = " AND ".join(f"t.{quoted(name)} = r.{quoted(name)}" for name in sink.key)
         self._copy: RowCopy | None = None
 
     def position(self) -> Position:
         with self._sink.connected("read the newest epoch") as connection:
-            return self._recorded_position(connection)
+            return self._sink.recorded(connection, self._job)
 
     def compare(self, parts: Sequence[StagedPart], position: Position, *, write: bool) -> Comparison | None:
         reader = InlineParts()
@@ -88,16 +88,8 @@ class PostgresKeyed(KeyedTarget):
         with self._sink.connected(doing, place) as connection, connection.transaction():
             if not lock:
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            same = self._recorded_position(connection, lock=lock) == position
+            same = self._sink.recorded(connection, self._job, lock=lock) == position
             yield connection if same else None
-
-    def _recorded_position(self, connection: psycopg.Connection[Any], *, lock: bool = False) -> Position:
-        found = connection.execute(
-            f"SELECT timeline, epoch FROM {self._sink.epochs_sql} WHERE job = %s AND output = %s"
-            + (" FOR UPDATE" if lock else ""),
-            self._ours,
-        ).fetchone()
-        return None if found is None or found[0] < 0 else (found[0], found[1])
 
     def _rows_of(self, connection: psycopg.Connection[Any]) -> RowCopy:
         if self._copy is None:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from headrace.connectors.keyed_target import KeyedTarget
+    from headrace.connectors.keyed_target import KeyedTarget, Position
     from headrace.connectors.postgres.undo import OutputEpoch
     from headrace.model.rows import RowCodec
 
@@ -256,6 +256,19 @@ class PostgresSink(Sink):
             "WHERE job = %s AND output = %s",
             (timeline, epoch, ctx.job, ctx.output),
         )
+
+    def released(self, job: str) -> Position:
+        with self.connected("read the newest epoch") as connection:
+            return self.recorded(connection, job)
+
+    def recorded(self, connection: psycopg.Connection[Any], job: str, *, lock: bool = False) -> Position:
+        """The newest epoch of a job in the table, as it is noted there."""
+        found = connection.execute(
+            f"SELECT timeline, epoch FROM {self.epochs_sql} WHERE job = %s AND output = %s"
+            + (" FOR UPDATE" if lock else ""),
+            (job, self.output),
+        ).fetchone()
+        return None if found is None or found[0] < 0 else (found[0], found[1])
 
     # --- going back
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import redis
 
-    from headrace.connectors.keyed_target import KeyedTarget
+    from headrace.connectors.keyed_target import KeyedTarget, Position
     from headrace.model.rows import RowCodec
 
 _NOTHING_SEEN = (-1, -1)
@@ -183,6 +183,13 @@ class RedisSink(Sink):
     def guard_key(self, job: str) -> str:
         """Where a job keeps what it has written of this output."""
         return self.guard.replace("{job}", job).replace("{output}", self.output)
+
+    def released(self, job: str) -> Position:
+        try:
+            held: Any = self.connected().hmget(self.guard_key(job), "timeline", "epoch")
+        except Exception as error:
+            raise self.in_words(error, f"output {self.output}") from error
+        return None if held[0] is None else (int(held[0]), int(held[1]))
 
     def release(self, parts: Sequence[StagedPart], ctx: Release) -> None:
         told = print_of(parts)
