@@ -290,3 +290,49 @@ class Fresh(Record):
 @pytest.mark.parametrize("row_type", [Precise, Loud, Fresh])
 def test_defaults_that_sql_casts_or_that_are_made_are_spark_s(row_type: Any, tmp_path: Path) -> None:
     assert source.files(tmp_path, format="parquet").decoder(codec_of(row_type)) is None
+
+
+def asked(path: Path, *columns: str) -> tuple[dict[str, list[Any]], list[str]]:
+    """The columns that are asked for, and the bad rows."""
+    rows: dict[str, list[Any]] = {name: [] for name in columns}
+    bad: list[str] = []
+    for found in ParquetRows(codec_of(View)).only(columns).read(pieces((path, 0))):
+        if isinstance(found, BadRows):
+            bad += found.texts
+        else:
+            assert found.schema.names == list(columns)
+            for name in columns:
+                rows[name] += found.column(name).to_pylist()
+    return rows, bad
+
+
+def test_columns_that_nobody_asks_for_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "a.parquet", {"tweet": ["a", "b"], "at": AT, "n": [5, None]})
+    given: list[list[str]] = []
+    rows_of = parquet_rows._rows
+    monkeypatch.setattr(
+        parquet_rows, "_rows", lambda file, names, *at: given.append(names) or rows_of(file, names, *at)
+    )
+    assert asked(path, "n") == ({"n": [5, 1]}, [])
+    assert given == [["n"]]
+
+
+@pytest.mark.parametrize("options", [{}, {"write_statistics": False}])
+def test_a_row_is_bad_also_where_nobody_asks_for_what_it_lacks(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = written(tmp_path / "a.parquet", {"tweet": ["a", None], "at": AT, "n": [5, 6]}, **options)
+    rows, bad = asked(path, "n")
+    assert rows == {"n": [5]}
+    assert bad == _bad_texts(path) and "tweet is missing" in bad[0]
+    absent = written(tmp_path / "b.parquet", {"at": AT, "n": [5, 6]}, **options)
+    assert (asked(absent, "n")[0], len(asked(absent, "n")[1])) == ({"n": []}, 2)
+
+
+def _bad_texts(path: Path) -> list[str]:
+    found = ParquetRows(codec_of(View)).read(pieces((path, 0)))
+    return [text for each in found if isinstance(each, BadRows) for text in each.texts]
+
+
+def test_whether_spark_reads_a_file_does_not_depend_on_the_columns_that_are_asked_for(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", {"tweet": [1.5, 2.5], "at": AT, "n": [5, 6]})
+    with pytest.raises(LeftToSpark, match="tweet is double there"):
+        asked(path, "n")

@@ -233,6 +233,13 @@ class WorkerRows(ABC):
     tells_splits: bool = False
     """Whether batches have a last column `ROW_SPLIT` behind the codec's: the split of each row."""
 
+    def only(self, columns: Sequence[str]) -> WorkerRows:
+        """What reads the same rows, of which nobody asks for other columns than these: it may leave out the others.
+
+        Which rows are bad must not depend on it. The default decodes everything.
+        """
+        return self
+
     @abstractmethod
     def read(self, pieces: pa.RecordBatch) -> Iterator[pa.RecordBatch | BadRows]:
         """The rows of these pieces in their order, as batches with exactly the codec's schema, in bounded memory.

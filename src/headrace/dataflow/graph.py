@@ -8,7 +8,7 @@ specs share one exchange.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -57,6 +57,8 @@ class Node:
     placed_by: tuple[str, ...] | None = None
     """Columns by whose values the rows already lie on their shard, in key order; None: unknown or before any key."""
     queryable: bool = False
+    whole: bool = False
+    """Whether all its columns count as asked for, whoever reads them: so with what a query gives."""
     kind: StreamKind = APPEND
     """What its rows are to each other: decided by `headrace.dataflow.update_kinds` when the node is added."""
 
@@ -289,6 +291,8 @@ class KeyedNode(Node):
     """Columns of each row that its result has, too."""
     peers: tuple[str, ...] | None = None
     """With a result for each row: rows of one time that are equal in these columns have the one of the last of them."""
+    narrows: bool = False
+    """Whether it keeps of its rows what is asked of it, and no more, as a query means it."""
 
     @property
     def verb(self) -> str:
@@ -380,3 +384,12 @@ def readers(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
         for before in node.inputs:
             reading.setdefault(before, []).append(node)
     return reading
+
+
+def relink_loops(copies: Mapping[Node, Node]) -> None:
+    """In a graph that is a copy of another, what leads back leads to the copy, too."""
+    for node, copy in copies.items():
+        if isinstance(copy, LoopNode) and isinstance(node, LoopNode) and node.fed_by in copies:
+            copy.fed_by = copies[node.fed_by]  # type: ignore[assignment]
+        if isinstance(copy, FeedNode | AsyncNode) and copy.loop in copies:
+            copy.loop = copies[copy.loop]  # type: ignore[assignment]

@@ -10,10 +10,12 @@ from headrace.model.job import COLUMNS, INNER, DeclaredState
 from headrace.model.pairs import PairCodec
 from headrace.model.time import format_span
 from headrace.model.type_shape import describe_type
+from headrace.operators.asked import NO_COLUMNS, columns_of_sides, with_columns
 from headrace.operators.spec import StepInfo, StepSpec, StoredType
 from headrace.windows.spec import WindowSpec
 
 if TYPE_CHECKING:
+    from headrace.operators.asked import Columns
     from headrace.operators.contract import Operator
     from headrace.state.ttl import TTL
     from headrace.windows.context import WindowContext
@@ -57,6 +59,9 @@ class IntervalJoin(StepSpec):
         left, right = info.taken
         return IntervalJoinOperator(info.step, left, right, self.low_us, self.high_us, self.how)
 
+    def asked(self, info: StepInfo, needed: Columns, *, narrows: bool) -> tuple[Columns, ...]:
+        return columns_of_sides(needed if narrows else None, None, *info.taken)
+
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _sides(info)
 
@@ -93,6 +98,9 @@ class UnboundedJoin(StepSpec):
     def updates(self) -> bool:
         """Whether later results replace earlier ones."""
         return self.keep == "latest"
+
+    def asked(self, info: StepInfo, needed: Columns, *, narrows: bool) -> tuple[Columns, ...]:
+        return columns_of_sides(needed if narrows else None, self.on, *info.taken)
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _sides(info)
@@ -140,6 +148,15 @@ class RegularJoin(StepSpec):
 
         left, right = info.taken
         return RegularJoinOperator(info.step, left, right, self, info.key_type)
+
+    def asked(self, info: StepInfo, needed: Columns, *, narrows: bool) -> tuple[Columns, ...]:
+        if not narrows:
+            return None, None
+        single = self.how in ("semi", "anti")
+        left, right = columns_of_sides(NO_COLUMNS if single else needed, self.on, *info.taken)
+        if single:
+            left = with_columns(needed, left or ()) if left is not None else None
+        return with_columns(left, self.unique[0] or ()), with_columns(right, self.unique[1] or ())
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _sides(info)
@@ -227,6 +244,9 @@ class WindowJoin(StepSpec):
 
     def declared(self, info: StepInfo) -> Mapping[str, DeclaredState]:
         return _declared(self.assigner, info)
+
+    def asked(self, info: StepInfo, needed: Columns, *, narrows: bool) -> tuple[Columns, ...]:
+        return columns_of_sides(needed if narrows else None, None, *info.taken)
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         return _pairs(info)

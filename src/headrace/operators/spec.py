@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.model.job import DeclaredState
     from headrace.model.rows import RowCodec
     from headrace.model.type_shape import TypeShape
+    from headrace.operators.asked import Columns
     from headrace.operators.contract import Operator
     from headrace.state.handles import StateDecl
 
@@ -109,6 +110,13 @@ class StepSpec(ABC):
         Not asked where somebody reads late rows, or where another step shares the exchange: both want the rows.
         """
         return None
+
+    def asked(self, info: StepInfo, needed: Columns, *, narrows: bool) -> tuple[Columns, ...]:
+        """The columns of each input that the step reads beside its keys, where these of its results are asked for.
+
+        ``narrows``: whether it may keep fewer columns than its rows have. Asking for all is always right.
+        """
+        return (None,) * len(info.taken)
 
     def states(self) -> Mapping[str, str]:
         """State name → kind, beyond what the function declares; for people and for queries."""

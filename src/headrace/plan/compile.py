@@ -56,6 +56,7 @@ from headrace.plan.physical import (
 from headrace.plan.replaying import find_bound_to_epochs
 from headrace.plan.rules import RULES
 from headrace.plan.rules.changelogs import keep_given_rows
+from headrace.plan.rules.columns import keep_needed_columns
 from headrace.plan.state_times import step_times
 from headrace.plan.state_types import step_types
 from headrace.sql.expr import check_supported
@@ -66,22 +67,33 @@ if TYPE_CHECKING:
 
 
 def compile_app(
-    app: AppGraph, *, parallelism: int, key_groups: int, taps: Sequence[WriteNode] = (), rules: Sequence[Rule] = RULES
-) -> Program:
+    app: AppGraph, *, parallelism: int, key_groups: int, taps: Sequence[WriteNode] = (), rules: Sequence[Rule] = RULES,
+    whole_rows: bool = False,
+) -> Program:  # fmt: skip
     """The program of an app. Raises ProgramError for every mistake that can be found without running it.
 
-    ``taps`` are further outputs that the app itself does not know of.
+    ``taps`` are further outputs that the app itself does not know of. ``whole_rows``: for those who look at the rows
+    that steps are given (`keep_needed_columns`).
     """
     nodes = (*reachable(app, [tap.inputs[0] for tap in taps]), *taps)
-    return compile_nodes(app.name, nodes, parallelism=parallelism, key_groups=key_groups, rules=rules)
+    return compile_nodes(
+        app.name, nodes, parallelism=parallelism, key_groups=key_groups, rules=rules, whole_rows=whole_rows
+    )
+
+
+def prepare(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The graph with everything that is put in before it is compiled; of one that has it, the graph itself."""
+    return keep_needed_columns(keep_given_rows(nodes))
 
 
 def compile_nodes(
-    app: str, nodes: tuple[Node, ...], *, parallelism: int, key_groups: int, rules: Sequence[Rule] = RULES
-) -> Program:
+    app: str, nodes: tuple[Node, ...], *, parallelism: int, key_groups: int, rules: Sequence[Rule] = RULES,
+    whole_rows: bool = False,
+) -> Program:  # fmt: skip
     """The program of a checked graph."""
-    nodes = keep_given_rows(nodes)
-    program = _Compiler(app, nodes, parallelism, key_groups).compile()
+    said = keep_given_rows(nodes)
+    nodes = keep_needed_columns(said, whole_rows=whole_rows)
+    program = _Compiler(app, nodes, parallelism, key_groups, said).compile()
     by_id = {node.id: node for node in nodes}
     for rule in rules:
         program = rule(program, by_id)
@@ -109,9 +121,13 @@ class _Draft:
 
 
 class _Compiler:
-    def __init__(self, app: str, nodes: tuple[Node, ...], parallelism: int, key_groups: int) -> None:
+    def __init__(
+        self, app: str, nodes: tuple[Node, ...], parallelism: int, key_groups: int, said: tuple[Node, ...]
+    ) -> None:
         self.app = app
         self.nodes = nodes
+        self.said = said
+        """The nodes before columns were left out: a program is the same one whatever it leaves out."""
         self.parallelism = parallelism
         self.key_groups = key_groups
         self.readers = readers(nodes)
@@ -167,7 +183,7 @@ class _Compiler:
             ),
             parallelism=self.parallelism,
             key_groups=self.key_groups,
-            fingerprint=_fingerprint(self.nodes, steps, migrations),
+            fingerprint=_fingerprint(self.said, steps, migrations),
             loops=tuple(self._loop_plan(loop) for loop in self.loops),
             migrations=migrations,
             bound_to_epochs=find_bound_to_epochs(self.nodes),

@@ -35,8 +35,8 @@ from headrace.dataflow.outputs import describe_function
 from headrace.model.amounts import count_of
 from headrace.model.time import format_span
 from headrace.model.values import type_name
-from headrace.plan.compile import compile_nodes
-from headrace.plan.rules.changelogs import keep_given_rows
+from headrace.plan.compile import compile_nodes, prepare
+from headrace.plan.rules.columns import describe_reads
 from headrace.plan.rules.decoding import plan_decoding
 from headrace.plan.sides import SIDES, has_seam, one_side
 from headrace.sql.expr import parse
@@ -102,18 +102,19 @@ _OPERATORS = {"sliced": "on slices in columns", "sessions": "on fragments in col
 
 
 def outline(app: AppGraph) -> Outline:
-    """What will run, in words. Raises what `compile_app` raises."""
-    all_nodes = keep_given_rows(reachable(app))
-    # How many tasks there are changes nothing that is shown here.
+    """What will run, in words, however many tasks there are. Raises what `compile_app` raises."""
+    all_nodes = prepare(reachable(app))
     program = compile_nodes(app.name, all_nodes, parallelism=1, key_groups=1)
     inner = carrying_nodes(all_nodes)
     nodes = tuple(node for node in all_nodes if node not in inner)
     places = derive_places(program)
     exchanges = [_exchange(program, edge) for edge in program.edges]
     first_exchange = {step: each.number for each in reversed(exchanges) for step in each.steps}
+    reads = describe_reads(program)
     steps = []
     for node in nodes:
         step = _step(node)
+        step.notes += reads.get(node.id, ())
         step.runs = sorted(places.get(node.id, ()))
         step.exchange = first_exchange.get(node.id, 0)
         choice = program.steps[step.name].choice if isinstance(node, KeyedNode) else None
@@ -247,8 +248,7 @@ def _describe_keyed(node: KeyedNode, step: Step) -> None:
     else:
         step.title = node.op if node.fn is None else f"{node.op} {describe_function(node.fn)}"
         step.state = [f"a {step.rows} per key"]
-    if node.was is not None:
-        step.notes.append(f"was {node.was}")
+    step.notes += () if node.was is None else (f"was {node.was}",)
     if not node.needs_exchange:
         step.notes.append(f"no exchange: the rows already lie by {node.key}")
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import pyarrow as pa
 from msgspec import structs
 
+from headrace.dataflow.projection import bare_column
 from headrace.model.job import ROW, DeclaredState, JobFacts
 from headrace.model.keyspec import ANYWHERE
 from headrace.model.report import TAP
@@ -202,6 +203,8 @@ class SourcePlan:
     aligned: bool = False
     """Whether it waits where it is too far ahead of its group."""
     seam: Seam | None = None
+    reads: tuple[str, ...] | None = None
+    """The columns that are asked for; None: all of its rows."""
     decoded: bool = False
     """Whether the worker decodes its files (`Source.decoder`); then the prefix runs there, too."""
 
@@ -223,6 +226,15 @@ class SourcePlan:
             if text not in step.out.names:
                 return None
         return text if self.out.schema.field(text).type == self.codec.schema.field(text).type else None
+
+    @cached_property
+    def computes(self) -> bool:
+        """Whether its prefix does more than leave columns out."""
+        names = self.codec.names
+        return any(
+            step.verb == "where" or any(bare_column(text, names) != name for name, text in step.pairs)
+            for step in self.prefix
+        )
 
     @property
     def filtered(self) -> bool:

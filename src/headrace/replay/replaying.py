@@ -124,7 +124,9 @@ class KeyReplay(AbstractContextManager["KeyReplay"]):
         self._manifests = [read_manifest(store, *place) for place in again]
         self._state = read_state(store, *first)
         manifest = self._state.manifest
-        program = compile_app(app, parallelism=manifest.parallelism, key_groups=manifest.key_groups, rules=_RULES)
+        program = compile_app(
+            app, parallelism=manifest.parallelism, key_groups=manifest.key_groups, rules=_RULES, whole_rows=True
+        )
         check_app(app.name, manifest.app)
         _check_step(program, step)
         quiet = tuple(replace(output, sink=DiscardSink()) for output in program.outputs)

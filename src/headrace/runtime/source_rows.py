@@ -46,7 +46,7 @@ def chain_input(
     if live.source_rows is None:
         live.source_rows = SourceRows(source)
     live.source_rows.marking = marking
-    return live.source_rows.decode(rows, given)
+    return live.source_rows.decode(rows if source.reads is None else rows.only(source.reads), given)
 
 
 def beside_bad(rows: WorkerRows, fields: pa.Schema, handed_out: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -72,10 +72,12 @@ class SourceRows:
         self.marking = marking
         """Of the task at hand: is told of the times of rows that a filter is about to hide."""
         self._filters = any(step.verb == "where" for step in source.prefix)
-        self._steps = list(_steps(source))
+        self._reads = None if source.reads is None else list(source.reads)
+        fields = _fields(source)
+        self._steps = list(_steps(source, fields))
         texts = [text for text in (source.time, source.mark) if text is not None]
-        told = any(text not in source.codec.schema.names for text in texts)
-        self._computes = bool(self._steps) or told or source.source.has_splits
+        told = any(text not in fields.names for text in texts)
+        self._computes = source.computes or told or source.source.has_splits
         """Whether anything is evaluated here that Spark would evaluate otherwise."""
         self._time = None if source.time is None else _times(source, source.time)
         self._mark = None if source.mark is None else _times(source, source.mark)
@@ -110,6 +112,7 @@ class SourceRows:
 
     def good(self, batch: pa.RecordBatch, splits: Sequence[str] | pa.Array | None = None) -> pa.RecordBatch:
         """Rows as they were read. ``splits``: where each came from; none: as the source tells."""
+        batch = batch if self._reads is None else batch.select(self._reads)
         beside = dict(self._beside(batch, splits))
         batch, beside = _cut(self._source, batch, beside)
         if self._filters and self.marking is not None and self._time is not None and batch.num_rows:
@@ -148,8 +151,13 @@ class SourceRows:
         return pa.RecordBatch.from_arrays(columns, names=[*fields.names, ROW_BAD])
 
 
-def _steps(source: SourcePlan) -> Iterator[_Step]:
-    fields = source.codec.schema
+def _fields(source: SourcePlan) -> pa.Schema:
+    """The columns that are asked for, of those that rows have."""
+    schema = source.codec.schema
+    return schema if source.reads is None else pa.schema([schema.field(name) for name in source.reads])
+
+
+def _steps(source: SourcePlan, fields: pa.Schema) -> Iterator[_Step]:
     for step in source.prefix:
         if step.verb == "where":
             yield _filter(step.pairs[0][1], fields)
@@ -197,12 +205,12 @@ def _cut(
 
 def _split(source: SourcePlan) -> _Compute | None:
     text = source.source.split_of_row(source.codec)
-    return None if text is None else _compile(text, source.codec.schema, _TEXT)
+    return None if text is None else _compile(text, _fields(source), _TEXT)
 
 
 def _times(source: SourcePlan, text: str) -> _Compute:
     """Times as microseconds: a field, or what an expression says."""
-    fields = source.codec.schema
+    fields = _fields(source)
     if text in fields.names:
         return lambda batch: batch.column(text).cast(pa.int64())
     made = _compile(text, fields, _TIME)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from headrace.dataflow.graph import ExprNode, MeasureNode, Node
+from headrace.dataflow.graph import ExprNode, KeyedNode, MeasureNode, Node
 from headrace.dataflow.stream import Stream
 from headrace.tables.catalog import catalog_of
 from headrace.tables.dialect import render
@@ -45,6 +45,8 @@ class QuerySteps:
 
     def add(self, stream: Any, role: str, tree: Any, key: object = "") -> None:
         """A step that was made for a part of the query; ``key``: what its rows are brought together by."""
+        if isinstance(stream.node, KeyedNode):
+            stream.node.narrows = True
         identity = f"{role} by {key} of {', '.join(tables_of(tree))}"
         self.steps.append(QueryStep(stream.node, role, identity, render(tree)))
 
@@ -74,6 +76,8 @@ class QueryStream(Stream[Any]):
     def __init__(self, app: AppGraph, node: Node, steps: QuerySteps) -> None:
         super().__init__(app, node)
         self.steps = steps
+        # What a query keeps follows from its text, and not from who reads its result.
+        node.whole = node.whole or bool(steps.steps)
 
     def named(self, name: str, *, was: str | None = None) -> QueryStream:
         """The same stream; the query is named, and by it every step that it became and that keeps state."""

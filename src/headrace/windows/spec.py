@@ -12,6 +12,7 @@ from headrace.model.amounts import count_of
 from headrace.model.job import INNER, VALUE_TABLE, DeclaredState
 from headrace.model.time import format_span
 from headrace.model.type_shape import accumulators_shape, describe_type
+from headrace.operators.asked import columns_of_aggregates
 from headrace.operators.spec import WALL, CombinedRows, OperatorChoice, StepInfo, StepSpec, StoredType
 from headrace.state.panes.about import cut_of
 from headrace.windows.evictors import Evictor, KeepDelta, KeepRows, KeepSpan
@@ -20,6 +21,7 @@ from headrace.windows.settings import WindowSettings
 from headrace.windows.triggers import EveryRows, OnDelta, PerEpoch, Periodic, PerRow, Timeout, Trigger
 
 if TYPE_CHECKING:
+    from headrace.operators.asked import Columns
     from headrace.operators.contract import Operator
 
 
@@ -62,6 +64,11 @@ class WindowSpec(WindowSettings, StepSpec):
     def _operator_name(self, info: StepInfo) -> str:
         assert info.choice is not None, f"the planner chose no operator for step {info.step}"
         return info.choice.operator
+
+    def asked(self, info: StepInfo, needed: Columns, *, narrows: bool) -> tuple[Columns, ...]:
+        # Windows row by row may have functions and triggers that are given rows.
+        columnar = self._operator_name(info) in ("sliced", "sessions")
+        return (columns_of_aggregates(self.aggs, info.taken[0]) if columnar else None,)
 
     def combined(self, info: StepInfo) -> CombinedRows | None:
         from headrace.windows.combine import combine_panes

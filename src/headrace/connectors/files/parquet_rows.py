@@ -12,7 +12,7 @@ types that are the declared ones or become them without loss. Whatever else it m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -62,10 +62,15 @@ class ParquetRows(WorkerRows):
     pieces = ("_metadata.file_path AS file", "_metadata.row_index AS row")
     keep = f"row % {PIECE_ROWS} = 0"
 
-    def __init__(self, codec: RowCodec) -> None:
+    def __init__(self, codec: RowCodec, columns: Sequence[str] | None = None) -> None:
+        """``columns``: those that are asked for; None: all."""
         self._codec = codec
+        self._asked = codec.schema if columns is None else pa.schema([codec.schema.field(name) for name in columns])
         filled = {name: value for name, value in codec.defaults.items() if value is not None}
         self._defaults = {name: codec.columns[name].encode([value])[0] for name, value in filled.items()}
+
+    def only(self, columns: Sequence[str]) -> ParquetRows:
+        return ParquetRows(self._codec, columns)
 
     def read_whole(self, uri: str) -> Iterator[pa.RecordBatch | BadRows]:
         """All rows of a file."""
@@ -82,45 +87,52 @@ class ParquetRows(WorkerRows):
             if path is None:
                 raise LeftToSpark("it is not on a disk of the worker's machine", where=uri)
             try:
-                for columns in self._columns(path, first, stop):
-                    yield from self._complete(uri, columns)
+                for batch in self._columns(path, first, stop):
+                    yield from self._complete(uri, batch)
             except _UNREADABLE as error:
                 raise LeftToSpark(f"Arrow cannot read it: {error}", where=str(path)) from error
 
-    def _columns(self, path: Path, first: int, stop: int) -> Iterator[list[pa.Array]]:
-        """The columns of the schema, for these rows of a file."""
+    def _columns(self, path: Path, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """The columns that are asked for, for these rows of a file; all where a row may lack what it must have."""
         import pyarrow.parquet as pq
 
-        schema = self._codec.schema
         with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
             _check_writer(file, path)
             found = _FileColumns(file, path)
-            names = [found.column(field.name) for field in schema]
-            converts = [found.conversion(name, field) for name, field in zip(names, schema, strict=True)]
-            for batch in _rows(file, [name for name in names if name is not None], first, stop):
-                given = [None if name is None else batch.column(name) for name in names]
-                yield [
-                    pa.nulls(batch.num_rows, field.type) if array is None else convert(array)
-                    for array, convert, field in zip(given, converts, schema, strict=True)
+            # Also of columns that nobody asks for: whether Spark reads a file must not depend on the program.
+            names = {field.name: found.column(field.name) for field in self._codec.schema}
+            converts = {field.name: found.conversion(names[field.name], field) for field in self._codec.schema}
+            schema = self._asked
+            if not found.has_all(names[name] for name in self._codec.required if name not in schema.names):
+                schema = self._codec.schema
+            read = [name for field in schema if (name := names[field.name]) is not None]
+            for batch in _rows(file, read, first, stop):
+                columns = [
+                    pa.nulls(batch.num_rows, field.type)
+                    if (name := names[field.name]) is None
+                    else converts[field.name](batch.column(name))
+                    for field in schema
                 ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _complete(self, uri: str, columns: list[pa.Array]) -> Iterator[pa.RecordBatch | BadRows]:
+    def _complete(self, uri: str, given: pa.RecordBatch) -> Iterator[pa.RecordBatch | BadRows]:
         """Rows with their defaults; those that lack what must be there, apart."""
-        schema = self._codec.schema
-        given = pa.RecordBatch.from_arrays(columns, schema=schema)
+        schema, columns = given.schema, given.columns
         for index, field in enumerate(schema):
             if field.name in self._defaults and columns[index].null_count:
                 columns[index] = columns[index].fill_null(self._defaults[field.name])
         batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-        lacking = [name for name in self._codec.required if batch.column(name).null_count]
+        must = [name for name in self._codec.required if name in schema.names]
+        lacking = [name for name in must if batch.column(name).null_count]
+        batch_asked = batch if schema is self._asked else batch.select(self._asked.names)
         if not lacking:
-            yield batch
+            yield batch_asked
             return
         bad = pc.is_null(batch.column(lacking[0]))
         for name in lacking[1:]:
             bad = pc.or_(bad, pc.is_null(batch.column(name)))
         yield BadRows([_bad_text(uri, row, lacking) for row in _with_readable_times(given.filter(bad)).to_pylist()])
-        yield batch.filter(pc.invert(bad))
+        yield batch_asked.filter(pc.invert(bad))
 
 
 def _ranges(pieces: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
@@ -188,7 +200,9 @@ class _FileColumns:
         self._by_folded: dict[str, list[str]] = {}
         for name in self._schema.names:
             self._by_folded.setdefault(name.lower(), []).append(name)
-        leaves = (file.schema.column(i) for i in range(len(file.schema)))
+        leaves = [file.schema.column(i) for i in range(len(file.schema))]
+        self._leaves = {leaf.path: place for place, leaf in enumerate(leaves)}
+        self._metadata = file.metadata
         self._wide_times = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
 
     def column(self, field: str) -> str | None:
@@ -203,6 +217,18 @@ class _FileColumns:
         if names[0] in self._wide_times:
             raise LeftToSpark(f"{field} is a time of 96 bits", where=self._where)
         return names[0]
+
+    def has_all(self, names: Iterable[str | None]) -> bool:
+        """Whether every row of the file has a value in these columns, as far as the file tells without their rows."""
+        return all(name is not None and self._is_full(name) for name in names)
+
+    def _is_full(self, name: str) -> bool:
+        groups = (self._metadata.row_group(number) for number in range(self._metadata.num_row_groups))
+        chunks = [group.column(self._leaves[name]) for group in groups]
+        return all(
+            chunk.is_stats_set and chunk.statistics.has_null_count and not chunk.statistics.null_count
+            for chunk in chunks
+        )
 
     def conversion(self, name: str | None, field: pa.Field) -> _Convert:
         """From the type of a column to the declared one, where Spark would do the same."""

@@ -11,6 +11,7 @@ from headrace.model.type_shape import describe_type
 from headrace.operators.spec import CombinedRows, StepInfo, StepSpec, StoredType
 
 if TYPE_CHECKING:
+    from headrace.operators.asked import Columns
     from headrace.operators.contract import Operator
 
 
@@ -61,6 +62,11 @@ class TopSpec(StepSpec):
         from headrace.operators.changelogs.first_rows import leave_first_rows
 
         return None if self.signed else leave_first_rows(self, info)
+
+    def asked(self, info: StepInfo, needed: Columns, *, narrows: bool) -> tuple[Columns, ...]:
+        if needed is None or not narrows:
+            return (None,)
+        return ((needed - {self.rank or ""}).union(self.unique or (), (column.name for column in self.order)),)
 
     def stored(self, info: StepInfo) -> Mapping[str, StoredType]:
         from headrace.operators.changelogs.top import ROWS_TABLE

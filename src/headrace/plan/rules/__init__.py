@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from headrace.plan.rules.columns import read_needed_columns
 from headrace.plan.rules.combining import combine_before_exchange
 from headrace.plan.rules.decoding import decode_in_workers
 from headrace.plan.rules.expressions import evaluate_where_decoded
@@ -25,5 +26,6 @@ if TYPE_CHECKING:
 RULES: Final[tuple[Rule, ...]] = (
     combine_before_exchange,
     evaluate_where_decoded,
+    read_needed_columns,
     decode_in_workers,
 )

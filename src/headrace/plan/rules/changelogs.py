@@ -21,16 +21,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.dataflow.graph import (
-    AsyncNode,
     BatchNode,
-    FeedNode,
     KeyedNode,
     KindNode,
-    LoopNode,
     Node,
     TapNode,
     WriteNode,
     readers,
+    relink_loops,
 )
 from headrace.dataflow.keying import key_of_columns
 from headrace.dataflow.update_kinds import (
@@ -100,12 +98,7 @@ class _Rewriting:
         for node in self._nodes:
             copy = self._copies[node] = self._copy(node)
             self._made.append(copy)
-        for node, copy in self._copies.items():
-            # What leads back leads to the new graph, too.
-            if isinstance(copy, LoopNode) and isinstance(node, LoopNode) and node.fed_by in self._copies:
-                copy.fed_by = self._copies[node.fed_by]  # type: ignore[assignment]
-            if isinstance(copy, FeedNode | AsyncNode) and copy.loop in self._copies:
-                copy.loop = self._copies[copy.loop]  # type: ignore[assignment]
+        relink_loops(self._copies)
         return tuple(self._made)
 
     def _copy(self, node: Node) -> Node:
