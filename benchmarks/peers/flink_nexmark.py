@@ -1,9 +1,12 @@
-"""Flink SQL over Nexmark's streams: one query. Results go to the blackhole connector, or into a file of answers.
+"""Flink SQL over Nexmark's streams: one query. Results go into a folder of files, or into a file of answers.
 
 Stands alone: runs in an environment that has `apache-flink` and nothing of ours. The rows are read from Parquet by
 Flink's own file source, one file per subtask, each in the order of time. A first job over the rows of the first epochs
 warms the process up, and a second one over the steady rows is timed as a whole by Flink itself. Answers are those of
 one job over all rows, folded: what was taken back is gone.
+
+Its file sink writes exactly once, at each checkpoint and at the end: Parquet, and where rows are taken back JSON lines
+that say it (`debezium-json`), because its Parquet files cannot.
 """
 
 from __future__ import annotations
@@ -101,8 +104,10 @@ def run(options: argparse.Namespace) -> dict:
         return {"version": version}
     for phase in ("warm", "steady"):
         declare(env, options.input / phase)
-        made = f"CREATE TABLE nowhere_{phase} WITH ('connector' = 'blackhole') AS {text}"
-        job = env.execute_sql(made).get_job_client()
+        form = "debezium-json" if options.changelog else "parquet"
+        out = (options.work / f"out-{phase}").as_uri()
+        sink = f"'connector' = 'filesystem', 'format' = '{form}', 'path' = '{out}'"
+        job = env.execute_sql(f"CREATE TABLE out_{phase} WITH ({sink}) AS {text}").get_job_client()
         took_ms = job.get_job_execution_result().result().get_net_runtime()
         if phase == "warm":
             warm_s = time.time() - LAUNCHED_AT
@@ -112,6 +117,7 @@ def run(options: argparse.Namespace) -> dict:
         "startup_s": warm_s,
         "steady_rows": sum(json.loads(options.epochs)[options.warm :]),
         "steady_s": took_ms / 1000,
+        "written_bytes": sum(file.stat().st_size for file in (options.work / "out-steady").rglob("part-*")),
     }
 
 
@@ -124,6 +130,7 @@ def main() -> None:
     parser.add_argument("--warm", type=int, required=True, help="epochs before the measured ones")
     parser.add_argument("--jars", required=True, help="the Parquet format, with commas")
     parser.add_argument("--answers", type=Path, help="write the results into this file, and measure nothing")
+    parser.add_argument("--changelog", action="store_true", help="rows of the result are taken back")
     parser.add_argument("--work", type=Path, required=True, help="an empty folder for checkpoints")
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--backend", choices=["hashmap", "rocksdb"], default="hashmap")
