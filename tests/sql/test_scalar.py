@@ -14,7 +14,12 @@ from headrace.sql.evaluate.expressions import compile_exprs
 from headrace.sql.evaluate.scalar import compile_scalar
 from headrace.sql.expr import resolve
 
-SCHEMA = pa.schema([("i", pa.int64()), ("j", pa.int32()), ("x", pa.float64()), ("s", pa.string()), ("b", pa.bool_())])
+TIME = pa.timestamp("us", "UTC")
+KINDS = {
+    "i": pa.int64(), "j": pa.int32(), "x": pa.float64(), "s": pa.string(), "b": pa.bool_(), "t": TIME, "u": TIME,
+}  # fmt: skip
+SCHEMA = pa.schema(list(KINDS.items()))
+TIMES = st.none() | st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(0, 10**7)
 ROWS = st.fixed_dictionaries(
     {
         "i": st.none() | st.integers(-(2**62), 2**62) | st.integers(-3, 3),
@@ -22,6 +27,8 @@ ROWS = st.fixed_dictionaries(
         "x": st.none() | st.floats(-1e6, 1e6),
         "s": st.none() | st.sampled_from(["", "a", "b"]),
         "b": st.none() | st.booleans(),
+        "t": TIMES,
+        "u": TIMES,
     }
 )
 NUMBERS = st.recursive(
@@ -34,6 +41,9 @@ CONDITIONS = st.recursive(
         st.tuples(NUMBERS, st.sampled_from(["<", "<=", "=", "<>", ">", ">="]), NUMBERS).map(" ".join),
         st.sampled_from(
             ["b", "s = 'a'", "s < 'b'", "i IS NULL", "x IS NOT NULL", "i / j > 1", "CAST(i AS DOUBLE) > 1"]
+        ),
+        st.sampled_from(
+            ["t >= u + INTERVAL '5' SECOND", "u - t < INTERVAL '3' SECOND", "t - INTERVAL '1' DAY < u", "t = u"]
         ),
     ),
     lambda inner: st.one_of(

@@ -141,15 +141,28 @@ class MatchTextReader:
         self._columns = compile_predicate(over.sql, self._schema) if self._scalar is None else None
         self._codec = codec
 
-    def holds(self, row: Any, rows_of: Callable[[str], Sequence[Any]], values: Mapping[str, Any] | None = None) -> bool:
-        """``rows_of``: the rows that a stage took so far. ``values``: of measures that somebody else read."""
+    def reading(
+        self, row: Any, rows_of: Callable[[Measure], Sequence[Any]], values: Mapping[str, Any] | None = None
+    ) -> Callable[[str], Any]:
+        """Gives values by name, of measures and of columns of the row."""
         readers = self.readers
 
         def read(name: str) -> Any:
             if values is not None and name in values:
                 return values[name]
             reader = readers.get(name)
-            return getattr(row, name) if reader is None else reader.of_one(rows_of(reader.measure.stage))
+            return getattr(row, name) if reader is None else reader.of_one(rows_of(reader.measure))
+
+        return read
+
+    def holds(
+        self, row: Any, rows_of: Callable[[Measure], Sequence[Any]], values: Mapping[str, Any] | None = None
+    ) -> bool:
+        """``rows_of``: the rows that the stage of a measure took so far, as far as the measure is about them.
+
+        ``values``: of measures that somebody else read.
+        """
+        readers, read = self.readers, self.reading(row, rows_of, values)
 
         if self._scalar is not None:
             return self._scalar(read) is True

@@ -8,7 +8,7 @@ a column alone is of the last row of the match.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,7 @@ from headrace.patterns.conditions import (
     check_over_match,
     conjuncts,
 )
-from headrace.patterns.matcher import Link
+from headrace.patterns.matcher import Link, links_of, newest_rows
 from headrace.patterns.measures import AGGREGATES, NAVIGATION, Measure, MeasureReader, SplitText, TextSplitter
 from headrace.sql.parse import column_path, parse_tree
 
@@ -175,10 +175,16 @@ def _offset(measure: Measure) -> int:
 class RowTextReader:
     """A text of DEFINE at work: for a row among those kept, and what matched before it."""
 
-    def __init__(self, over: TextOverMatch, variable: int, variables: Sequence[str], codec: RowCodec) -> None:
+    def __init__(
+        self, over: TextOverMatch, variable: int, variables: Sequence[str], codec: RowCodec,
+        subsets: Mapping[str, Sequence[str]],
+    ) -> None:  # fmt: skip
         self._reader = MatchTextReader(over, codec)
         self._variable = variable
-        self._numbers = {name: number for number, name in enumerate(variables)}
+        self._numbers = {EVERY_ROW: frozenset(range(len(variables)))}
+        """Name → the variables it stands for."""
+        self._numbers |= {name: frozenset([number]) for number, name in enumerate(variables)}
+        self._numbers |= {name: frozenset(map(variables.index, members)) for name, members in subsets.items()}
         self._previous = {
             name: (measure, MeasureReader(Measure("last", measure.stage, measure.text), codec))
             for name, measure in over.measures
@@ -188,15 +194,11 @@ class RowTextReader:
     def holds(self, place: int, link: Link | None, key: KeyRows) -> bool:
         row = key.rows[place].row
 
-        def rows_of(stage: str) -> list[Any]:
-            number = self._numbers.get(stage, -1)
-            rows, each = [], link
-            while each is not None:
-                if number < 0 or each.stage == number:
-                    rows.append(each.row)
-                each = each.before
-            rows.reverse()
-            return [*rows, row] if number in (-1, self._variable) else rows
+        def rows_of(measure: Measure) -> list[Any]:
+            numbers, most = self._numbers[measure.stage], measure.most_rows
+            if self._variable not in numbers:
+                return newest_rows(link, numbers, most)
+            return [*newest_rows(link, numbers, None if most is None else most - 1), row]
 
         values = {name: self._value(name, place, link, key) for name in self._previous}
         return self._reader.holds(row, rows_of, values)
@@ -204,10 +206,8 @@ class RowTextReader:
     def _value(self, name: str, place: int, link: Link | None, key: KeyRows) -> Any:
         measure, reader = self._previous[name]
         if measure.stage != EVERY_ROW:
-            number = self._numbers[measure.stage]
-            each = link
-            while each is not None and each.stage != number:
-                each = each.before
+            numbers = self._numbers[measure.stage]
+            each = next((each for each in links_of(link) if each.stage in numbers), None)
             if each is None:
                 return None
             place = key.place(each.number)

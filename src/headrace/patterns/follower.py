@@ -7,6 +7,7 @@ the first row that may begin one, without a Python object; so are rows that cann
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,24 +15,36 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headrace.model.ids import MAX_TIME
-from headrace.patterns.matcher import NEVER, KeyMatches, Link, MatchEnd, PartialRun, links_of
-from headrace.patterns.partial import PartialMatch, PartialMatches, RowLink
+from headrace.patterns.matcher import NEVER, KeyMatches, Link, MatchEnd, PartialRun
+from headrace.patterns.partial import PartialMatch, PartialMatches, RowLink, TakenRow
 
 if TYPE_CHECKING:
     from headrace.model.batch import Int64s, Rows
-    from headrace.patterns.plan import PatternPlan
-    from headrace.state.handles import MapState, Timer, ValueState
+    from headrace.patterns.plan import Mask, PatternPlan
+    from headrace.state.handles import Timer, ValueState
 
 
 class KeyHandles(NamedTuple):
     """The states of a step, moved from key to key."""
 
     partial: ValueState[Any]
-    rows: MapState[int, Any]
     deadline: Timer
 
     def bind(self, slot: int) -> None:
-        self.partial._slot = self.rows._slot = self.deadline._slot = slot
+        self.partial._slot = self.deadline._slot = slot
+
+    def stored(self, slot: int) -> Any:
+        """What is kept of a key; None: nothing."""
+        partial = self.partial
+        partial._slot = slot
+        return partial.get()
+
+    def move(self, before_us: int | None, at_us: int | None) -> None:
+        """Moves the timer, where it is not set to that already; None: it is not set."""
+        if at_us is None and before_us is not None:
+            self.deadline.clear()
+        elif at_us is not None and at_us != before_us:
+            self.deadline.set(at_us)  # type: ignore[arg-type]
 
 
 class PatternFollower:
@@ -49,6 +62,7 @@ class PatternFollower:
         self.forgotten = 0
         """Partial matches that stood at a stage that the pattern has no more."""
         self._fail = fail
+        self._numbers = {name: number for number, name in enumerate(plan.automaton.names)}
 
     # --- rows
 
@@ -59,35 +73,36 @@ class PatternFollower:
         """
         plan = self.plan
         bits = plan.conditions.bits(rows)
-        stored = np.array([self._has(slot) for slot in slots], np.bool_)
+        stored = [self.handles.stored(slot) for slot in slots]
+        known = np.array([each is not None for each in stored], np.bool_)
         starts = plan.may_start(bits)
-        begun = np.cumsum(starts)
-        counts = np.diff(bounds)
-        before = np.where(bounds[:-1] > 0, begun[bounds[:-1] - 1], 0) if len(begun) else np.zeros(len(slots), np.int64)
-        matters = (begun - np.repeat(before, counts) > 0) | np.repeat(stored, counts)
+        matters = rows_that_matter(starts, known, bounds)
         relevant = plan.may_matter(bits)
         places = np.flatnonzero(matters if relevant is None else matters & relevant)
         events = rows.take(places).objects if len(places) else []
         times = repeat(at) if isinstance(at, int) else at[places].tolist()
         some = list(zip(events, times, bits[places].tolist(), starts[places].tolist()))
         cuts = np.searchsorted(places, bounds).tolist()
-        for slot, first, end, known in zip(slots, cuts, cuts[1:], stored.tolist()):
-            if known or first < end:
-                self._key(slot, some[first:end], upto_us, stored=known)
+        for slot, first, end, partial in zip(slots, cuts, cuts[1:], stored):
+            if first < end or partial is not None:
+                self._key(slot, some[first:end], upto_us, partial)
 
     def expire(self, slot: int, upto_us: int) -> None:
         """Time has come so far for a key, and it has no rows before that."""
-        self._key(slot, (), upto_us, stored=self._has(slot))
+        partial = self.handles.stored(slot)
+        if partial is not None:
+            self._key(slot, (), upto_us, partial)
 
-    def _has(self, slot: int) -> bool:
-        self.handles.partial._slot = slot
-        return self.handles.partial.get() is not None
-
-    def _key(self, slot: int, some: Sequence[tuple[Any, int, int, bool]], upto_us: int | None, *, stored: bool) -> None:
-        self.handles.bind(slot)
+    def _key(
+        self,
+        slot: int,
+        some: Sequence[tuple[Any, int, int, bool]],
+        upto_us: int | None,
+        stored: PartialMatches[Any] | None,
+    ) -> None:
         forgotten = self.forgotten
-        key = self._load() if stored else KeyMatches()
-        former = (key.runs, key.complete) if stored else None
+        key = KeyMatches() if stored is None else self._load(stored)
+        runs, complete = key.runs, list(key.complete)
         feed = self.matcher.feed
         try:
             for row, at, bits, starts in some:
@@ -98,14 +113,17 @@ class PatternFollower:
                         continue
                     if not key.complete:
                         # As for a key that is met anew: numbers do not depend on where epochs end.
-                        key.next_row, key.renumbered = 0, True
+                        key.next_row = 0
                 self.matches += feed(key, row, at, bits)
-            if upto_us is not None and key.deadline_us <= upto_us:
-                self._expire(key, upto_us)
+            if upto_us is not None and key.deadline_us <= (behind_us := moment_behind(upto_us)):
+                self._expire(key, behind_us)
         except Exception as error:
             raise self._fail(error, slot) from error
-        if former is None or former != (key.runs, key.complete) or self.forgotten > forgotten:
-            self._store(key, stored=stored)
+        changed = self.forgotten > forgotten or not (_same(runs, key.runs) and _same(complete, key.complete))
+        # A pattern that was given more time has other deadlines than those that were set.
+        if changed or (not some and stored is not None and _timer_of(stored) != timer_at(key.deadline_us)):
+            self.handles.bind(slot)
+            self._store(key, stored)
 
     def _expire(self, key: KeyMatches, upto_us: int) -> None:
         matches, timed_out = self.matcher.expire(key, upto_us)
@@ -114,75 +132,110 @@ class PatternFollower:
 
     # --- what is stored
 
-    def _load(self) -> KeyMatches:
-        partial = self.handles.partial.get()
-        assert partial is not None
-        rows = dict(self.handles.rows.items())
-        names = {name: number for number, name in enumerate(self.plan.automaton.names)}
+    def _load(self, stored: PartialMatches[Any]) -> KeyMatches:
+        numbers, rows = self._numbers, stored.rows
         links: list[Link | None] = []
-        for each in partial.links:
+        for each in stored.links:
             before = None if each.before is None else links[each.before]
-            lost = each.stage not in names or each.row not in rows or (each.before is not None and before is None)
-            links.append(None if lost else Link(each.row, names[each.stage], rows[each.row], each.at, before))
+            if each.stage not in numbers or (each.before is not None and before is None):
+                links.append(None)
+            else:
+                taken = rows[each.row]
+                links.append(Link(taken.number, numbers[each.stage], taken.row, taken.at, before))  # type: ignore[arg-type]
         runs: list[PartialRun] = []
         complete: list[PartialRun] = []
-        for match in partial.matches:
+        for match in stored.matches:
             link = links[match.last]
             place = self.plan.automaton.by_name.get(match.place, -1)
             if link is None or (place < 0 and not match.complete):
                 self.forgotten += 1
                 continue
-            first = min(each.number for each in links_of(link))
-            (complete if match.complete else runs).append(PartialRun(place, link, first, match.started))
+            first = link
+            while first.before is not None:
+                first = first.before
+            (complete if match.complete else runs).append(PartialRun(place, link, first.number, match.started))  # type: ignore[arg-type]
         deadline = min(map(self.matcher.deadline, runs), default=NEVER)
-        return KeyMatches(runs, complete, partial.next_row, deadline_us=deadline)
+        return KeyMatches(runs, complete, stored.next_row, deadline_us=deadline)
 
-    def _store(self, key: KeyMatches, *, stored: bool) -> None:
+    def _store(self, key: KeyMatches, stored: PartialMatches[Any] | None) -> None:
         handles = self.handles
-        if not key.runs and not key.complete:
-            if stored:
-                handles.partial.clear()
-                handles.rows.clear()
-                handles.deadline.clear()
-            return
-        numbers: dict[int, int] = {}
-        links: list[RowLink] = []
-        rows: dict[int, Any] = {}
-        matches = [self._stored_match(run, numbers, links, rows, complete=False) for run in key.runs]
-        matches += [self._stored_match(run, numbers, links, rows, complete=True) for run in key.complete]
-        if stored and key.renumbered:
-            handles.rows.clear()
-        former: set[int] = set(handles.rows) if stored and not key.renumbered else set()
-        for number in former - rows.keys():
-            del handles.rows[number]
-        for number, row in rows.items():
-            if number not in former:
-                handles.rows[number] = row
-        handles.partial.set(PartialMatches(matches, links, key.next_row))
         deadline = min(map(self.matcher.deadline, key.runs), default=NEVER)
-        if deadline <= MAX_TIME:
-            handles.deadline.set(deadline - 1)  # type: ignore[arg-type]
-        elif stored:
-            handles.deadline.clear()
+        handles.move(None if stored is None else _timer_of(stored), timer_at(deadline))
+        if key.runs or key.complete:
+            handles.partial.set(_StoredForm(self.plan, self.matcher.deadline).of(key))
+        elif stored is not None:
+            handles.partial.clear()
 
-    def _stored_match(
-        self, run: PartialRun, numbers: dict[int, int], links: list[RowLink], rows: dict[int, Any], *, complete: bool
-    ) -> PartialMatch:
-        names, places = self.plan.automaton.names, self.plan.automaton.places
+
+class _StoredForm:
+    """Puts the partial matches of a key into the form in which they are stored."""
+
+    def __init__(self, plan: PatternPlan, deadline: Callable[[PartialRun], int]) -> None:
+        self._plan = plan
+        self._deadline = deadline
+        self._numbers: dict[int, int] = {}
+        """Link, by its identity → its position."""
+        self._positions: dict[int, int] = {}
+        """Row, by its number → its position."""
+        self._links: list[RowLink] = []
+        self._rows: list[TakenRow[Any]] = []
+
+    def of(self, key: KeyMatches) -> PartialMatches[Any]:
+        matches = [self._partial(run) for run in key.runs]
+        matches += [PartialMatch("", self._link(run.link), run.started_us, complete=True) for run in key.complete]  # type: ignore[arg-type]
+        return PartialMatches(tuple(matches), tuple(self._links), tuple(self._rows), key.next_row)
+
+    def _partial(self, run: PartialRun) -> PartialMatch:
+        deadline: Any = self._deadline(run)
+        return PartialMatch(
+            self._plan.automaton.places[run.place].name, self._link(run.link), run.started_us,  # type: ignore[arg-type]
+            self._plan.match_rows.waiting_for(run.place), None if deadline > MAX_TIME else deadline,
+        )  # fmt: skip
+
+    def _link(self, last: Link) -> int:
+        numbers, names = self._numbers, self._plan.automaton.names
         fresh = []
-        link: Link | None = run.link
+        link: Link | None = last
         while link is not None and id(link) not in numbers:
             fresh.append(link)
             link = link.before
         for each in reversed(fresh):
+            row = self._positions.get(each.number)
+            if row is None:
+                row = self._positions[each.number] = len(self._rows)
+                self._rows.append(TakenRow(each.number, each.at, each.row))  # type: ignore[arg-type]
             before = None if each.before is None else numbers[id(each.before)]
-            numbers[id(each)] = len(links)
-            links.append(RowLink(each.number, names[each.stage], each.at, before))
-            rows[each.number] = each.row
-        if complete:
-            return PartialMatch("", numbers[id(run.link)], run.started_us, complete=True)  # type: ignore[arg-type]
-        deadline = self.matcher.deadline(run)
-        return PartialMatch(
-            places[run.place].name, numbers[id(run.link)], run.started_us,  # type: ignore[arg-type]
-            self.plan.match_rows.waiting_for(run.place), None if deadline > MAX_TIME else deadline,  # type: ignore[arg-type]
-        )  # fmt: skip
+            numbers[id(each)] = len(self._links)
+            self._links.append(RowLink(row, names[each.stage], before))
+        return numbers[id(last)]
+
+
+def _same(before: Sequence[PartialRun], after: Sequence[PartialRun]) -> bool:
+    """Whether these are the same partial matches; one that went on is another."""
+    return len(before) == len(after) and all(map(operator.is_, before, after))
+
+
+def rows_that_matter(starts: Mask, known: Mask, bounds: Int64s) -> Mask:
+    """Rows of keys of which something is kept, and of the others those from the first on that may begin a match."""
+    begun = np.append(0, np.cumsum(starts))
+    counts = np.diff(bounds)
+    since = begun[1:][bounds[0] : bounds[-1]] - np.repeat(begun[bounds[:-1]], counts)
+    matters: Mask = (since > 0) | np.repeat(known, counts)
+    return matters
+
+
+def moment_behind(upto_us: int) -> int:
+    """The earliest time that rows can still have: what ends by then has ended."""
+    return min(upto_us + 1, MAX_TIME)
+
+
+def timer_at(deadline_us: int) -> int | None:
+    """When the watermark has passed all rows before a deadline; None: never."""
+    if deadline_us >= MAX_TIME:
+        return MAX_TIME if deadline_us == MAX_TIME else None
+    return deadline_us - 1
+
+
+def _timer_of(stored: PartialMatches[Any]) -> int | None:
+    untils: list[Any] = [each.until for each in stored.matches if each.until is not None]
+    return timer_at(min(untils, default=NEVER))

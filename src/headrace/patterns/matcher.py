@@ -11,7 +11,7 @@ Of matches that are complete with one row, that comes first which took its rows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -61,8 +61,6 @@ class KeyMatches:
     complete: list[PartialRun] = field(default_factory=list)
     """Complete matches that wait for earlier partial ones."""
     next_row: int = 0
-    renumbered: bool = False
-    """Whether its rows were numbered anew, so that those that are stored are others."""
     deadline_us: int = NEVER
     """No partial match runs out of time before."""
 
@@ -258,6 +256,17 @@ def links_of(link: Link | None) -> Iterator[Link]:
     while link is not None:
         yield link
         link = link.before
+
+
+def newest_rows(link: Link | None, stages: Collection[int], most: int | None) -> list[Any]:
+    """The rows of some stages, the oldest first; of them the newest so many. None: all."""
+    rows: list[Any] = []
+    while link is not None and (most is None or len(rows) < most):
+        if link.stage in stages:
+            rows.append(link.row)
+        link = link.before
+    rows.reverse()
+    return rows
 
 
 def rows_by_stage(link: Link | None, stages: int) -> list[list[Any]]:

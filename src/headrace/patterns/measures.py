@@ -79,6 +79,11 @@ class Measure:
                 self.declared.check(codec, where)
 
     @property
+    def most_rows(self) -> int | None:
+        """How many of the newest rows of its stage it is about; None: all."""
+        return self.offset + 1 if self.kind == "last" else None
+
+    @property
     def declared(self) -> Declared[Any]:
         return Declared(cast("AggKind", self.kind), self.text, None, None)
 

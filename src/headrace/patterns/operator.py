@@ -19,7 +19,7 @@ from headrace.model.keys import decode_key
 from headrace.operators.ordered import OrderedProcessOperator
 from headrace.operators.process import ProcessOperator
 from headrace.patterns.follower import KeyHandles, PatternFollower
-from headrace.patterns.partial import DEADLINE, PARTIAL, ROWS
+from headrace.patterns.partial import DEADLINE, PARTIAL
 
 if TYPE_CHECKING:
     from headrace.model.batch import Keys
@@ -58,7 +58,7 @@ class _Following:
 
     def _begin_following(self: Any) -> None:
         by_name = self.bound.by_name
-        handles = KeyHandles(by_name[PARTIAL], by_name[ROWS], by_name[DEADLINE])
+        handles = KeyHandles(by_name[PARTIAL], by_name[DEADLINE])
         self.follower = PatternFollower(self.plan, self.step, handles, self._place_failure)
 
     def _place_failure(self: Any, error: Exception, slot: int) -> Exception:

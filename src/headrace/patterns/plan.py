@@ -14,12 +14,13 @@ from headrace.operators.failures import function_failed
 from headrace.patterns.automaton import START, Automaton, Predicate, build_automaton
 from headrace.patterns.checks import check_whole
 from headrace.patterns.conditions import Bits, Conditions, MatchTextReader, bind_conditions, takes_match
-from headrace.patterns.matcher import AskedCondition, Link, Matcher, MatchRules, rows_by_stage
+from headrace.patterns.matcher import AskedCondition, Link, Matcher, MatchRules, newest_rows, rows_by_stage
 from headrace.patterns.rows import MatchRows, match_type
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
     from headrace.patterns.declare import EventPattern, Stage
+    from headrace.patterns.measures import Measure
 
 _MADE: Final = ("match_type", "match_rows", "is_strict", "optional_stages")
 Mask = npt.NDArray[np.bool_]
@@ -133,17 +134,11 @@ class MatchSoFar:
 
 
 def _text_asked(reader: MatchTextReader, names: Sequence[str]) -> Callable[[Any, Link | None], bool]:
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers = {name: (number,) for number, name in enumerate(names)}
 
     def holds(row: Any, link: Link | None) -> bool:
-        def rows_of(stage: str) -> list[Any]:
-            number, rows, each = numbers[stage], [], link
-            while each is not None:
-                if each.stage == number:
-                    rows.append(each.row)
-                each = each.before
-            rows.reverse()
-            return rows
+        def rows_of(measure: Measure) -> list[Any]:
+            return newest_rows(link, numbers[measure.stage], measure.most_rows)
 
         return reader.holds(row, rows_of)
 

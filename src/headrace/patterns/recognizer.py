@@ -3,12 +3,12 @@
 From a row on, threads of the program go through the rows in the order of preference. A thread that is complete ends all
 that stand behind it; those before it go on, and may be complete later. When none is left, the last that was complete is
 the match, and looking begins anew where the pattern says. Rows are kept from the row on where looking stands, and as
-many before it as PREV may ask for; threads are not: they are made again from the rows.
+many before it as PREV may ask for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -70,26 +70,63 @@ class KeyRows:
 
 
 class RowMatch(NamedTuple):
-    """A match: its last link, which match of its key it is, and when it was certain."""
+    """A match: its last link, which match of its key it is, when it was certain, and the rows before it."""
 
     link: Link
     number: int
     end_us: int
+    before: Sequence[KeptRow] = ()
+
+
+class _Way(NamedTuple):
+    """An instruction that may take the next row."""
+
+    at: int
+    variable: int
+    mask: int
+    asks: bool
+    goes_on: bool
+    """Whether more rows may follow."""
+    completes: bool
 
 
 class Recognizer:
     """Looks for the matches of one row pattern."""
 
-    def __init__(self, program: RowProgram, rules: RecognizerRules, holds: Holds, *, by_row: bool) -> None:
-        """``by_row``: no condition asks what matched before, so threads at one place are alike."""
+    def __init__(
+        self, program: RowProgram, rules: RecognizerRules, holds: Holds, *, by_row: bool,
+        masks: Sequence[int] = (), asked: Collection[int] | None = None,
+    ) -> None:  # fmt: skip
+        """``by_row``: no condition asks what matched before, so threads at one place are alike.
+
+        ``masks``: of each variable, the bits that its rows have. ``asked``: variables of which ``holds`` has to tell
+        the rest; None: all of them.
+        """
         self.program = program
         self.rules = rules
         self.holds = holds
         self.by_row = by_row
+        masks = masks or [0] * len(program.variables)
+        self._ways = [self._ways_of(at, masks, asked) for at in range(program.end)]
+        self._first_masks = {way.mask for way in self._ways_of(0, masks, asked)}
 
-    def resume(self, key: KeyRows) -> None:
-        """Makes the threads again, from the rows that are kept."""
-        self._advance(key, 0)
+    def _ways_of(self, at: int, masks: Sequence[int], asked: Collection[int] | None) -> list[_Way]:
+        program, ways = self.program, []
+        for each in program.reached[at]:
+            if each == program.end:
+                # Complete: what is less preferred is not wanted any more.
+                break
+            variable, behind = program.instructions[each].variable, program.reached[each + 1]
+            asks = asked is None or variable in asked
+            ways.append(
+                _Way(each, variable, masks[variable], asks, behind[0] != program.end, program.end in behind)
+            )  # fmt: skip
+        return ways
+
+    def resume(self, key: KeyRows, now_us: int) -> list[RowMatch]:
+        """Goes through the rows that are kept again: the threads were those of another pattern."""
+        key.threads = key.best = None
+        return self._advance(key, now_us)
 
     def feed(self, key: KeyRows, row: Any, at: int, bits: int = 0) -> list[RowMatch]:
         """The next row of the key."""
@@ -125,49 +162,48 @@ class Recognizer:
     def _advance(self, key: KeyRows, now_us: int) -> list[RowMatch]:
         """Goes through the rows that no thread has seen yet, as far as there are some."""
         found: list[RowMatch] = []
+        rows, within, masks = key.rows, self.rules.within_us, self._first_masks
         while key.start < key.next_row:
+            first = key.start - rows[0].number
             if key.threads is None:
-                key.threads, key.best = [(0, None)], None
-                seen = key.start
-            else:
-                seen = key.next_row - 1
-            for number in range(seen, key.next_row):
-                if not key.threads or self._is_over(key, number):
+                while first < len(rows) and not any(rows[first].bits & mask == mask for mask in masks):
+                    first += 1
+                key.start = rows[0].number + first
+                if first == len(rows):
                     break
-                self._step(key, number)
-            if key.threads and not self._is_over(key, key.next_row - 1):
+                key.threads, key.best = [(0, None)], None
+                place = first
+            else:
+                place = len(rows) - 1
+            ends_us = MAX_TIME if within is None else rows[first].at + within
+            while place < len(rows) and key.threads and rows[place].at < ends_us:
+                self._step(key, place)
+                place += 1
+            if key.threads and rows[-1].at < ends_us:
                 break
             found += self._decide(key, now_us)
         self._forget(key)
         return found
 
-    def _is_over(self, key: KeyRows, number: int) -> bool:
-        within = self.rules.within_us
-        rows = key.rows
-        return within is not None and rows[key.place(number)].at - rows[key.place(key.start)].at >= within
-
-    def _step(self, key: KeyRows, number: int) -> None:
-        program, end = self.program, self.program.end
-        place = key.place(number)
+    def _step(self, key: KeyRows, place: int) -> None:
         kept = key.rows[place]
+        number, bits = kept.number, kept.bits
         threads: list[tuple[int, Link | None]] = []
         seen: set[int] = set()
+        by_row, holds = self.by_row, self.holds
         assert key.threads is not None
         for at, link in key.threads:
-            for each in program.reached[at]:
-                if each == end:
-                    break
-                variable = program.instructions[each].variable
-                if self.by_row and each in seen:
-                    continue
-                seen.add(each)
-                if not self.holds(variable, place, link, key):
+            for each, variable, mask, asks, goes_on, completes in self._ways[at]:
+                if by_row:
+                    if each in seen:
+                        continue
+                    seen.add(each)
+                if bits & mask != mask or (asks and not holds(variable, place, link, key)):
                     continue
                 made = Link(number, variable, kept.row, kept.at, link)
-                behind = program.reached[each + 1]
-                if behind[0] != end:
+                if goes_on:
                     threads.append((each + 1, made))
-                if end in behind:
+                if completes:
                     # Complete: what stands behind this thread is not wanted any more.
                     key.best, key.threads = made, threads
                     return
@@ -180,8 +216,10 @@ class Recognizer:
             key.start += 1
             return []
         key.matches += 1
+        first = key.place(key.start)
+        before = key.rows[max(first - self.rules.history, 0) : first] if self.rules.history else ()
         key.start = self._next_start(best, key.start)
-        return [RowMatch(best, key.matches, end_us)]
+        return [RowMatch(best, key.matches, end_us, before)]
 
     def _next_start(self, link: Link, start: int) -> int:
         skip = self.rules.skip

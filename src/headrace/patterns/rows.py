@@ -45,6 +45,7 @@ class MatchRows:
         self.automaton = automaton
         self.type = kind
         self._single = [not loop for loop in automaton.loops]
+        self._waiting = [" or ".join(place.waiting_for) for place in automaton.places]
 
     def rows(self, matches: Sequence[MatchEnd], *, over: bool = False) -> list[Any]:
         """``over``: these ran out of time."""
@@ -61,4 +62,4 @@ class MatchRows:
 
     def waiting_for(self, place: int) -> str:
         """The stages that may come next, in words."""
-        return " or ".join(self.automaton.places[place].waiting_for)
+        return self._waiting[place]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.operators.order_spec import TimeOrder
 from headrace.operators.spec import StepInfo, StepSpec, StoredType
-from headrace.patterns.partial import DEADLINE, PARTIAL, ROWS, PartialMatches
+from headrace.patterns.partial import DEADLINE, PARTIAL, PartialMatches
 from headrace.patterns.picture import automaton_lines, pattern_text
 from headrace.state.handles import StateDecl
 
@@ -62,7 +62,6 @@ class PatternSpec(StepSpec):
 def declared_states(row: Any, *, by_wall: bool) -> tuple[StateDecl, ...]:
     """What a pattern over rows of this type keeps by key."""
     return (
-        StateDecl(PARTIAL, "value", (PartialMatches,)),
-        StateDecl(ROWS, "map", (int, row)),
+        StateDecl(PARTIAL, "value", (PartialMatches[row],)),
         StateDecl(DEADLINE, "wall_timer" if by_wall else "timer"),
     )

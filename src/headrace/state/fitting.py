@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 import msgspec
 from msgspec import inspect as described
@@ -252,7 +252,8 @@ def _is_frozen(node: Any) -> bool:
     if isinstance(node, described.NamedTupleType):
         return True
     if isinstance(node, described.StructType):
-        return bool(node.cls.__struct_config__.frozen)
+        kind: Any = get_origin(node.cls) or node.cls
+        return bool(kind.__struct_config__.frozen)
     # Of a dataclass; classes of attrs have no such note and count as not frozen.
     return bool(getattr(getattr(node.cls, "__dataclass_params__", None), "frozen", False))
 

@@ -1,7 +1,7 @@
 """The same meaning for one row: a bound expression as a Python function of its columns' values.
 
 For whoever has to ask about single rows in turn, where a batch of one row would cost a hundred times as much. It knows
-comparisons, logic and arithmetic over numbers, text, times and booleans; anything else it leaves to the columns
+comparisons, logic and arithmetic over numbers, text, times, spans and booleans; anything else it leaves to the columns
 (`headrace.sql.evaluate.expressions`), with which one property test holds it together.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from headrace.errors import ExpressionError
@@ -16,11 +17,13 @@ from headrace.sql import types as t
 from headrace.sql.nodes import ExprTree
 from headrace.sql.types import SqlType
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 Read = Callable[[str], Any]
 """The value of a column, by name."""
 Scalar = Callable[[Read], Any]
 
-_PLAIN: Final = (t.BOOLEAN, *t.INTEGRALS, t.DOUBLE, t.STRING, t.TIMESTAMP, t.NULL)
+_PLAIN: Final = (t.BOOLEAN, *t.INTEGRALS, t.DOUBLE, t.STRING, t.TIMESTAMP, t.INTERVAL, t.DAYS, t.NULL)
 """Types whose values Python compares as SQL does."""
 _COMPARISONS: Final = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
@@ -34,6 +37,8 @@ def compile_scalar(node: ExprTree) -> Scalar | None:
         return None
     if node.op == "column":
         name = node.value
+        if node.type == t.TIMESTAMP or t.is_interval(node.type):
+            return lambda read: _micros(read(name))
         return lambda read: read(name)
     if node.op == "literal":
         value = node.value
@@ -48,6 +53,8 @@ def compile_scalar(node: ExprTree) -> Scalar | None:
     if node.op in _ARITHMETIC and (t.is_integral(node.type) or node.type == t.DOUBLE):
         return _calculate(_ARITHMETIC[node.op], node, *args)
     match node.op:
+        case "time_add" | "time_between":
+            return _move(operator.add if node.op == "time_add" else operator.sub, node, *args)
         case "div" if node.type == t.DOUBLE and node.value != "try":
             return _divide(node, *args)
         case "and":
@@ -56,6 +63,8 @@ def compile_scalar(node: ExprTree) -> Scalar | None:
             return _either(*args)
         case "not":
             return _negate(args[0])
+        case "neg" if t.is_interval(node.type):
+            return _move(lambda span, nought: nought - span, node, args[0], lambda read: 0)
         case "is_null":
             first = args[0]
             return lambda read: first(read) is None
@@ -74,6 +83,8 @@ def _may_be_nan(node: ExprTree) -> bool:
 def _widens(old: SqlType, new: SqlType) -> bool:
     if t.is_integral(old) and t.is_integral(new):
         return t.BITS[old] <= t.BITS[new]
+    if t.is_interval(old):
+        return t.is_interval(new)
     return t.is_integral(old) and new == t.DOUBLE
 
 
@@ -109,6 +120,26 @@ def _calculate(calculate: Callable[[Any, Any], Any], node: ExprTree, left: Scala
             if safe:
                 return None
             raise _no_value(node, "the result is too large for its type")
+        return value
+
+    return apply
+
+
+def _micros(value: Any) -> Any:
+    """Times and spans as microseconds, whatever a Record holds them as."""
+    if isinstance(value, datetime):
+        return (value - _EPOCH if value.tzinfo is not None else value - _EPOCH.replace(tzinfo=None)) // _MICROSECOND
+    return value // _MICROSECOND if isinstance(value, timedelta) else value
+
+
+def _move(calculate: Callable[[Any, Any], Any], node: ExprTree, left: Scalar, right: Scalar) -> Scalar:
+    def apply(read: Read) -> Any:
+        one, two = left(read), right(read)
+        if one is None or two is None:
+            return None
+        value = calculate(one, two)
+        if not -(1 << 63) <= value < 1 << 63:
+            raise _no_value(node, "a time out of range")
         return value
 
     return apply

@@ -162,7 +162,7 @@ class EvalScope:
 
     def _error(self, node: ExprTree, bad: pl.Series, what: str) -> ExpressionError:
         first = bad.arg_true()[0] if len(bad) > 1 else 0
-        shown = [f"{name}={self.batch.column(name)[first].as_py()!r:.60}" for name in self._names(node)]
+        shown = [f"{name}={_python_value(self.batch.column(name)[first])!r:.60}" for name in self._names(node)]
         return ExpressionError(
             f"{what} in {node.text or self.text}",
             expected="rows for which the expression has a value (Spark's ANSI mode)",
@@ -184,3 +184,11 @@ def both(node: ExprTree, scope: EvalScope, right_first: bool = False) -> tuple[p
     inner = scope.within(one.is_not_null()) if one.null_count() and node.args[second].args else scope
     two = inner.value(node.args[second])
     return (two, one) if right_first else (one, two)
+
+
+def _python_value(scalar: pa.Scalar) -> Any:
+    """The value for people; times beyond those of Python as their number."""
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        return getattr(scalar, "value", scalar)
