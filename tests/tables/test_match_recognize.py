@@ -104,6 +104,47 @@ def test_definitions_ask_other_variables_and_aggregates() -> None:
     assert recognized(query, [1, 4, 5, 9]) == []
 
 
+@pytest.mark.parametrize(
+    ("measure", "values"),
+    [
+        ("PREV(A.price)", [9, 6]),
+        ("PREV(price)", [4, 2]),
+        ("PREV(B.price, 2)", [1, 6]),
+        ("PREV(B.price, 9)", [None, None]),
+        ("B.price - PREV(B.price)", [2, 1]),
+        ("PREV(U.price, 0)", [6, 3]),
+        ("COUNT(U.price)", [3, 2]),
+        ("SUM(U.price)", [11, 5]),
+        ("FIRST(U.price)", [1, 2]),
+        ("LAST(U.price, 1)", [4, 2]),
+    ],
+)
+def test_measures_ask_for_rows_before_a_match_and_for_several_variables(measure: str, values: list[Any]) -> None:
+    query = f"""SELECT m FROM ticks MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at MEASURES {measure} AS m
+        ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+ C?) WITHIN INTERVAL '1' HOUR
+        SUBSET U = (A, B) DEFINE A AS price < 3, B AS price > LAST(U.price, 1), C AS price > 100) AS m"""
+    rows = recognized(query, [9, 1, 4, 6, 2, 3, 3], watermark=None)
+    assert [row[0] for row in rows] == values
+
+
+def test_rows_before_each_row_of_a_match_are_those_of_its_key() -> None:
+    query = """SELECT price, p FROM ticks MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at MEASURES PREV(B.price) AS p
+        ALL ROWS PER MATCH PATTERN (A B B) DEFINE A AS price < 3, B AS price > 3) AS m"""
+    assert recognized(query, [9, 1, 4, 6]) == [(1, None), (4, 1), (6, 4)]
+
+
+def test_variables_without_definitions_need_no_define() -> None:
+    query = """SELECT a, b FROM ticks MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at
+        MEASURES A.price AS a, MATCH_ROWTIME() AS b PATTERN (A B) WITHIN INTERVAL '5' SECOND) AS m"""
+    assert [row[0] for row in recognized(query, [1, 2, 3, 4, 5])] == [1, 3]
+
+
+def test_looking_goes_on_at_a_row_of_several_variables() -> None:
+    query = """SELECT f FROM ticks MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at MEASURES FIRST(price) AS f
+        AFTER MATCH SKIP TO LAST U PATTERN (A B C) SUBSET U = (B, C)) AS m"""
+    assert [row[0] for row in recognized(query, [1, 2, 3, 4, 5])] == [1, 3]
+
+
 def test_partial_matches_survive_crashes_and_do_not_depend_on_cuts() -> None:
     app = hr.App("market")
     rows = [Tick(f"s{i % 2}", i * 1_000_000, (i * 5) % 7) for i in range(40)]  # type: ignore[arg-type]
@@ -123,7 +164,19 @@ def test_partial_matches_survive_crashes_and_do_not_depend_on_cuts() -> None:
         ("ORDER BY at PATTERN (A) DEFINE B AS price > 1", "no variable B"),
         ("ORDER BY at PATTERN (A) DEFINE A AS prize > 1", "no column 'prize'"),
         ("ORDER BY at AFTER MATCH SKIP TO FIRST C PATTERN (A) DEFINE A AS price > 1", "no way to go on"),
-        ("ORDER BY at MEASURES PREV(A.price) AS p PATTERN (A) DEFINE A AS price > 1", "PREV cannot stand in MEASURES"),
+        ("ORDER BY at MEASURES NEXT(A.price) AS p PATTERN (A) DEFINE A AS price > 1", "rows that have not come yet"),
+        ("ORDER BY at PATTERN (A B) DEFINE A AS NEXT(price) > 1", "rows that have not come yet"),
+        ("ORDER BY at PATTERN (A B) SUBSET U = (A, C) DEFINE A AS price > 1", "no variable C"),
+        ("ORDER BY at PATTERN (A B) SUBSET A = (B) DEFINE A AS price > 1", "A is a variable"),
+        ("ORDER BY at PATTERN (A B) SUBSET U (A, B) DEFINE A AS price > 1", "'\\(' is not expected here"),
+        ("ORDER BY at MEASURES PREV(A.price, -1) AS p PATTERN (A)", "PREV takes one column"),
+        ("ORDER BY at MEASURES PREV(LAST(A.price), 2) AS p PATTERN (A)", "cannot be used as an expression"),
+        ("ORDER BY at MEASURES LAST(C.price) AS p PATTERN (A B)", "no column 'C'"),
+        ("ORDER BY at MEASURES SUM(A.price + B.price) AS p PATTERN (A B)", "over the rows of one variable"),
+        ("ORDER BY at MEASURES FINAL LAST(price) AS p ALL ROWS PER MATCH PATTERN (A B)", "FINAL cannot be had"),
+        ("ORDER BY at ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A B)", "not part of the matches"),
+        ("ORDER BY at PATTERN (A {- B -} C)", "no quantifier"),
+        ("ORDER BY at PATTERN (PERMUTE(A, B))", "not a row pattern"),
     ],
 )
 def test_mistakes_point_at_their_place_in_the_query(clause: str, words: str) -> None:

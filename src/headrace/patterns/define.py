@@ -64,6 +64,11 @@ class _RowSplitter(TextSplitter):
         name = str(node.this).lower() if kind == "Anonymous" else ""
         if name in (*AGGREGATES, *NAVIGATION, PREV):
             return self._navigate(name, node)
+        if name == "next":
+            raise self.error(
+                "NEXT asks for rows that have not come yet", "PREV, or a variable for the row behind",
+                "give the row behind a variable of its own, and take its column",
+            )  # fmt: skip
         if name in _ABOUT_MATCH and self.own is None:
             return self.column(Measure("last", MATCH, _ABOUT_MATCH[name]))
         if kind == "Column":
@@ -105,11 +110,6 @@ class _RowSplitter(TextSplitter):
         if len(arguments) != 1:
             raise self.error(f"{kind.upper()} takes one column", f"{kind.upper()}(A.price)", "")
         if kind == PREV:
-            if self.own is None:
-                raise self.error(
-                    "PREV cannot stand in MEASURES", "PREV in DEFINE; LAST(A.price, 1) in MEASURES",
-                    "give the row before a variable of its own, and take its column",
-                )  # fmt: skip
             stage = EVERY_ROW if variable in ("", self.own) else variable
             return self.column(Measure(kind, stage, self._text(arguments[0], variable), offset))
         text = None if kind == "count" and not columns else self._text(arguments[0], variable)
@@ -135,13 +135,15 @@ class Definitions:
     """Whether nothing asks what matched before."""
 
 
-def bind_definitions(variables: Sequence[str], texts: dict[str, str], codec: RowCodec, where: str) -> Definitions:
-    """What rows each variable may have. A variable without a condition may have any."""
+def bind_definitions(
+    variables: Sequence[str], texts: dict[str, str], codec: RowCodec, where: str, subsets: Collection[str] = ()
+) -> Definitions:
+    """What rows each variable may have. A variable without a condition may have any. ``subsets``: names for several."""
     made = Definitions(Conditions(codec, ()))
     for number, variable in enumerate(variables):
         mask = 0
         for part in conjuncts(_count_rows(texts[variable])) if variable in texts else ():
-            split = split_row_text(part, variables, variable, where)
+            split = split_row_text(part, (*variables, *subsets), variable, where)
             if not split.measures:
                 plain = split.sql
                 check_condition(plain, codec.schema, where)

@@ -177,7 +177,7 @@ class RecognizeOperator(PatternOperator):
 
 def previous_name(variable: str, offset: int) -> str:
     """The field of a match with the row so far before the last one of a variable."""
-    return f"{variable}-{offset}"
+    return f"previous_{offset}_{variable}"
 
 
 def rows_of_subset(links: Sequence[Link], names: Sequence[str], members: Sequence[str]) -> list[Any]:

@@ -42,7 +42,8 @@ class RecognizerRules:
     """What a row pattern says beside PATTERN and DEFINE."""
 
     skip: str = PAST_LAST
-    skip_variable: int = -1
+    skip_variables: tuple[int, ...] = ()
+    """Of ``to_first`` and ``to_last``: to the rows of these."""
     within_us: int | None = None
     history: int = 0
     """How many rows before a match PREV may ask for."""
@@ -227,11 +228,11 @@ class Recognizer:
             return start + 1
         if skip == PAST_LAST:
             return link.number + 1
-        mine = [each.number for each in links_of(link) if each.stage == self.rules.skip_variable]
+        mine = [each.number for each in links_of(link) if each.stage in self.rules.skip_variables]
         goal = -1 if not mine else (mine[-1] if skip == TO_FIRST else mine[0])
         if goal > start:
             return goal
-        name = self.program.variables[self.rules.skip_variable]
+        name = " or ".join(self.program.variables[each] for each in self.rules.skip_variables)
         raise EpochFailed(
             f"AFTER MATCH SKIP {skip.replace('_', ' ').upper()} {name} would not go on",
             expected=f"a row for {name} behind the first row of the match",

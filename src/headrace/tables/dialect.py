@@ -27,6 +27,8 @@ PARTITIONS: Final = "\ue001partitions"
 
 WITHIN: Final = "\ue002within"
 """The variable whose definition holds what stood behind ``WITHIN`` in MATCH_RECOGNIZE."""
+SUBSET: Final = "\ue003"
+"""Begins the names of variables whose definitions are the variables that ``SUBSET`` puts together."""
 
 _COMMENTS: Final = re.compile(r"--[^\n]*|(?P<hint>/\*\+)|/\*.*?\*/", re.DOTALL)
 
@@ -172,6 +174,9 @@ def _tree(piece: StatementPiece, where: str, origin: str) -> Any:
         raise _syntax_error(piece.script, at, reason, where, origin) from None
     _place_hints(tree, piece)
     literals = _literals_of(piece.script)
+    for clause in tree.find_all(exp.MatchRecognize):
+        # Without DEFINE sqlglot could not write the clause down again.
+        clause.set("define", clause.args.get("define") or [])
     for node in tree.find_all(exp.Literal, exp.Anonymous, exp.RawString):
         if isinstance(node, exp.Anonymous):
             if node.this == _ARRAY:
@@ -232,7 +237,7 @@ def _with_table_arguments(tokens: Sequence[Any]) -> Iterator[Any]:
 
 
 def _with_recognized_rows(tokens: Sequence[Any]) -> Iterator[Any]:
-    """MATCH_RECOGNIZE as sqlglot's grammar knows it: ``WITHIN span DEFINE …`` as ``DEFINE within AS span, …``."""
+    """MATCH_RECOGNIZE as sqlglot's grammar knows it: WITHIN and SUBSET become definitions, the first in DEFINE."""
     from sqlglot.tokenizer_core import Token, TokenType
 
     words = list(tokens)
@@ -248,18 +253,48 @@ def _with_recognized_rows(tokens: Sequence[Any]) -> Iterator[Any]:
             continue
         depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0) if inside else 0
         inside = inside and (depth > 0 or token.token_type != TokenType.R_PAREN)
-        if inside and depth == 1 and text == "WITHIN":
-            define = next((i for i in range(at, len(words)) if words[i].text.upper() == "DEFINE"), len(words))
-            if define < len(words):
-                yield words[define]
-                yield Token(TokenType.VAR, WITHIN, token.line, token.col, token.start, token.end)
-                yield Token(TokenType.ALIAS, "AS", token.line, token.col, token.start, token.end)
-                yield from words[at + 1 : define]
-                yield Token(TokenType.COMMA, ",", token.line, token.col, token.start, token.end)
-                at = define + 1
-                continue
+        if inside and depth == 1 and text in ("WITHIN", "SUBSET"):
+            made, at = _definitions(words, at)
+            define = at < len(words) and words[at].text.upper() == "DEFINE"
+            yield Token(TokenType.VAR, "DEFINE", token.line, token.col, token.start, token.end)
+            yield from made if define else made[:-1]
+            at += define
+            continue
         yield token
         at += 1
+
+
+def _definitions(words: Sequence[Any], at: int) -> tuple[list[Any], int]:
+    """The clauses from here to DEFINE as definitions, a comma behind each; and where they end."""
+    from sqlglot.tokenizer_core import Token, TokenType
+
+    made: list[Any] = []
+    clause, depth = "", 0
+    while at < len(words):
+        token, text = words[at], words[at].text.upper()
+        if depth == 0 and (text == "DEFINE" or token.token_type == TokenType.R_PAREN):
+            break
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+
+        def like(kind: Any, text: str, token: Any = token) -> Any:
+            return Token(kind, text, token.line, token.col, token.start, token.end)
+
+        if depth == 0 and text in ("WITHIN", "SUBSET"):
+            made += [like(TokenType.COMMA, ",")] if made else []
+            clause = text
+            made += [like(TokenType.VAR, WITHIN), like(TokenType.ALIAS, "AS")] if text == "WITHIN" else []
+        elif clause == "SUBSET" and depth == 0 and token.token_type == TokenType.COMMA:
+            made.append(token)
+        elif clause == "SUBSET" and depth == 0 and token.token_type == TokenType.EQ:
+            made.append(like(TokenType.ALIAS, "AS"))
+        elif clause == "SUBSET" and depth == 0 and token.token_type == TokenType.VAR:
+            made.append(like(TokenType.VAR, SUBSET + token.text))
+        else:
+            made.append(token)
+        at += 1
+    last = words[at - 1]
+    made.append(Token(TokenType.COMMA, ",", last.line, last.col, last.start, last.end))
+    return made, at
 
 
 def _masked(text: str) -> str:

@@ -16,14 +16,14 @@ from headrace.dataflow.recognizing import measured, recognize
 from headrace.dataflow.stream import Stream
 from headrace.errors import HeadraceError
 from headrace.patterns.checks import MATCH
-from headrace.patterns.define import EVERY_ROW, bind_definitions, split_row_text
+from headrace.patterns.define import EVERY_ROW, PREV, bind_definitions, split_row_text
 from headrace.patterns.measures import Measure
-from headrace.patterns.recognize import RowPatternPlan
+from headrace.patterns.recognize import RowPatternPlan, previous_name
 from headrace.patterns.recognizer import PAST_LAST, TO_FIRST, TO_LAST, TO_NEXT, RecognizerRules
 from headrace.patterns.row_pattern import RowProgram, compile_row_pattern, parse_row_pattern
 from headrace.sql.expr import quote_name
 from headrace.tables.context import QueryContext, free_name
-from headrace.tables.dialect import WITHIN, render
+from headrace.tables.dialect import SUBSET, WITHIN, render
 from headrace.tables.scope import AtTree, Relation, bare_field, relation_of
 from headrace.tables.window_tables import interval_us
 
@@ -50,9 +50,19 @@ class MatchClause:
         self.clause = clause
         self.relation = _plain(relation)
         self.every_row = "ALL ROWS" in str(clause.args.get("rows") or "").upper()
+        if "UNMATCHED" in str(clause.args.get("rows") or "").upper():
+            raise ctx.place.error(
+                clause, "rows that match nothing are not part of the matches",
+                expected="ALL ROWS PER MATCH, or ONE ROW PER MATCH",
+                next_move="leave WITH UNMATCHED ROWS out, and select such rows from the table itself",
+            )  # fmt: skip
         self.measures: dict[str, Measure] = {}
+        self.previous: dict[tuple[str, int], None] = {}
+        """Rows before those of a variable that the measures ask for."""
         with AtTree(ctx.place, clause):
             self.program: RowProgram = compile_row_pattern(parse_row_pattern(str(clause.args["pattern"])))
+        self.definitions = {each.alias: each.this for each in clause.args.get("define") or ()}
+        self.subsets = self._subsets()
 
     def lower(self) -> Relation:
         """The matches, as a relation."""
@@ -102,9 +112,12 @@ class MatchClause:
             )  # fmt: skip
         text = render(alias.this)
         with AtTree(place, alias):
-            split = split_row_text(text, self.program.variables, None, str(place.site))
+            split = split_row_text(text, (*self.program.variables, *self.subsets), None, str(place.site))
             sql = split.sql
             for name, measure in split.measures.items():
+                if measure.kind == PREV:
+                    self.previous[measure.stage, measure.offset] = None
+                    measure = Measure("last", previous_name(measure.stage, measure.offset), measure.text)
                 if measure.stage != MATCH:
                     measure.check(self.relation.stream.node.codec, str(place.site))
                 sql = sql.replace(f"`{name}`", self._column_of(measure, name))
@@ -127,7 +140,7 @@ class MatchClause:
 
     def _plan(self) -> RowPatternPlan:
         place = self.ctx.place
-        trees = {each.alias: each.this for each in self.clause.args.get("define") or ()}
+        trees = {name: tree for name, tree in self.definitions.items() if not name.startswith(SUBSET)}
         within = trees.pop(WITHIN, None)
         texts = {name.upper(): render(tree) for name, tree in trees.items()}
         unknown = next((name for name in trees if name.upper() not in self.program.variables), None)
@@ -138,34 +151,59 @@ class MatchClause:
             )  # fmt: skip
         codec = self.relation.stream.node.codec
         try:
-            definitions = bind_definitions(self.program.variables, texts, codec, str(place.site))
+            definitions = bind_definitions(self.program.variables, texts, codec, str(place.site), self.subsets)
         except HeadraceError as error:
             tree = next((tree for tree in trees.values() if repr(render(tree)) == error.found), self.clause)
             raise place.moved(error, tree) from None
-        skip, variable = self._skip()
+        skip, variables = self._skip()
         numbered = any(each.text == "number" and each.stage == MATCH for each in self.measures.values())
         within_us = None if within is None else interval_us(within, place)
-        rules = RecognizerRules(skip, variable, within_us, definitions.history)
+        history = max([definitions.history, *(offset for _, offset in self.previous)])
+        rules = RecognizerRules(skip, variables, within_us, history)
         text = f"{self.clause.args['pattern']}"
-        return RowPatternPlan(text, self.program, definitions, rules, codec, self.every_row, numbered)
+        return RowPatternPlan(
+            text, self.program, definitions, rules, codec, self.every_row, numbered, self.subsets, tuple(self.previous)
+        )
 
-    def _skip(self) -> tuple[str, int]:
+    def _subsets(self) -> dict[str, tuple[str, ...]]:
+        """Names of SUBSET, and the variables that they put together."""
+        place, variables = self.ctx.place, self.program.variables
+        subsets: dict[str, tuple[str, ...]] = {}
+        for name, tree in self.definitions.items():
+            if not name.startswith(SUBSET):
+                continue
+            own = name.removeprefix(SUBSET).upper()
+            parts = tree.expressions if type(tree).__name__ == "Tuple" else [tree.unnest()]
+            members = tuple(each.name.upper() for each in parts)
+            unknown = next((part for part, each in zip(parts, members) if each not in variables), None)
+            if unknown is not None or own in variables:
+                what = f"PATTERN has no variable {unknown.name}" if unknown is not None else f"{own} is a variable"
+                raise place.error(
+                    tree, f"{what}, so it cannot be {'in a' if unknown is not None else 'the name of a'} SUBSET",
+                    expected=f"SUBSET U = ({', '.join(variables[:2])}): a new name for some of {', '.join(variables)}",
+                )  # fmt: skip
+            subsets[own] = members
+        return subsets
+
+    def _skip(self) -> tuple[str, tuple[int, ...]]:
         text = str(self.clause.args.get("after") or "").strip()
         if not text:
-            return PAST_LAST, -1
+            return PAST_LAST, ()
         match = _SKIP.fullmatch(text)
-        if match is None or (match["variable"] and match["variable"].upper() not in self.program.variables):
+        names = (*self.program.variables, *self.subsets)
+        if match is None or (match["variable"] and match["variable"].upper() not in names):
             raise self.ctx.place.error(
                 self.clause, f"this is no way to go on after a match: {text}",
                 expected="AFTER MATCH SKIP PAST LAST ROW, TO NEXT ROW, TO FIRST A or TO LAST A",
-                next_move=f"variables are {', '.join(self.program.variables)}",
+                next_move=f"variables are {', '.join(names)}",
             )  # fmt: skip
         if match["past"]:
-            return PAST_LAST, -1
+            return PAST_LAST, ()
         if match["next"]:
-            return TO_NEXT, -1
-        number = self.program.variables.index(match["variable"].upper())
-        return (TO_FIRST if match["first"] else TO_LAST), number
+            return TO_NEXT, ()
+        name = match["variable"].upper()
+        numbers = tuple(self.program.variables.index(each) for each in self.subsets.get(name, (name,)))
+        return (TO_FIRST if match["first"] else TO_LAST), numbers
 
 
 def recognized(ctx: QueryContext, clause: Any, relation: Relation) -> Relation:
