@@ -159,6 +159,12 @@ class Matcher:
                 bits |= 1 << each.bit
         return bits
 
+    def answers(self, run: PartialRun | None, row: Any, at: int, bits: int) -> tuple[int, int]:
+        """What a row is to a partial match, or to none: the conditions that hold, and edges whose time is over."""
+        place = START if run is None else run.place
+        asked = self._ask(self.asked[place], row, None if run is None else run.link, {})
+        return bits | asked, 0 if run is None or not self._timed[place] else self._closed(run, at)
+
     def _closed(self, run: PartialRun, at: int) -> int:
         closed = 0
         for number, gap in enumerate(self.automaton.places[run.place].gaps):

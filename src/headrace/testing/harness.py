@@ -57,6 +57,7 @@ from headrace.state.store import open_store
 from headrace.testing.clock import read_time
 from headrace.testing.playing import PlayedSpark, offsets_text, read_counts
 from headrace.testing.pushed import PushedRows
+from headrace.testing.reasons import RowReasons, RowsOfPatterns
 from headrace.testing.states import held_state
 from headrace.testing.taps import check_parallelism, compile_with_taps, sink_of, taken_changes, taken_rows
 
@@ -75,22 +76,11 @@ class Harness:
     """Runs a program epoch by epoch. Outputs go to `take` only; nothing outside of a temporary folder is touched."""
 
     def __init__(
-        self,
-        app: App,
-        *,
-        start: str = "2024-01-01T00:00:00",
-        parallelism: int = 2,
-        store: str | Path | None = None,
-        sinks: bool = False,
-        spark: Any = None,
-        limits: EpochLimits | None = None,
-        start_from: str = "",
-        repeat: str | Sequence[str] = (),
-        hold: str | Sequence[str] = (),
-        again: bool = False,
-        original_lost: bool = False,
-        drop: Sequence[str] = (),
-    ) -> None:
+        self, app: App, *, start: str = "2024-01-01T00:00:00", parallelism: int = 2, store: str | Path | None = None,
+        sinks: bool = False, spark: Any = None, limits: EpochLimits | None = None, start_from: str = "",
+        repeat: str | Sequence[str] = (), hold: str | Sequence[str] = (), again: bool = False,
+        original_lost: bool = False, drop: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         """``start``: wall clock of the first epoch. ``store``: a folder or URL to keep. ``sinks``: feed real sinks too.
 
         ``start_from`` … ``drop``: as in ``app.run``; push what is to be read again.
@@ -107,6 +97,7 @@ class Harness:
         self._temporary = None if store is not None else tempfile.mkdtemp(prefix="headrace-harness-")
         self._store = open_store(store or self._temporary or "", durable=False)
         self._pushed = PushedRows(source.name for source in self._program.sources)
+        self._matched = RowsOfPatterns()
         self._fence: Fence | None = None
         try:
             for output in self._program.outputs:
@@ -228,6 +219,13 @@ class Harness:
         state = self._coordinator.state
         return {} if state is None else dict(state.manifest.counters.get(step.node.name or "", {}))
 
+    def why(self, matches: Any, key: Any) -> list[RowReasons]:
+        """What each row of a key was to a pattern: the stages that took it, and why the others did not.
+
+        ``matches``: what ``match`` gave. It is about rows that were pushed into this harness, in published epochs.
+        """
+        return self._matched.why(matches, key, self.published)
+
     def crash(
         self, at: str = "before_publish", *, watermark: str | int | None = None, clock: str | int | None = None
     ) -> None:
@@ -334,6 +332,7 @@ class Harness:
         self._failed = False
         # A copy for each start, as workers have their own: what functions keep in themselves must not outlive them.
         self._played = PlayedSpark(copy_program(self._program), self._spark)
+        self._matched.listen(self._played.levels)
         facts, clock = self._program.facts, lambda: self.clock_us / 1e6
         begin_fork(self._store, request, facts, {}, open_for_reading, drop=self._drop, clock=clock)
         self._fence = take_fence(self._store)
@@ -382,6 +381,7 @@ class Harness:
     def _run_epoch(self, final: bool) -> None:
         epoch, offsets = self._plan(final)
         coordinator = self._coordinator
+        self._matched.begin(epoch)
         order = coordinator.begin(
             epoch, offsets, clock_us=self.clock_us, final=final, hints={}, reached_us=self._reached
         )
