@@ -7,7 +7,7 @@ where it is written. The meaning of what is declared is in `headrace.patterns.au
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
 from headrace.errors import ProgramError
@@ -47,8 +47,8 @@ class Stage:
     gap_us: int | None = None
     """How long behind the row before, at most, the first row comes."""
     inner_gap_us: int | None = None
-    at: str = ""
-    """The user's line."""
+    at: str = field(default="", compare=False)
+    """Where it was written: the user's line, or the place in a text."""
 
     @property
     def is_loop(self) -> bool:
@@ -207,6 +207,32 @@ class EventPattern:
                 f"after_match({skip!r}, {stage!r})", did_you_mean(stage, names, ""),
             )  # fmt: skip
         return replace(self, skip=skip, skip_stage=stage, skip_needs_stage=needed)
+
+    # --- written down
+
+    def to_text(self) -> str:
+        """The pattern as text that `parse` reads: for rules, files and people. Conditions have to be SQL.
+
+        >>> import headrace as hr
+        >>> hr.pattern("small", "cents < 100").then("large", "cents > 50000").times(2).within("1m").to_text()
+        'small [cents < 100], then large [cents > 50000]{2}, within 1m'
+        """
+        from headrace.patterns.notation import form, text
+
+        return text.to_text(form.form_of(self))
+
+    def to_json(self) -> str:
+        """The pattern as JSON that `parse` reads: for programs that make patterns. Conditions have to be SQL."""
+        from headrace.patterns.notation.form import form_json
+
+        return form_json(self)
+
+    @staticmethod
+    def parse(text: str, *, source: str = "") -> EventPattern:
+        """The pattern that `to_text` or `to_json` gave, or a person wrote. ``source``: what errors call the text."""
+        from headrace.patterns.notation import parse_pattern
+
+        return parse_pattern(text, source or user_line())
 
     # --- how patterns are made
 
