@@ -35,7 +35,7 @@ class Keys(NamedTuple):
 class Rows:
     """A batch of rows of one type, as columns, as objects, or both."""
 
-    __slots__ = ("_columns", "_objects", "codec", "kinds", "length", "times")
+    __slots__ = ("_columns", "_objects", "codec", "kinds", "length", "masks", "times")
 
     def __init__(
         self,
@@ -52,6 +52,8 @@ class Rows:
         self.times = times
         #: What each row is (`headrace.model.row_kind`), or None for a stream that is no changelog.
         self.kinds = kinds
+        #: Which rows fit a condition, for all who ask the same batch (`headrace.patterns.predicates`).
+        self.masks: dict[str, npt.NDArray[np.bool_]] | None = None
         if objects is not None:
             self.length = len(objects)
         elif columns:

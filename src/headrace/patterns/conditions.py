@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from headrace.errors import ExpressionError, ProgramError
 from headrace.model.shapes import column_of
 from headrace.patterns.automaton import Predicate
 from headrace.patterns.measures import Measure, MeasureReader, split_measures
+from headrace.patterns.predicates import rows_that_fit
 from headrace.sql.bind import bind
 from headrace.sql.evaluate.expressions import compile_predicate
 from headrace.sql.evaluate.scalar import compile_scalar
@@ -112,22 +112,11 @@ class Conditions:
         """The bits that columns tell."""
         return sum(1 << bit for bit in self.columns.values())
 
-    @cached_property
-    def evaluators(self) -> list[tuple[int, Callable[[Any], npt.NDArray[np.bool_]]]]:
-        """Bit and function of each text over the row; made once per worker."""
-        schema = self.codec.schema
-        return [(bit, compile_predicate(text, schema, f"pattern, {text!r}")) for text, bit in self.columns.items()]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "evaluators"}
-
     def bits(self, rows: Rows) -> Bits:
         """What columns tell of each row."""
         bits = np.zeros(len(rows), np.uint64)
-        if self.columns and len(rows):
-            batch = rows.record_batch
-            for bit, holds in self.evaluators:
-                bits |= holds(batch).astype(np.uint64) << np.uint64(bit)
+        for text, bit in self.columns.items() if len(rows) else ():
+            bits |= rows_that_fit(rows, text).astype(np.uint64) << np.uint64(bit)
         return bits
 
 

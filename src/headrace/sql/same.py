@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from headrace.errors import ExpressionError
@@ -25,6 +26,16 @@ def is_same_expression(one: str | None, other: str | None, renamed: Mapping[str,
     except ExpressionError:
         # The older text was written for another version of the grammar.
         return False
+
+
+@lru_cache(maxsize=4096)
+def expression_identity(text: str) -> str:
+    """What all texts of one expression have in common, and others have not.
+
+    >>> expression_identity("(n*2)") == expression_identity("n * 2") != expression_identity("n * '2'")
+    True
+    """
+    return repr(_bare(parse_tree(text)))
 
 
 def _with_names(tree: Any, renamed: Mapping[str, str]) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from headrace.errors import ProgramError
 from headrace.patterns.declare import SKIPS, EventPattern
-from headrace.patterns.notation.form import Path, Place, PatternForm, StageForm, pattern_of
+from headrace.patterns.notation.form import Path, PatternForm, Place, StageForm, pattern_of
 from headrace.sql.parse import blank_quoted
 
 _LINKS: Final = {
@@ -138,7 +138,7 @@ class _Reader:
             depth += (blank[at] == "[") - (blank[at] == "]")
             if depth == 0:
                 return at + 1
-        self._refuse("a condition has no end", "a ] behind it", start, "quotes in SQL are closed, too")
+        return self._refuse("a condition has no end", "a ] behind it", start, "quotes in SQL are closed, too")
 
     @property
     def _token(self) -> _Token:
