@@ -58,6 +58,7 @@ from headrace.model.record import Failed, Record, Row
 from headrace.model.requests import AsyncFunction
 from headrace.model.time import Duration, Span, Timestamp, days, hours, milliseconds, minutes, seconds, timestamp
 from headrace.patterns.declare import EventPattern, pattern
+from headrace.patterns.rules.rule import PatternRule
 from headrace.program_mistakes import print_mistakes_in_words
 from headrace.sql.expr import col
 from headrace.state.handles import (
@@ -116,6 +117,7 @@ __all__ = [
     "KeyedStream",
     "ListState",
     "MapState",
+    "PatternRule",
     "Process",
     "ProgramError",
     "Record",

@@ -165,6 +165,8 @@ class MeasureNode(Node):
     measures: tuple[tuple[str, Measure], ...]
     taken: RowCodec
     """Type of the rows that stages take."""
+    by_rule: bool = False
+    """Whether matches are those of rules, whose stages differ."""
 
     @property
     def verb(self) -> str:

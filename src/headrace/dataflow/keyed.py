@@ -22,9 +22,10 @@ from headrace.dataflow.incoming import check_replacing
 from headrace.dataflow.join_specs import Bounds, JoinInputs, Within, as_of_spec, check_keys, check_windows, join_spec
 from headrace.dataflow.joined import Joined
 from headrace.dataflow.matched import PatternMatches
-from headrace.dataflow.matching import pattern_spec
+from headrace.dataflow.matching import Clock, Overflow, match_rows
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.projection import columns_sql
+from headrace.dataflow.rule_matches import RuleMatches
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Column, Stream
 from headrace.dataflow.top_rows import top_spec
@@ -43,7 +44,7 @@ from headrace.operators.horizons.spec import HorizonSpec
 from headrace.operators.order_spec import OrderedSpec
 from headrace.operators.spec import StepSpec
 from headrace.patterns.declare import EventPattern
-from headrace.patterns.spec import declared_states
+from headrace.patterns.rules.rule import PatternRule
 from headrace.sql.expr import check as check_expression
 from headrace.state.handles import TTL
 from headrace.windows.evictors import Evictor
@@ -225,27 +226,32 @@ class KeyedStream(Generic[T, K]):
             peers=fire.peers if isinstance(fire, PerRow) else None,
         )  # fmt: skip
 
+    @overload
     def match(
-        self, pattern: EventPattern, *, clock: Literal["event", "wall"] = "event",
-        order: str | tuple[str, ...] = "time", max_partial: int = 10_000,
-        on_overflow: Literal["error", "drop_oldest"] = "error",
-    ) -> PatternMatches[T]:  # fmt: skip
+        self, pattern: EventPattern, /, *, clock: Clock = "event", order: str | tuple[str, ...] = "time",
+        max_partial: int = 10_000, on_overflow: Overflow = "error",
+    ) -> PatternMatches[T]: ...  # fmt: skip
+    @overload
+    def match(
+        self, rules: BroadcastStream[PatternRule], /, *, clock: Clock = "event", order: str | tuple[str, ...] = "time",
+        max_partial: int = 10_000, on_overflow: Overflow = "error",
+    ) -> RuleMatches[T]: ...  # fmt: skip
+    def match(
+        self, pattern: Any, /, *, clock: Clock = "event", order: str | tuple[str, ...] = "time",
+        max_partial: int = 10_000, on_overflow: Overflow = "error",
+    ) -> Any:  # fmt: skip
         """Sequences of rows of a key: ``match(hr.pattern("small", "cents < 100").then("large", "cents > 50000"))``.
 
         Rows are followed in the order of event time, behind the watermark; ``order=("time", "id")`` says what decides
         between rows of one time. With ``clock="wall"`` they are followed as they come, and times are those of the wall
         clock. A key has at most ``max_partial`` partial matches: more are an error, or the oldest go and are counted.
         The step needs a name.
+
+        With ``match(rules.broadcast())`` patterns are rows of the type `hr.PatternRule`, which come, change and go
+        while the program runs.
         """
         at = call_site()
-        refuse_updates(self._stream.node, "match", at)
-        spec = pattern_spec(self._stream.node, pattern, clock, order, max_partial, on_overflow, at)
-        codec = codec_of(spec.plan.match_type, where=str(at))
-        decls = declared_states(self._stream.node.codec.type, by_wall=clock == "wall")
-        node: Any = self._stream.app._add(
-            KeyedNode, at, codec, inputs=(self._stream.node,), op="match", key=self._key, decls=decls, spec=spec
-        )
-        return PatternMatches(self._stream.app, node, node)
+        return match_rows(self._stream, self._key, pattern, (clock, order, max_partial, on_overflow), at)
 
     @overload
     def connect(self, other: BroadcastStream[U]) -> BroadcastConnected[T, U, K]: ...

@@ -6,7 +6,7 @@ function is called with the match, whose fields are the stages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
@@ -21,7 +21,7 @@ from headrace.errors import ExpressionError, ProgramError
 from headrace.model.record import Row, row_type
 from headrace.model.rows import codec_of
 from headrace.model.values import type_name
-from headrace.patterns.measures import Measure, split_measures
+from headrace.patterns.measures import MATCH_FIELDS, Measure, SplitText, split_measures
 from headrace.patterns.partial import PARTIAL
 from headrace.patterns.picture import mermaid
 from headrace.sql.expr import quote_name
@@ -140,7 +140,7 @@ class PatternMatches(Generic[T]):
             raise _as_written(error, measures) from None
         if into is not None:
             self._check_nulls(made, measures, at)
-        between = self._add(MeasureNode, at, codec, measures=tuple(measures.items()), taken=taken)
+        between = self._add(MeasureNode, at, codec, measures=tuple(measures.items()), taken=taken, **self._measuring())
         node = self._app._add(ExprNode, at, made.codec, inputs=(between,), op="select", exprs=made.exprs)
         return MatchedStream(self._app, node, self._node)
 
@@ -206,8 +206,7 @@ class PatternMatches(Generic[T]):
 
     def _split(self, text: str, measures: dict[str, Measure], at: Site) -> str:
         """The text over measures; those it needs are added to what all texts need."""
-        names = self._spec.plan.automaton.names
-        split = split_measures(text, names, str(at))
+        split = self._split_text(text, at)
         sql = split.sql
         for name, measure in split.measures.items():
             known = next((each for each, other in measures.items() if other == measure), None)
@@ -221,21 +220,37 @@ class PatternMatches(Generic[T]):
             self._check_measure(measure, text, at)
         return sql
 
+    def _measuring(self) -> dict[str, Any]:
+        """What else the step between has to know."""
+        return {}
+
+    def _split_text(self, text: str, at: Site) -> SplitText:
+        return split_measures(text, self._spec.plan.automaton.names, str(at))
+
+    def _match_fields(self) -> Mapping[str, str]:
+        """What there is to say of a match, and what it means."""
+        return MATCH_FIELDS
+
+    def _may_lack(self, measure: Measure) -> bool:
+        """Whether there may be no row that a measure is of."""
+        plan = self._spec.plan
+        missing = plan.optional_stages if self._rows is self._node else frozenset(plan.automaton.names[1:])
+        return measure.stage in missing
+
     def _check_measure(self, measure: Measure, text: str, at: Site) -> None:
         try:
-            measure.check(self._node.inputs[0].codec, str(at))
+            measure.check(self._node.inputs[0].codec, str(at), self._match_fields())
         except ExpressionError as error:
             error.found = repr(text)
             raise
 
     def _check_nulls(self, made: Projection, measures: dict[str, Measure], at: Site) -> None:
         """A column of a stage that may have no row cannot fill a field that must have a value."""
-        plan = self._spec.plan
-        missing = plan.optional_stages if self._rows is self._node else frozenset(plan.automaton.names[1:])
         texts = dict(made.exprs)
         for name in made.codec.required:
             measure = measures.get(texts[name].strip("`"))
-            if measure is not None and measure.stage in missing and measure.kind not in ("count", "count_distinct"):
+            counts = measure is not None and measure.kind in ("count", "count_distinct")
+            if measure is not None and not counts and self._may_lack(measure):
                 raise ProgramError(
                     f"{type_name(made.codec.type)}.{name} must have a value, and {measure.stage!r} may have no row",
                     where=str(at),

@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
 
-from headrace.dataflow.clocks import time_order
-from headrace.dataflow.graph import Node
+from headrace.dataflow.checks import check_same_app
+from headrace.dataflow.clocks import has_event_time, time_order
+from headrace.dataflow.connected import BroadcastStream
+from headrace.dataflow.graph import KeyedNode, Node
+from headrace.dataflow.matched import PatternMatches
+from headrace.dataflow.rule_matches import RuleMatches
 from headrace.dataflow.site import Site
+from headrace.dataflow.stream import Stream
+from headrace.dataflow.update_kinds import refuse_updates
 from headrace.errors import ProgramError
+from headrace.model.keyspec import KeySpec
+from headrace.model.rows import codec_of
 from headrace.model.values import type_name
+from headrace.operators.order_spec import TimeOrder
 from headrace.patterns.declare import EventPattern
 from headrace.patterns.plan import plan_pattern
-from headrace.patterns.spec import PatternSpec
+from headrace.patterns.rules.rows import rule_match_type
+from headrace.patterns.rules.rule import PatternRule
+from headrace.patterns.rules.spec import RuleLimits, RulesSpec, declared_rule_states
+from headrace.patterns.spec import PatternSpec, declared_states
+
+T = TypeVar("T")
+
+
+Clock = Literal["event", "wall"]
+Overflow = Literal["error", "drop_oldest"]
+Options = tuple[Clock, str | tuple[str, ...], int, Overflow]
+"""What ``match`` is given beside the pattern: the clock, the order, and how much a key may keep."""
+
+
+def match_rows(stream: Stream[T], key: KeySpec, given: Any, options: Options, at: Site) -> PatternMatches[T]:
+    """``match`` of a pattern, or of rules that are broadcast."""
+    app, node = stream.app, stream.node
+    refuse_updates(node, "match", at)
+    by_wall, row = options[0] == "wall", node.codec.type
+    if isinstance(given, BroadcastStream):
+        check_same_app(stream, [given._stream], at)
+        rules = given._stream.node
+        step: Any = app._add(
+            KeyedNode, at, codec_of(rule_match_type(row), where=str(at)), inputs=(node, rules), op="match", key=key,
+            other_keys=(None,), decls=declared_rule_states(row, by_wall=by_wall),
+            spec=rules_spec(node, rules, *options, at),
+        )  # fmt: skip
+        return RuleMatches(app, step, step)
+    spec = pattern_spec(node, given, *options, at)
+    codec, decls = codec_of(spec.plan.match_type, where=str(at)), declared_states(row, by_wall=by_wall)
+    step = app._add(KeyedNode, at, codec, inputs=(node,), op="match", key=key, decls=decls, spec=spec)
+    return PatternMatches(app, step, step)
 
 
 def pattern_spec(
@@ -22,9 +63,36 @@ def pattern_spec(
         raise ProgramError(
             "match takes a pattern",
             where=str(at),
-            expected='hr.pattern("small", "cents < 100").then("large", "cents > 50000")',
+            expected='hr.pattern("small", "cents < 100").then("large", "cents > 50000"); or rules.broadcast()',
             found=type_name(pattern) if isinstance(pattern, type) else repr(pattern),
+            next_move="a pattern as text is read by hr.EventPattern.parse" if isinstance(pattern, str) else "",
         )
+    _check_options(clock, max_partial, on_overflow, at)
+    plan = plan_pattern(pattern, node.codec, max_partial=max_partial, drops_oldest=on_overflow == "drop_oldest")
+    return PatternSpec(plan, _order(clock, order, [node], at))
+
+
+def rules_spec(
+    node: Node, rules: Node, clock: Any, order: Any, max_partial: Any, on_overflow: Any, at: Site
+) -> RulesSpec:
+    """The step that follows the patterns of a stream of rules through the rows of a node."""
+    kind = rules.codec.type
+    if not (isinstance(kind, type) and issubclass(kind, PatternRule)):
+        raise ProgramError(
+            "these rows are no rules",
+            where=str(at),
+            expected="rows of the type hr.PatternRule: id, pattern, version, at, active",
+            found=f"{type_name(kind)} from {rules.label}",
+            next_move='read them as such, or make them: rules.select(hr.PatternRule, id="…", pattern="…").broadcast()',
+        )
+    refuse_updates(rules, "match", at)
+    _check_options(clock, max_partial, on_overflow, at)
+    limits = RuleLimits(max_partial, on_overflow == "drop_oldest")
+    by = _order(clock, order, [node], at, beside=[rules])
+    return RulesSpec(limits, by, by is not None and has_event_time(rules))
+
+
+def _check_options(clock: Any, max_partial: Any, on_overflow: Any, at: Site) -> None:
     if clock not in ("event", "wall"):
         raise ProgramError(
             "clock= must be event or wall", where=str(at), expected='"event" or "wall"', found=repr(clock)
@@ -37,10 +105,13 @@ def pattern_spec(
     if not isinstance(max_partial, int) or isinstance(max_partial, bool) or max_partial < 1:
         expected = "a number of partial matches, 1 or more"
         raise ProgramError("max_partial= is a number", where=str(at), expected=expected, found=repr(max_partial))
-    plan = plan_pattern(pattern, node.codec, max_partial=max_partial, drops_oldest=on_overflow == "drop_oldest")
+
+
+def _order(clock: Any, order: Any, nodes: list[Node], at: Site, *, beside: Sequence[Node] = ()) -> TimeOrder | None:
+    """The order of rows; None: by the wall clock, as they come."""
     if clock == "wall":
-        return PatternSpec(plan, None)
-    by = time_order(order, [node], at)
+        return None
+    by = time_order(order, nodes, at, beside=beside)
     if by is None:
         raise ProgramError(
             "a pattern is about the order of rows",
@@ -48,4 +119,4 @@ def pattern_spec(
             expected='order="time", or clock="wall" for rows as they come',
             found=f"order={order!r}",
         )
-    return PatternSpec(plan, by)
+    return by

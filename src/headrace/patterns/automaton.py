@@ -14,6 +14,7 @@ sees a row. What this module deliberately does not do: times of whole matches, a
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -111,7 +112,9 @@ class PatternPlace:
     completes_in_time: bool = False
     """Whether a match whose time is over here is complete: what must not come has not come."""
     waiting_for: tuple[str, ...] = ()
-    """Stages that may come next, for people."""
+    """Stages that may come next, for people …"""
+    waiting_words: str = ""
+    """… and in words."""
     gaps: tuple[int | None, ...] = ()
     longest_gap_us: int | None = None
     """After which no edge is open any more; None: never."""
@@ -141,6 +144,11 @@ class Automaton:
         if moves is None:
             moves = self._memo[key] = tuple(self._moves(self.places[place], key[1], closed))
         return moves
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The position of each stage among those that take rows."""
+        return {name: number for number, name in enumerate(self.names)}
 
     def _moves(self, place: PatternPlace, bits: int, closed: int) -> list[Move]:
         if any(stop.holds(bits) for edge in place.edges for stop in edge.stops):
@@ -327,6 +335,7 @@ def _add_place(automaton: Automaton, name: str, edges: tuple[Edge, ...]) -> int:
             place.asks |= automaton.elements[edge.target].predicate.mask
     targets = [automaton.elements[edge.target].stage for edge in edges if edge.target != COMPLETE]
     place.waiting_for = tuple(dict.fromkeys(automaton.names[stage] for stage in targets))
+    place.waiting_words = " or ".join(place.waiting_for)
     place.gaps = tuple(edge.gap_us for edge in edges)
     if edges and None not in place.gaps:
         place.longest_gap_us = max(gap for gap in place.gaps if gap is not None)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headrace.model.ids import MAX_TIME
-from headrace.patterns.matcher import NEVER, KeyMatches, Link, MatchEnd, PartialRun
-from headrace.patterns.partial import PartialMatch, PartialMatches, RowLink, TakenRow
+from headrace.patterns.matcher import NEVER, KeyMatches, MatchEnd, PartialRun
+from headrace.patterns.partial import PartialMatches
 
 if TYPE_CHECKING:
     from headrace.model.batch import Int64s, Rows
@@ -62,7 +62,11 @@ class PatternFollower:
         self.forgotten = 0
         """Partial matches that stood at a stage that the pattern has no more."""
         self._fail = fail
-        self._numbers = {name: number for number, name in enumerate(plan.automaton.names)}
+
+    @property
+    def dropped(self) -> int:
+        """Partial matches that went because a key had too many."""
+        return self.matcher.dropped
 
     # --- rows
 
@@ -119,9 +123,9 @@ class PatternFollower:
                 self._expire(key, behind_us)
         except Exception as error:
             raise self._fail(error, slot) from error
-        changed = self.forgotten > forgotten or not (_same(runs, key.runs) and _same(complete, key.complete))
+        changed = self.forgotten > forgotten or not (same_runs(runs, key.runs) and same_runs(complete, key.complete))
         # A pattern that was given more time has other deadlines than those that were set.
-        if changed or (not some and stored is not None and _timer_of(stored) != timer_at(key.deadline_us)):
+        if changed or (not some and stored is not None and timer_of(stored) != timer_at(key.deadline_us)):
             self.handles.bind(slot)
             self._store(key, stored)
 
@@ -133,84 +137,21 @@ class PatternFollower:
     # --- what is stored
 
     def _load(self, stored: PartialMatches[Any]) -> KeyMatches:
-        numbers, rows = self._numbers, stored.rows
-        links: list[Link | None] = []
-        for each in stored.links:
-            before = None if each.before is None else links[each.before]
-            if each.stage not in numbers or (each.before is not None and before is None):
-                links.append(None)
-            else:
-                taken = rows[each.row]
-                links.append(Link(taken.number, numbers[each.stage], taken.row, taken.at, before))  # type: ignore[arg-type]
-        runs: list[PartialRun] = []
-        complete: list[PartialRun] = []
-        for match in stored.matches:
-            link = links[match.last]
-            place = self.plan.automaton.by_name.get(match.place, -1)
-            if link is None or (place < 0 and not match.complete):
-                self.forgotten += 1
-                continue
-            first = link
-            while first.before is not None:
-                first = first.before
-            (complete if match.complete else runs).append(PartialRun(place, link, first.number, match.started))  # type: ignore[arg-type]
-        deadline = min(map(self.matcher.deadline, runs), default=NEVER)
-        return KeyMatches(runs, complete, stored.next_row, deadline_us=deadline)
+        key, lost = read_runs(stored, self.matcher)
+        self.forgotten += lost
+        return key
 
     def _store(self, key: KeyMatches, stored: PartialMatches[Any] | None) -> None:
         handles = self.handles
         deadline = min(map(self.matcher.deadline, key.runs), default=NEVER)
-        handles.move(None if stored is None else _timer_of(stored), timer_at(deadline))
+        handles.move(None if stored is None else timer_of(stored), timer_at(deadline))
         if key.runs or key.complete:
-            handles.partial.set(_StoredForm(self.plan, self.matcher.deadline).of(key))
+            handles.partial.set(stored_runs(key, self.matcher))
         elif stored is not None:
             handles.partial.clear()
 
 
-class _StoredForm:
-    """Puts the partial matches of a key into the form in which they are stored."""
-
-    def __init__(self, plan: PatternPlan, deadline: Callable[[PartialRun], int]) -> None:
-        self._plan = plan
-        self._deadline = deadline
-        self._numbers: dict[int, int] = {}
-        """Link, by its identity → its position."""
-        self._positions: dict[int, int] = {}
-        """Row, by its number → its position."""
-        self._links: list[RowLink] = []
-        self._rows: list[TakenRow[Any]] = []
-
-    def of(self, key: KeyMatches) -> PartialMatches[Any]:
-        matches = [self._partial(run) for run in key.runs]
-        matches += [PartialMatch("", self._link(run.link), run.started_us, complete=True) for run in key.complete]  # type: ignore[arg-type]
-        return PartialMatches(tuple(matches), tuple(self._links), tuple(self._rows), key.next_row)
-
-    def _partial(self, run: PartialRun) -> PartialMatch:
-        deadline: Any = self._deadline(run)
-        return PartialMatch(
-            self._plan.automaton.places[run.place].name, self._link(run.link), run.started_us,  # type: ignore[arg-type]
-            self._plan.match_rows.waiting_for(run.place), None if deadline > MAX_TIME else deadline,
-        )  # fmt: skip
-
-    def _link(self, last: Link) -> int:
-        numbers, names = self._numbers, self._plan.automaton.names
-        fresh = []
-        link: Link | None = last
-        while link is not None and id(link) not in numbers:
-            fresh.append(link)
-            link = link.before
-        for each in reversed(fresh):
-            row = self._positions.get(each.number)
-            if row is None:
-                row = self._positions[each.number] = len(self._rows)
-                self._rows.append(TakenRow(each.number, each.at, each.row))  # type: ignore[arg-type]
-            before = None if each.before is None else numbers[id(each.before)]
-            numbers[id(each)] = len(self._links)
-            self._links.append(RowLink(row, names[each.stage], before))
-        return numbers[id(last)]
-
-
-def _same(before: Sequence[PartialRun], after: Sequence[PartialRun]) -> bool:
+def same_runs(before: Sequence[PartialRun], after: Sequence[PartialRun]) -> bool:
     """Whether these are the same partial matches; one that went on is another."""
     return len(before) == len(after) and all(map(operator.is_, before, after))
 
@@ -236,6 +177,6 @@ def timer_at(deadline_us: int) -> int | None:
     return deadline_us - 1
 
 
-def _timer_of(stored: PartialMatches[Any]) -> int | None:
+def timer_of(stored: PartialMatches[Any]) -> int | None:
     untils: list[Any] = [each.until for each in stored.matches if each.until is not None]
     return timer_at(min(untils, default=NEVER))

@@ -9,7 +9,7 @@ A stage that took no row gives null, and a count of 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -21,6 +21,7 @@ from headrace.aggregates.declare import Declared, column_annotation
 from headrace.errors import ExpressionError
 from headrace.model.batch import Rows
 from headrace.model.nearest import did_you_mean
+from headrace.model.time import Timestamp
 from headrace.patterns.checks import MATCH
 from headrace.sql.expr import check_supported
 from headrace.sql.parse import column_path, parse_tree
@@ -33,6 +34,10 @@ AGGREGATES: Final = ("count", "sum", "avg", "min", "max", "count_distinct")
 NAVIGATION: Final = ("first", "last")
 MATCH_FIELDS: Final = {"start": "when its first row was", "end": "when it was complete, or its time over",
                        "waiting_for": "the stage that did not come"}  # fmt: skip
+
+_ABOUT_MATCH: Final[dict[str, Any]] = {
+    "waiting_for": str | None, "classifier": str | None, "number": int | None, "rule": str, "version": int,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,11 +58,7 @@ class Measure:
     def annotation(self, codec: RowCodec) -> Any:
         """The type of its values."""
         if self.stage == MATCH:
-            from headrace.model.time import Timestamp
-
-            return {"waiting_for": str | None, "classifier": str | None, "number": int | None}.get(
-                self.text or "", Timestamp
-            )
+            return _ABOUT_MATCH.get(self.text or "", Timestamp)
         if self.kind in (*NAVIGATION, "prev"):
             assert self.text is not None
             kind, _ = column_annotation(codec, self.text)
@@ -65,13 +66,13 @@ class Measure:
         result = self.declared.result_type(codec)
         return result if self.kind in ("count", "count_distinct") else result | None
 
-    def check(self, codec: RowCodec, where: str) -> None:
-        """Refuses what the rows have no column for."""
+    def check(self, codec: RowCodec, where: str, about: Mapping[str, str] = MATCH_FIELDS) -> None:
+        """Refuses what the rows have no column for. ``about``: what there is to say of a match, and what it means."""
         if self.stage == MATCH:
-            if self.kind != "last" or self.text not in MATCH_FIELDS:
+            if self.kind != "last" or self.text not in about:
                 raise ExpressionError(
                     f"a match has no {self.text!r}", where=where,
-                    expected=", ".join(f"match.{name} ({meaning})" for name, meaning in MATCH_FIELDS.items()),
+                    expected=", ".join(f"match.{name} ({meaning})" for name, meaning in about.items()),
                 )  # fmt: skip
         elif self.text is not None:
             check_supported(self.text, codec.schema, where)
@@ -105,6 +106,23 @@ def split_measures(text: str, stages: Collection[str], where: str = "", columns:
         error.where = where
         raise
     return TextSplitter(text, stages, where, columns).split(tree)
+
+
+def stages_in(text: str, where: str = "") -> list[str]:
+    """What stands in a text where names of stages stand, for patterns whose stages are not known yet."""
+    try:
+        tree = parse_tree(text, aggregates=True)
+    except ExpressionError as error:
+        error.where = where
+        raise
+    names: dict[str, None] = {}
+    for node in tree.walk():
+        counted = type(node).__name__ == "Anonymous" and str(node.this).lower() in (*AGGREGATES, *NAVIGATION)
+        for column in node.expressions if counted else [node]:
+            path = column_path(column) if type(column).__name__ == "Column" else ()
+            if path and (counted or len(path) > 1) and path[0] != MATCH:
+                names[path[0]] = None
+    return list(names)
 
 
 class TextSplitter:

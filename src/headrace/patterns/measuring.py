@@ -8,6 +8,7 @@ from headrace.model.batch import Rows
 from headrace.operators.contract import Operator
 from headrace.patterns.checks import MATCH
 from headrace.patterns.measures import Measure, MeasureReader
+from headrace.patterns.rules.rows import RULE_FIELDS, stage_rows
 
 if TYPE_CHECKING:
     from headrace.model.batch import Keys
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
 class MeasureOperator(Operator):
     """Computes measures for all matches of a batch at once."""
 
-    def __init__(self, step: str, measures: tuple[tuple[str, Measure], ...], taken: RowCodec, codec: RowCodec) -> None:
+    def __init__(
+        self, step: str, measures: tuple[tuple[str, Measure], ...], taken: RowCodec, codec: RowCodec, *, by_rule: bool
+    ) -> None:
+        """``by_rule``: matches are those of rules, whose stages differ."""
         super().__init__(step)
         self.measures = measures
         self.codec = codec
+        self._by_rule = by_rule
         self._readers = [MeasureReader(measure, taken, f"step {step}") for _, measure in measures]
 
     def process(self, port: int, rows: Rows, keys: Keys | None) -> None:
@@ -37,6 +42,9 @@ class MeasureOperator(Operator):
         stage = reader.measure.stage
         if stage == MATCH:
             assert reader.measure.text is not None
-            return [getattr(match.match, reader.measure.text) for match in matches]
+            of_rule = reader.measure.text in RULE_FIELDS and self._by_rule
+            return [getattr(match if of_rule else match.match, reader.measure.text) for match in matches]
+        if self._by_rule:
+            return reader.of_many([stage_rows(match, stage) for match in matches])
         rows = [getattr(match, stage) for match in matches]
         return reader.of_many([each if isinstance(each, list) else [] if each is None else [each] for each in rows])

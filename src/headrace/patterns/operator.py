@@ -47,19 +47,23 @@ class PatternStates:
         """The operator asks what is due itself."""
 
 
-class _Following:
-    """What both operators share: a follower per task, and the ways out."""
+class Following:
+    """What all these operators share: a follower per task, and the ways out."""
 
     follower: Any
 
-    def __init__(self, plan: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.plan = plan
+    def _open_follower(self, handles: KeyHandles) -> Any:
+        """The follower of a task."""
+        raise NotImplementedError
 
-    def _begin_following(self: Any) -> None:
+    def _match_rows(self, matches: Sequence[Any], *, over: bool = False) -> list[Any]:
+        """Matches as rows. ``over``: these ran out of time."""
+        raise NotImplementedError
+
+    def begin(self: Any, task: TaskInfo, state: ShardState | None) -> None:
+        super().begin(task, state)  # type: ignore[misc]
         by_name = self.bound.by_name
-        handles = KeyHandles(by_name[PARTIAL], by_name[DEADLINE])
-        self.follower = PatternFollower(self.plan, self.step, handles, self._place_failure)
+        self.follower = self._open_follower(KeyHandles(by_name[PARTIAL], by_name[DEADLINE]))
 
     def _place_failure(self: Any, error: Exception, slot: int) -> Exception:
         """Says of an error of ours in which step and for which key it happened."""
@@ -75,42 +79,43 @@ class _Following:
         matches, over = follower.matches, follower.timed_out
         follower.matches, follower.timed_out = [], []
         if matches:
-            rows = self.plan.match_rows.rows(matches)
-            self.emit(Rows.of_objects(self.codec, rows, [match.end_us for match in matches]))
+            self.emit(Rows.of_objects(self.codec, self._match_rows(matches), [match.end_us for match in matches]))
         outlet = self.outlets.get(TIMED_OUT)
         if over and outlet is not None:
-            rows = self.plan.match_rows.rows(over, over=True)
+            rows = self._match_rows(over, over=True)
             outlet(Rows.of_objects(self.codec, rows, [match.end_us for match in over]))
 
-    def _counts(self: Any) -> dict[str, int]:
-        counts = {"dropped_partial": self.follower.matcher.dropped, "forgotten_partial": self.follower.forgotten}
+    def end(self: Any) -> StepReport:
+        report: StepReport = super().end()  # type: ignore[misc]
+        report.counters = self._counts()
+        return report
+
+    def _counts(self) -> dict[str, int]:
+        counts = {"dropped_partial": self.follower.dropped, "forgotten_partial": self.follower.forgotten}
         return {name: count for name, count in counts.items() if count}
 
 
-class PatternOperator(_Following, OrderedProcessOperator):
-    """Follows a pattern in the order of event time."""
+class _OnePattern(Following):
+    """Follows one pattern, which the program states."""
 
-    def __init__(
-        self, plan: Any, step: str, decls: Sequence[StateDecl], taken: Sequence[RowCodec], codec: RowCodec,
-        order: TimeOrder, *, key_type: Any = None,
-    ) -> None:  # fmt: skip
-        super().__init__(plan, step, PatternStates(), decls, taken, codec, order, key_type=key_type)
+    def __init__(self, plan: PatternPlan, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.plan = plan
 
-    def begin(self, task: TaskInfo, state: ShardState | None) -> None:
-        super().begin(task, state)
-        self._begin_following()
+    def _open_follower(self: Any, handles: KeyHandles) -> PatternFollower:
+        return PatternFollower(self.plan, self.step, handles, self._place_failure)
 
-    def hold_all(self, port: int, rows: Rows, keys: Keys) -> None:
-        """Keeps rows until their time, whatever they hold."""
-        super().hold(port, rows, keys)
+    def _match_rows(self, matches: Sequence[Any], *, over: bool = False) -> list[Any]:
+        return self.plan.match_rows.rows(matches, over=over)
 
-    def hold(self, port: int, rows: Rows, keys: Keys) -> None:
-        relevant = self.plan.may_matter(self.plan.conditions.bits(rows))
-        if relevant is not None and not relevant.all():
-            some = np.flatnonzero(relevant)
-            rows, keys = rows.take(some), keys.take(some)
-        if len(rows):
-            super().hold(port, rows, keys)
+
+class FollowingByTime(OrderedProcessOperator):
+    """Brings rows to a follower in the order of event time."""
+
+    follower: Any
+
+    def _give_matches(self) -> None:
+        raise NotImplementedError
 
     def advance_group(self, due: DueRows, start: int, end: int, upto_us: int) -> Iterator[None]:
         hashes, keys = due.hashes[start:end], due.keys[start:end]
@@ -131,23 +136,14 @@ class PatternOperator(_Following, OrderedProcessOperator):
         self._give_matches()
         super()._give_all(rows)
 
-    def end(self) -> StepReport:
-        report = super().end()
-        report.counters = self._counts()
-        return report
 
+class FollowingAsTheyCome(ProcessOperator):
+    """Brings rows to a follower in the order in which they come."""
 
-class WallPatternOperator(_Following, ProcessOperator):
-    """Follows a pattern in the order in which rows come."""
+    follower: Any
 
-    def __init__(
-        self, plan: PatternPlan, step: str, decls: Sequence[StateDecl], codec: RowCodec, *, key_type: Any = None
-    ) -> None:
-        super().__init__(plan, step, PatternStates(), decls, codec, key_type=key_type)
-
-    def begin(self, task: TaskInfo, state: ShardState | None) -> None:
-        super().begin(task, state)
-        self._begin_following()
+    def _give_matches(self) -> None:
+        raise NotImplementedError
 
     def handle(self, port: int, batch: KeyedBatch) -> None:
         starts = batch.starts()
@@ -160,7 +156,33 @@ class WallPatternOperator(_Following, ProcessOperator):
         self.follower.expire(timer._slot, self.task.clock_us)
         self._give_matches()
 
-    def end(self) -> StepReport:
-        report = super().end()
-        report.counters = self._counts()
-        return report
+
+class PatternOperator(_OnePattern, FollowingByTime):
+    """Follows a pattern in the order of event time."""
+
+    def __init__(
+        self, plan: Any, step: str, decls: Sequence[StateDecl], taken: Sequence[RowCodec], codec: RowCodec,
+        order: TimeOrder, *, key_type: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(plan, step, PatternStates(), decls, taken, codec, order, key_type=key_type)
+
+    def hold_all(self, port: int, rows: Rows, keys: Keys) -> None:
+        """Keeps rows until their time, whatever they hold."""
+        super().hold(port, rows, keys)
+
+    def hold(self, port: int, rows: Rows, keys: Keys) -> None:
+        relevant = self.plan.may_matter(self.plan.conditions.bits(rows))
+        if relevant is not None and not relevant.all():
+            some = np.flatnonzero(relevant)
+            rows, keys = rows.take(some), keys.take(some)
+        if len(rows):
+            super().hold(port, rows, keys)
+
+
+class WallPatternOperator(_OnePattern, FollowingAsTheyCome):
+    """Follows a pattern in the order in which rows come."""
+
+    def __init__(
+        self, plan: PatternPlan, step: str, decls: Sequence[StateDecl], codec: RowCodec, *, key_type: Any = None
+    ) -> None:
+        super().__init__(plan, step, PatternStates(), decls, codec, key_type=key_type)

@@ -182,7 +182,7 @@ class RowTracer:
 
     def _reason(self, run: PartialRun, reason: str) -> StageReason:
         since: Any = run.started_us
-        return StageReason(self.plan.match_rows.waiting_for(run.place) or "the end", since, reason)
+        return StageReason(self.plan.automaton.places[run.place].waiting_words or "the end", since, reason)
 
     def _skipped(self, run: PartialRun, took: Any) -> Iterator[StageReason]:
         skip = f"after_match({self.plan.rules.skip!r})"

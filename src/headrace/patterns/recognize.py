@@ -132,10 +132,8 @@ class RecognizeOperator(PatternOperator):
 
     plan: Any
 
-    def _begin_following(self) -> None:
-        by_name = self.bound.by_name
-        handles = KeyHandles(by_name[PARTIAL], by_name[DEADLINE])
-        self.follower = RowFollower(self.plan, handles, self._place_failure)
+    def _open_follower(self, handles: KeyHandles) -> Any:
+        return RowFollower(self.plan, handles, self._place_failure)
 
     def hold(self, port: int, rows: Rows, keys: Keys) -> None:
         # Rows follow each other at once, so that every row may end a match.

@@ -45,7 +45,6 @@ class MatchRows:
         self.automaton = automaton
         self.type = kind
         self._single = [not loop for loop in automaton.loops]
-        self._waiting = [" or ".join(place.waiting_for) for place in automaton.places]
 
     def rows(self, matches: Sequence[MatchEnd], *, over: bool = False) -> list[Any]:
         """``over``: these ran out of time."""
@@ -55,11 +54,7 @@ class MatchRows:
             values: list[Any] = [
                 (rows[-1] if rows else None) if single else rows for rows, single in zip(stages, self._single)
             ]
-            waiting_for = self.waiting_for(run.place) if over else None
+            waiting_for = self.automaton.places[run.place].waiting_words if over else None
             facts: Any = MatchFacts(run.started_us, end_us, waiting_for)  # type: ignore[arg-type]
             made.append(self.type(*values, facts))
         return made
-
-    def waiting_for(self, place: int) -> str:
-        """The stages that may come next, in words."""
-        return self._waiting[place]

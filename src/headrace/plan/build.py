@@ -54,7 +54,7 @@ def operator_builder(node: Node, info: StepInfo | None = None) -> Callable[[], O
         case CallNode():
             return partial(call_operator, node.op, node.label, node.fn, node.codec)
         case MeasureNode():
-            return partial(MeasureOperator, node.label, node.measures, node.taken, node.codec)
+            return partial(MeasureOperator, node.label, node.measures, node.taken, node.codec, by_rule=node.by_rule)
         case AsyncNode():
             return partial(AsyncOperator, node.label, node.plan, node.inputs[0].codec, node.codec)
         case LookupNode():

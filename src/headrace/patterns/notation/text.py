@@ -189,7 +189,7 @@ class _Reader:
             )  # fmt: skip
 
     def _after_match(self) -> str:
-        at, word = self._token.at, self._take("word")
+        at, word = self._token.at, self._take("word") or ""
         if word not in SKIPS:
             self._refuse("there is no such way to go on after a match", f"one of {', '.join(SKIPS)}", at)
         return word

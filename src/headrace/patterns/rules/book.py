@@ -1,0 +1,66 @@
+"""The rules in force in one worker, each bound to the rows and ready to be followed.
+
+What a pattern comes to is made once per text and kept while a rule in force has it: rules change rarely, and by the
+hundred they share conditions, which are evaluated once per batch (`headrace.patterns.predicates`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.errors import ProgramError
+from headrace.patterns.declare import all_stages
+from headrace.patterns.matcher import Matcher
+from headrace.patterns.plan import PatternPlan, plan_pattern
+from headrace.patterns.rules.rows import RULE_ROWS
+from headrace.patterns.rules.rule import rule_name, rule_pattern
+
+if TYPE_CHECKING:
+    from headrace.model.rows import RowCodec
+    from headrace.patterns.rules.rule import PatternRule
+    from headrace.patterns.rules.spec import RuleLimits
+
+
+class RuleAtWork(NamedTuple):
+    """A rule in force."""
+
+    rule: PatternRule
+    plan: PatternPlan
+    matcher: Matcher
+
+
+class RuleBook:
+    """Binds rules to rows of one type."""
+
+    def __init__(self, step: str, codec: RowCodec, limits: RuleLimits) -> None:
+        self._step = step
+        self._codec = codec
+        self._limits = limits
+        self._plans: dict[str, tuple[PatternPlan, Matcher]] = {}
+
+    def check(self, rule: PatternRule) -> None:
+        """Refuses a rule whose pattern does not fit the rows."""
+        self._plan(rule)
+
+    def in_force(self, rules: Iterable[PatternRule]) -> dict[str, RuleAtWork]:
+        """These rules at work, by their ids; what no rule has any more is forgotten."""
+        made = {rule.id: RuleAtWork(rule, *self._plan(rule)) for rule in rules}
+        texts = {each.rule.pattern for each in made.values()}
+        self._plans = {text: plan for text, plan in self._plans.items() if text in texts}
+        return made
+
+    def _plan(self, rule: PatternRule) -> tuple[PatternPlan, Matcher]:
+        known = self._plans.get(rule.pattern)
+        if known is None:
+            pattern = rule_pattern(rule)
+            for stage in all_stages(pattern):
+                if stage.name == RULE_ROWS:
+                    raise ProgramError(
+                        f"a stage of a rule cannot be called {RULE_ROWS!r}: that is all rows of a match",
+                        where=stage.at or rule_name(rule), expected="another name", found=f"the stage {RULE_ROWS!r}",
+                    )  # fmt: skip
+            limits = self._limits
+            plan = plan_pattern(pattern, self._codec, max_partial=limits.max_partial, drops_oldest=limits.drops_oldest)
+            known = self._plans[rule.pattern] = plan, plan.matcher(self._step)
+        return known
