@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headrace.model.ids import MAX_TIME
+from headrace.patterns.chains import read_runs, stored_runs
 from headrace.patterns.matcher import NEVER, KeyMatches, MatchEnd, PartialRun
 from headrace.patterns.partial import PartialMatches
 

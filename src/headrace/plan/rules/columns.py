@@ -109,7 +109,8 @@ def _keyed_needs(node: KeyedNode, needed: Columns) -> tuple[Columns, ...]:
     if node.spec is not None:
         asked = node.spec.asked(step_info(node), needed, narrows=node.narrows)
     elif node.op == "aggregate":
-        asked = (with_columns(columns_of_aggregates(node.aggs, node.input.codec), (*node.carried, *(node.peers or ()))),)
+        beside = (*node.carried, *(node.peers or ()))
+        asked = (with_columns(columns_of_aggregates(node.aggs, node.input.codec), beside),)
     return tuple(
         None if key is None or key.columns is None else with_columns(each, key.columns)
         for each, (_, key) in zip(asked, node.keyed_inputs, strict=True)
