@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.dataflow.aggregation import aggregate_codec
-from headrace.dataflow.graph import KeySpec
 from headrace.dataflow.site import call_site
 from headrace.errors import FunctionFailed
+from headrace.model.keyspec import KeySpec
 from headrace.model.rows import codec_of
 from headrace.operators import combine
 from headrace.operators.key_partials import combine_by_key

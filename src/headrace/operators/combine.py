@@ -45,7 +45,9 @@ FEW_LEFT: Final = 16
 HELD_ROWS: Final = 1 << 17
 """Partials that a task holds back; more leave at once …"""
 HELD_BYTES: Final = 1 << 20
-"""… and larger ones, too: lists of values would be merged again and again."""
+"""… and so do lists of values that have become long, which would be merged again and again."""
+_LONG_BYTES: Final = 1_024
+"""What a partial with such lists has at least."""
 WORTH: Final = 0.75
 """Combining is worth it while at most this share of rows is left."""
 
@@ -141,7 +143,7 @@ class CombineOperator(Operator):
         few = merged.count * FEW_LEFT <= taken
         self._left = LOOK_AGAIN_ROWS if not self._combines else SAMPLE_ROWS if few else MERGE_ROWS
         # Rows that pass would overtake what is held, and would then count as the older ones where times are equal.
-        if not self._combines or merged.count >= HELD_ROWS or merged.size_bytes >= HELD_BYTES:
+        if not self._combines or merged.count >= HELD_ROWS or merged.is_large:
             self._give(merged)
             self._held = None
 
@@ -199,8 +201,9 @@ class _Partials:
         return len(self.groups)
 
     @property
-    def size_bytes(self) -> int:
-        return sum(column.nbytes for column in self.accs)
+    def is_large(self) -> bool:
+        """Whether there are long lists among them."""
+        return sum(column.nbytes for column in self.accs) >= max(HELD_BYTES, _LONG_BYTES * self.count)
 
     def merged(self) -> _Partials:
         """Each group and key once. Keys are told apart by a dictionary of their bytes, so no hash is needed."""
