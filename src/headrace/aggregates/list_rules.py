@@ -42,7 +42,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.aggregates.numbers import float_ranks, numbers_of, ranks_of
+from headrace.aggregates.numbers import NUMBER_BITS, float_ranks, numbers_of, order_by, order_of, ranks_of
 from headrace.model.batch import Int64s
 from headrace.model.columns import as_int64, decimal_column
 
@@ -61,8 +61,6 @@ VALUE: Final = "value"
 MOST: Final = b"n"
 """Metadata of a column by the rule ``top``: how many values are kept."""
 
-_BITS: Final = 63
-"""What a whole number has room for."""
 _FEW_VALUES: Final = 2048
 """Up to so many values of one key are merged in Python."""
 
@@ -171,7 +169,7 @@ def _merge_sketches(field: pa.Field, values: FlatValues) -> FlatValues:
         sums = np.diff(np.append(starts, len(rows)))
         left = packed.numbers[starts]
     else:
-        order = _order(packed)
+        order = order_of(packed.numbers, packed.wide)
         ranked = packed.numbers[order]
         starts = np.flatnonzero(_fresh(ranked))
         sums = np.add.reduceat(rows[order], starts)
@@ -196,8 +194,7 @@ def _merge_tops(field: pa.Field, values: FlatValues) -> FlatValues:
     owners = values.owners
     if came is not None:
         ranks = ranks[came]
-    _, packed = _pack(owners, ranks)
-    order = np.lexsort((ranks, owners)) if packed is None else _order(packed)
+    order = order_by(owners, ranks)
     if came is not None:
         order = came[order]
     before = np.cumsum(values.counts) - values.counts
@@ -239,22 +236,10 @@ def _pack(owners: Int64s, numbers: npt.NDArray[Any]) -> tuple[int, _PackedRows |
     low = int(numbers.min())
     bits = (int(numbers.max()) - low).bit_length()
     wide = bits + int(owners[-1]).bit_length()
-    if wide > _BITS:
+    if wide > NUMBER_BITS:
         return low, None
     distances = numbers.astype(np.int64) - low if low or numbers.dtype != np.int64 else numbers
     return low, _PackedRows((owners << bits) | distances, bits, wide)
-
-
-def _order(packed: _PackedRows) -> Int64s:
-    """The stable order. Plain numbers are sorted many times faster than places by numbers, so places are put in."""
-    count = len(packed.numbers)
-    bits = max(count - 1, 1).bit_length()
-    if packed.wide + bits > _BITS:
-        return np.argsort(packed.numbers, kind="stable")
-    placed = (packed.numbers << bits) | np.arange(count)
-    placed.sort()
-    order: Int64s = placed & ((1 << bits) - 1)
-    return order
 
 
 def _fresh(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.aggregates.numbers import ranks_of
+from headrace.aggregates.numbers import order_by, ranks_of
 from headrace.model.batch import Int64s, Keys, Rows
 from headrace.model.columns import Column
 from headrace.model.rows import RowCodec
@@ -84,7 +84,7 @@ class FirstRows:
 def _may_be_first(codes: Int64s, asked: Sequence[Int64s], most: int, *, dense: bool) -> Int64s:
     """Positions of the rows of which fewer than so many of their key stand before them; ``dense``: so many places."""
     count = len(codes)
-    order = np.lexsort((*reversed(asked), codes))
+    order = order_by(codes.astype(np.int64), *asked)
     new_key = np.ones(count, np.bool_)
     new_key[1:] = codes[order[1:]] != codes[order[:-1]]
     new_place = new_key.copy()

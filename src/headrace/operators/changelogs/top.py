@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.aggregates.numbers import ranks_of
+from headrace.aggregates.numbers import order_by, ranks_of
 from headrace.model.batch import Int64s, Keys, Rows, UInt64s
 from headrace.model.ids import MIN_TIME
 from headrace.model.keys import decode_key
@@ -115,7 +115,7 @@ class TopOperator(StatefulOperator):
     def _order(self, side: NetSide) -> tuple[Int64s, list[Int64s]]:
         """Rows by key, and in the order asked for; and the numbers by which that is so."""
         asked = asked_ranks(self.spec, self.taken.names, partial(self._column, side), side.times())
-        order = np.lexsort((*reversed(asked), side.codes))
+        order = order_by(side.codes, *asked)
         place = _numbers_of_places(order, (side.codes, *asked))
         alike = np.append(place[1:] == place[:-1], False)
         alike[1:] |= alike[:-1].copy()
