@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from headrace.aggregates.numbers import order_of
 from headrace.model.batch import Int64s
 from headrace.model.ids import MAX_TIME, MIN_TIME
 from headrace.state.rows.find import spread_ranges
@@ -77,7 +78,7 @@ class RowLine:
         self.order: Int64s | None = None
         """Positions of the rows in the order of the line; None: they came in it."""
         if bool((places[1:] < places[:-1]).any()):
-            self.order = np.argsort(places, kind="stable")
+            self.order = order_of(places, int(places.max()).bit_length())
             places = places[self.order]
         self._places = places
 
