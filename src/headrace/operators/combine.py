@@ -83,7 +83,7 @@ class Lifting(ABC):
         """A cell for each row and column."""
 
 
-def combined_rows(make: Callable[[], Lifting], step: str, fields: Sequence[pa.Field]) -> CombinedRows:
+def combine_lifted(make: Callable[[], Lifting], step: str, fields: Sequence[pa.Field]) -> CombinedRows:
     """What stands before the exchange of a step. ``make``: its lifting, whose fields these are."""
     return CombinedRows(PartialCodec(fields), partial(CombineOperator, step, make))
 

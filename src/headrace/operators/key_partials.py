@@ -20,7 +20,7 @@ from headrace.aggregates.rules import GREATEST, LEAST, MAX, MIN, SUM, merge_colu
 from headrace.errors import FunctionFailed
 from headrace.model.batch import Int64s, Rows
 from headrace.model.ids import MIN_TIME
-from headrace.operators.combine import Lifting, combined_rows
+from headrace.operators.combine import Lifting, combine_lifted
 from headrace.operators.contract import TaskInfo
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def combine_by_key(step: str, aggs: Mapping[str, Agg[Any]], taken: RowCodec) -> 
     folds = foldable(aggs, taken, f"step {step}")
     if folds is None:
         return None
-    return combined_rows(partial(KeyLifting, step, dict(aggs), taken), step, partial_fields(folds))
+    return combine_lifted(partial(KeyLifting, step, dict(aggs), taken), step, partial_fields(folds))
 
 
 def foldable(aggs: Mapping[str, Agg[Any]], taken: RowCodec, where: str) -> list[KeyFold] | None:

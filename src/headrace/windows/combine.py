@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.model.batch import Int64s, Rows
 from headrace.model.ids import MIN_TIME
-from headrace.operators.combine import Lifting, combined_rows
+from headrace.operators.combine import Lifting, combine_lifted
 from headrace.operators.contract import TaskInfo
 from headrace.windows.sliced.plan import PanePlan
 
@@ -28,7 +28,7 @@ def combine_panes(spec: WindowSettings, info: StepInfo) -> CombinedRows | None:
     # Between windows a row is late by its own time, which a partial does not tell.
     if lifting.plan.slices.has_gaps:
         return None
-    return combined_rows(partial(PaneLifting, spec, info), info.step, lifting.fields)
+    return combine_lifted(partial(PaneLifting, spec, info), info.step, lifting.fields)
 
 
 class PaneLifting(Lifting):
