@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.errors import EpochFailed
+from headrace.errors import EpochFailed, ProgramError
 from headrace.model.row_kind import DELETE, INSERT
 from headrace.model.rows import codec_of
 from headrace.testing import Harness
@@ -273,3 +273,14 @@ def test_functions_are_given_the_rows_of_each_window_and_what_went_in_between_is
         h.push(sales, Sale(6, hr.Timestamp(6 * MINUTE), "x", 0))
         h.epoch()
         assert [(sign[0], row.id) for sign, row in h.take_changes(late)] == [("-", 6)]
+
+
+def test_windows_that_overlap_are_kept_row_by_row_so_they_cannot_be_kept_when_they_are_over() -> None:
+    app = hr.App("shop")
+    newest = app.read("sales", hr.source.items([]), Sale, time=Sale.at).key_by("id").latest().named("newest")
+    sums = newest.key_by("shop").window(hr.sliding("10m", every="3m")).aggregate(n=hr.count()).named("sums")
+    with pytest.raises(ProgramError, match="keep= is not supported") as refused:
+        sums.queryable(keep="1h")
+    assert "given anew for each window" in refused.value.found
+    sums.queryable()
+    assert "sums_settled" in app.explain()

@@ -168,7 +168,8 @@ class WindowStream(StepStream[R, T]):
             assert isinstance(node, KeyedNode)
             keys = tuple(key_columns(node.input.codec, node.key))
             info = StepInfo(node.label, (node.input.codec,), node.codec, node.key.type, keys)
-            choice = self._spec.choose(info)
+            settled = self._spec.over_settled_rows() if node.input.kind.corrects else self._spec
+            choice = settled.choose(info)
             if choice.operator != "sliced":
                 raise ProgramError(
                     "keep= is not supported for these windows",

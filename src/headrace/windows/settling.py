@@ -13,7 +13,7 @@ that window, because it may hold at the end of one and not at the end of the nex
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
@@ -32,8 +32,7 @@ from headrace.operators.spec import StepInfo, StepSpec, StoredType
 from headrace.state.rows.find import KeyTimes
 from headrace.state.rows.table import fresh_batches
 from headrace.state.shard import CHUNK_KEYS, EVENT_DUE, distinct_keys
-from headrace.windows.kinds import Assigner, Cumulating, Session, SettledWindows, Sliding, has_window
-from headrace.windows.spec import WindowSpec
+from headrace.windows.kinds import Assigner, Cumulating, Session, Sliding, has_window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,12 +44,6 @@ if TYPE_CHECKING:
 
 HELD_TABLE: Final = "!held"
 _LEAST, _GREATEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
-
-
-def over_settled_rows(spec: WindowSpec) -> WindowSpec:
-    """Windows over the rows that the step before them gives."""
-    kind = spec.assigner
-    return replace(spec, assigner=SettledWindows(kind)) if isinstance(kind, Sliding | Cumulating) else spec
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.aggregates.accumulate import describe_accumulators, describe_results
@@ -16,7 +16,7 @@ from headrace.operators.asked import columns_of_aggregates
 from headrace.operators.spec import WALL, CombinedRows, OperatorChoice, StepInfo, StepSpec, StoredType
 from headrace.state.panes.about import cut_of
 from headrace.windows.evictors import Evictor, KeepDelta, KeepRows, KeepSpan
-from headrace.windows.kinds import RowCount
+from headrace.windows.kinds import Cumulating, RowCount, SettledWindows, Sliding
 from headrace.windows.settings import WindowSettings
 from headrace.windows.triggers import EveryRows, OnDelta, PerEpoch, Periodic, PerRow, Timeout, Trigger
 
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class WindowSpec(WindowSettings, StepSpec):
     """A windowed step, as the planner sees it."""
+
+    def over_settled_rows(self) -> WindowSpec:
+        """The same windows over rows that a step before them gives once for each window, when that is over."""
+        kind = self.assigner
+        return replace(self, assigner=SettledWindows(kind)) if isinstance(kind, Sliding | Cumulating) else self
 
     @property
     def uses_watermark(self) -> bool:

@@ -42,7 +42,7 @@ from headrace.dataflow.update_kinds import (
 from headrace.errors import ProgramError
 from headrace.operators.changelogs.spec import NormaliseSpec
 from headrace.operators.changelogs.top_spec import SinkRowsSpec
-from headrace.windows.settling import SettleSpec, over_settled_rows
+from headrace.windows.settling import SettleSpec
 from headrace.windows.spec import WindowSpec
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class _Rewriting:
         inputs = tuple(self._input(before, node) for before in node.inputs)
         copy = replace(node, inputs=inputs)
         if isinstance(copy, KeyedNode) and isinstance(copy.spec, WindowSpec) and node in self._wanting:
-            copy.spec = over_settled_rows(copy.spec)
+            copy.spec = copy.spec.over_settled_rows()
         copy.kind = derive_kind(copy)
         if isinstance(copy, BatchNode) and copy.kind.rows == "changelog":
             self._check_unread_errors(node)
