@@ -404,6 +404,8 @@ def _as_of(parts: JoinParts, version: Any) -> Any:
     _check_no_ttl(parts, "a join as of a time")
     with AtTree(place, parts.tree):
         left, right = _keyed(parts)
+        if parts.right.stream.node.kind.rows == "upsert":  # Each version holds from its time on.
+            right = right._stream.changes().key_by(*right.key.columns)
         pairs = left.join_asof(right)
     parts.ctx.steps.add(pairs, "as_of_join", parts.tree, parts.keys)
     return pairs
