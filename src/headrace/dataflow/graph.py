@@ -147,6 +147,22 @@ class ExprNode(Node):
 
 
 @dataclass(eq=False, kw_only=True)
+class RetimeNode(Node):
+    """Rows with another event time, which is not before the one they had."""
+
+    text: str
+    """SQL text of it."""
+
+    @property
+    def verb(self) -> str:
+        return "timed_by"
+
+    @property
+    def words(self) -> str:
+        return f"timed by {self.text}"
+
+
+@dataclass(eq=False, kw_only=True)
 class CallNode(Node):
     """A Python function per row; for ``only`` the function is the type (or union) to keep."""
 

@@ -29,6 +29,7 @@ from headrace.dataflow.graph import (
     LookupNode,
     Node,
     ReadNode,
+    RetimeNode,
     TapNode,
     UnionNode,
     WriteNode,
@@ -38,6 +39,7 @@ from headrace.dataflow.loops import feed
 from headrace.dataflow.naming import check_name
 from headrace.dataflow.outputs import check_callable, output_type
 from headrace.dataflow.projection import Projection, columns_sql, into_row, into_type, with_kind, with_more
+from headrace.dataflow.retiming import retime_node_fields
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.verbs import unknown_verb
 from headrace.dataflow.writing import check_updates
@@ -173,33 +175,36 @@ class Stream(AwaitVerbs[T], Generic[T]):
         return Stream(self._app, self._expr("where", at, Projection(self._codec, (("", text),)), self._node.placed_by))
 
     @overload
-    def select(self, into: type[R], /, **columns: Column) -> Stream[R]: ...
+    def select(self, into: type[R], /, *, timed_by: Column | None = None, **columns: Column) -> Stream[R]: ...
     @overload
-    def select(self, /, *names: Field, **columns: Column) -> Stream[Row]: ...
-    def select(self, /, *names: Any, **columns: Any) -> Stream[Any]:
+    def select(self, /, *names: Field, timed_by: Column | None = None, **columns: Column) -> Stream[Row]: ...
+    def select(self, /, *names: Any, timed_by: Any = None, **columns: Any) -> Stream[Any]:
         """These columns only: ``select("tweet", total="n + 1")``, or typed: ``select(Total, total="n + 1")``.
 
-        With a type, its other fields are taken from columns of the same name, or their default.
+        With a type, its other fields are taken from columns of the same name, or their default. ``timed_by`` gives rows
+        another event time, not before the one they have: ``timed_by="at + interval 1 hour"``.
         """
         at = call_site()
         if len(names) == 1 and _is_row_type(names[0]):
             made = into_type(self._codec, names[0], columns, str(at), "select")
         else:
             made = into_row(self._codec, names, columns, str(at))
-        return Stream(self._app, self._expr("select", at, made, made.keeps(self._node.placed_by)))
+        return self._timed(self._expr("select", at, made, made.keeps(self._node.placed_by)), timed_by, at)
 
     @overload
-    def with_columns(self, into: type[R], /, **columns: Column) -> Stream[R]: ...
+    def with_columns(self, into: type[R], /, *, timed_by: Column | None = None, **columns: Column) -> Stream[R]: ...
     @overload
-    def with_columns(self, /, **columns: Column) -> Stream[Row]: ...
-    def with_columns(self, into: Any = None, /, **columns: Any) -> Stream[Any]:
-        """All columns, with some added or replaced: ``with_columns(total="n + 1")``, ``with_columns(Wide, …)``."""
+    def with_columns(self, /, *, timed_by: Column | None = None, **columns: Column) -> Stream[Row]: ...
+    def with_columns(self, into: Any = None, /, *, timed_by: Any = None, **columns: Any) -> Stream[Any]:
+        """All columns, some added or replaced: ``with_columns(total="n + 1")``; ``timed_by`` as in `select`."""
         at = call_site()
+        if into is None and not columns and timed_by is not None:
+            return self._timed(self._node, timed_by, at)
         if into is not None:
             made = into_type(self._codec, into, columns, str(at), "with_columns")
         else:
             made = with_more(self._codec, columns, str(at))
-        return Stream(self._app, self._expr("with_columns", at, made, made.keeps(self._node.placed_by)))
+        return self._timed(self._expr("with_columns", at, made, made.keeps(self._node.placed_by)), timed_by, at)
 
     # -- Python ----------------------------------------------------------------------------------------------
 
@@ -388,6 +393,11 @@ class Stream(AwaitVerbs[T], Generic[T]):
 
     def _expr(self, op: Any, at: Site, made: Projection, placed_by: tuple[str, ...] | None) -> Node:
         return self._add(ExprNode, at, made.codec, op=op, exprs=made.exprs, placed_by=placed_by)
+
+    def _timed(self, node: Node, timed_by: Any, at: Site) -> Stream[Any]:
+        if timed_by is not None:
+            node = self._app._add(RetimeNode, at, **retime_node_fields(node, timed_by, at))
+        return Stream(self._app, node)
 
     def _call(self, op: Any, fn: Any, codec: RowCodec, at: Site, **kept: Any) -> Stream[Any]:
         return Stream(self._app, self._add(CallNode, at, codec, op=op, fn=fn, **kept))

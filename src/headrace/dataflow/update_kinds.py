@@ -23,6 +23,7 @@ from headrace.dataflow.graph import (
     KindNode,
     LookupNode,
     Node,
+    RetimeNode,
     TapNode,
     UnionNode,
     WriteNode,
@@ -53,7 +54,7 @@ def derive_kind(node: Node) -> StreamKind:
     match node:
         case ExprNode():
             return _after_expressions(node)
-        case CallNode(op="filter" | "only"):
+        case CallNode(op="filter" | "only") | RetimeNode():
             return node.inputs[0].kind
         case CallNode() | BatchNode():
             return _without_key(node.inputs[0].kind)
@@ -235,7 +236,7 @@ def gives_changelog(node: Node) -> bool:
 
 def hands_on_changelog(node: Node) -> bool:
     """Whether a step without state gives a changelog where it takes one."""
-    return isinstance(node, ExprNode | CallNode | BatchNode | UnionNode)
+    return isinstance(node, ExprNode | CallNode | BatchNode | UnionNode | RetimeNode)
 
 
 def check_kinds(node: Node, at: Site) -> None:

@@ -23,6 +23,7 @@ from headrace.dataflow.graph import (
     MeasureNode,
     Node,
     ReadNode,
+    RetimeNode,
     upstream,
 )
 from headrace.errors import ProgramError
@@ -34,6 +35,7 @@ from headrace.operators.changelogs.upserts import EnvelopeOperator
 from headrace.operators.key_partials import combine_by_key
 from headrace.operators.lookups import LookupOperator
 from headrace.operators.process import ProcessOperator
+from headrace.operators.retiming import RetimeOperator
 from headrace.operators.rolling import AggregateOperator, LatestOperator, ReduceOperator
 from headrace.operators.spec import CombinedRows, OperatorChoice, StepInfo
 from headrace.operators.stateless import BatchOperator, call_operator, expression_operator
@@ -70,6 +72,8 @@ def operator_builder(node: Node, info: StepInfo | None = None) -> Callable[[], O
             return partial(VersionsOperator, node.label)
         case ChangesNode():
             return partial(SignedOperator, node.label, node.codec)
+        case RetimeNode():
+            return partial(RetimeOperator, node.label, node.text, node.codec)
         case ExprNode():
             return partial(expression_operator, node.op, node.label, node.exprs, node.inputs[0].codec, node.codec)
     raise ProgramError(f"nothing runs a {node.verb}", where=node.site)

@@ -26,6 +26,7 @@ from headrace.dataflow.graph import (
     MeasureNode,
     Node,
     ReadNode,
+    RetimeNode,
     TapNode,
     UnionNode,
     WriteNode,
@@ -173,8 +174,7 @@ def _step(node: Node) -> Step:
         if unchecked:
             step.notes.append(f"not checked before it runs: {', '.join(f'{name}()' for name in sorted(unchecked))}")
     elif isinstance(node, CallNode):
-        shown = type_name(node.fn) if node.op == "only" else describe_function(node.fn)
-        step.title = f"{node.op} {shown}"
+        step.title = f"{node.op} {type_name(node.fn) if node.op == 'only' else describe_function(node.fn)}"
     elif isinstance(node, AsyncNode):
         step.inputs = [node.inputs[0].id]
         step.title = f"map_async {describe_function(node.plan.fn)}"
@@ -192,7 +192,7 @@ def _step(node: Node) -> Step:
         step.title = f"union of {len(node.inputs)}"
     elif isinstance(node, ChangesNode):
         step.title = f"changes with their kind in {node.column}" if node.column else "changes"
-    elif isinstance(node, KindNode):
+    elif isinstance(node, KindNode | RetimeNode):
         step.title = node.words
     elif isinstance(node, KeyedNode):
         _describe_keyed(node, step)

@@ -59,7 +59,7 @@ def compile_predicate(
     text: str, schema: pa.Schema, where: str = ""
 ) -> Callable[[pa.RecordBatch], npt.NDArray[np.bool_]]:
     """A function from batches to one boolean per row: whether the condition is true (null is not)."""
-    node = _bind(text, schema, where)
+    node = bound_expression(text, schema, where)
     if node.type not in (t.BOOLEAN, t.NULL):
         raise ExpressionError(
             "this expression is not a condition",
@@ -84,7 +84,8 @@ def _evaluate(node: ExprTree, scope: EvalScope) -> Value:
     return EVALUATORS[node.op](node, scope)
 
 
-def _bind(text: str, schema: pa.Schema, where: str) -> ExprTree:
+def bound_expression(text: str, schema: pa.Schema, where: str = "") -> ExprTree:
+    """The typed tree of an expression. Raises ExpressionError where the worker cannot evaluate it."""
     parsed = resolve(text, schema, where)
     try:
         return bind(parsed, schema)
@@ -95,7 +96,7 @@ def _bind(text: str, schema: pa.Schema, where: str) -> ExprTree:
 def _compile_column(text: str | None, field: pa.Field, schema: pa.Schema, where: str) -> Compute:
     if text is None:
         text = "`" + field.name.replace("`", "``") + "`"
-    node = _bind(text, schema, where)
+    node = bound_expression(text, schema, where)
     if node.op == "column" and schema.field(node.value).type == field.type:
         return lambda batch: batch.column(node.value)
     if node.op == "field" and node.args[0].op == "column":
