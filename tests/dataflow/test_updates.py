@@ -218,6 +218,16 @@ REFUSED_OVER_CHANGELOGS: dict[str, tuple[Callable[[hr.Stream[Any]], Any], str]] 
         lambda rows: rows.key_by("card").join(rows.key_by("card"), within=None, keep="latest"),
         "taken back",
     ),
+    "join of the newest by another key": (
+        lambda rows: (
+            other(rows)
+            .key_by("cents")
+            .latest()
+            .key_by("card")
+            .join(other(rows).key_by("card"), within=None, keep="latest")
+        ),
+        "have moved to another key",
+    ),
     "join_asof": (lambda rows: rows.key_by("card").join_asof(other(rows).key_by("card")), "for a fact"),
     "appending sink": (lambda rows: rows.write(hr.sink.files("out/")), "can only append rows"),
     "call": (lambda rows: rows.write(hr.sink.call(print)), "cannot take back rows"),
@@ -422,6 +432,16 @@ def test_what_windows_that_fire_early_are_made_into_is_refused_by_windows_and_fi
     looked.finals().write(hr.sink.files("out/"))
     assert not early(tx, panes="discard").process(Looked()).named("new").node.kind.corrects
     assert not tx.key_by("card").window(hr.tumbling("1h")).process(Looked()).named("once").node.kind.corrects
+
+
+@pytest.mark.parametrize(("how", "key"), [("inner", "a"), ("left", "a"), ("right", "b"), ("full", None)])
+def test_pairs_of_the_newest_rows_have_the_key_of_the_side_that_is_always_there(
+    tx: hr.Stream[Tx], how: Any, key: str | None
+) -> None:
+    newest = tx.key_by("card").latest().named("newest")
+    pairs = newest.key_by("card").join(other(tx).key_by("card"), within=None, keep="latest", how=how).named("pairs")
+    rows = pairs.select(a="left.card", b="right.card")
+    assert rows.node.kind.rows == "upsert" and rows.node.kind.key == (None if key is None else (key,))
 
 
 class Upserting(DiscardSink):

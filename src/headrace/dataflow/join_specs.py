@@ -61,6 +61,7 @@ def _lasting_join(
         _check_choice(keep, Keep, "keep", at)
     if keep == "latest":
         _check_unused('keep="latest"', at, on=on, how=how if how in ("semi", "anti") else None)
+        _check_newest(inputs, at)
         return UnboundedJoin(how, keep, ttl)
     text = None if on is None else _condition(on, nodes, at)
     signed = (nodes[0].kind.corrects, nodes[1].kind.corrects)
@@ -69,6 +70,21 @@ def _lasting_join(
     unique = (nodes[0].kind.key, nodes[1].kind.key)
     single = (_has_one_row(unique[0], keys[0]), _has_one_row(unique[1], keys[1]))
     return RegularJoin(how, signed, unique, single, text, ttl)
+
+
+def _check_newest(inputs: JoinInputs, at: Site) -> None:
+    """The newest row of a key of the join is one that holds only if no row leaves for another key."""
+    for side, node, key in zip(("left", "right"), *inputs, strict=True):
+        if node.kind.rows == "upsert" and (
+            node.kind.key is None or key.columns is None or set(node.kind.key) != {*key.columns}
+        ):
+            raise ProgramError(
+                'keep="latest" would go on joining rows that have moved to another key',
+                where=str(at),
+                expected="rows that stand for themselves, or replace each other by the key of the join",
+                found=f"the {side} side, {node.label}: {node.kind}, joined by {key}",
+                next_move="leave keep= out: within=None joins the rows that hold; or join every version: .changes()",
+            )
 
 
 def _has_one_row(unique: tuple[str, ...] | None, key: KeySpec) -> bool:

@@ -9,7 +9,7 @@ from headrace.model.row_kind import APPEND, StreamKind
 
 if TYPE_CHECKING:
     from headrace.dataflow.graph import KeyedNode
-    from headrace.joins.spec import RegularJoin
+    from headrace.joins.spec import RegularJoin, UnboundedJoin
     from headrace.model.keyspec import KeySpec
     from headrace.operators.changelogs.top_spec import TopSpec
 
@@ -21,6 +21,14 @@ def first_rows_kind(node: KeyedNode, spec: TopSpec) -> StreamKind:
     if node.key.columns is None:
         return StreamKind("changelog")
     return StreamKind("changelog", (*node.key.columns, *((spec.rank,) if spec.rank else ())))
+
+
+def newest_pairs_kind(node: KeyedNode, spec: UnboundedJoin) -> StreamKind:
+    """A join of the newest rows has one pair for each key; with a row that is always there, it holds the key."""
+    side, key = (RIGHT, node.other_keys[0]) if spec.how == "right" else (LEFT, node.key)
+    if spec.how == "full" or key is None or key.columns is None:
+        return StreamKind("upsert")
+    return StreamKind("upsert", tuple(side_path(side, name) for name in key.columns))
 
 
 def joined_kind(node: KeyedNode, spec: RegularJoin) -> StreamKind:

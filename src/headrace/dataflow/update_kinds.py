@@ -29,7 +29,7 @@ from headrace.dataflow.graph import (
     WriteNode,
 )
 from headrace.dataflow.projection import bare_column
-from headrace.dataflow.result_kinds import first_rows_kind, joined_kind
+from headrace.dataflow.result_kinds import first_rows_kind, joined_kind, newest_pairs_kind
 from headrace.errors import ProgramError
 from headrace.joins.spec import AsOfJoin, RegularJoin, UnboundedJoin
 from headrace.model.pairs import LEFT, RIGHT, PairCodec, side_path
@@ -143,7 +143,7 @@ def _keyed(node: KeyedNode) -> StreamKind:
         # A window that fires again without being emptied gives its result anew.
         return StreamKind("upsert", _key_of_windows(node, spec))
     if isinstance(spec, UnboundedJoin) and spec.updates:
-        return StreamKind("upsert")
+        return newest_pairs_kind(node, spec)
     if isinstance(spec, TopSpec):
         return first_rows_kind(node, spec)
     return joined_kind(node, spec) if isinstance(spec, RegularJoin) else APPEND
