@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import random
+import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +24,10 @@ from headrace.model.rows import codec_of
 from headrace.testing import Harness
 from headrace.testing.staging import Staging
 from tests.checkpoint.keyed_table import KeyedTable
+from tests.services.messages import read_messages
+
+if TYPE_CHECKING:
+    from tests.services.kafka import Broker
 
 
 class Tx(hr.Record):
@@ -195,3 +202,63 @@ def test_a_message_lies_in_the_topic_that_its_row_says_and_is_taken_back_there(t
     said = zip(*(table.column(name).to_pylist() for name in ("topic", "partition", "key")), strict=True)
     assert [*said] == [("x", 1, b"a"), ("y", 2, b"a")]
     assert [value is None for value in table.column("value").to_pylist()] == [True, False]
+
+
+# -- a broker ---------------------------------------------------------------------------------------------------------
+
+
+def played(sinks: dict[str, Any], tmp_path: Path) -> dict[str, Total]:
+    """Random epochs with crashes, of cards into each of these; gives back the cards that hold."""
+    rng = random.Random(11)
+    app, held = hr.App("shop"), dict[str, Total]()
+    tx = app.read("tx", hr.source.items([]), Tx)
+    totals = totals_of(tx).where("n > 0")
+    for name, sink in sinks.items():
+        totals.write(sink, name=name)
+    with Harness(app, store=tmp_path, sinks=True, parallelism=2) as h:
+        for _ in range(8):
+            for _ in range(rng.randrange(1, 4)):
+                row = Tx(rng.choice("abc"), rng.choice("xy"), rng.randrange(-2, 4))
+                h.push(tx, row)
+                assert row.card is not None
+                before = held[row.card].n if row.card in held else 0
+                held[row.card] = Total(row.card, row.region, before + row.n)
+            if rng.random() < 0.4:
+                h.crash(at="published")
+            h.epoch()
+    return {card: row for card, row in held.items() if row.n > 0}
+
+
+def test_compacted_topics_come_to_what_holds_by_the_key_of_the_stream_and_by_another(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    """Each deletion is a message without a value, which has to lie behind what it takes back, on a real broker."""
+    topics = {key: f"t-{uuid.uuid4().hex[:12]}" for key in ("card", "region", "debezium")}
+    options: Any = {"brokers": kafka.bootstrap, "create": {"cleanup.policy": "compact"}, "partitions": 2}
+    sinks = {key: hr.sink.kafka(topics[key], key=key, **options) for key in ("card", "region")}
+    sinks["debezium"] = hr.sink.kafka(topics["debezium"], key="card", format="debezium-json", **options)
+    held = played(sinks, tmp_path)
+
+    def left(key: str) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for message in read_messages(kafka.bootstrap, topics[key]):
+            name, value = message.key(), message.value()
+            assert isinstance(name, bytes)
+            values[name.decode()] = None if value is None else json.loads(value)
+        return {name: value for name, value in values.items() if value is not None}
+
+    assert {card: row["n"] for card, row in left("card").items()} == {card: row.n for card, row in held.items()}
+    by_region = left("region")
+    assert set(by_region) == {row.region for row in held.values()}
+    assert all(
+        held[row["card"]].region == region and held[row["card"]].n == row["n"] for region, row in by_region.items()
+    )
+    # Whoever applies the envelopes in their order has the same rows.
+    applied = {card: change["after"]["n"] for card, change in left("debezium").items() if change["after"] is not None}
+    assert applied == {card: row.n for card, row in held.items()}
+    befores: dict[str, Any] = {}
+    for message in read_messages(kafka.bootstrap, topics["debezium"]):
+        change = json.loads(message.value() or b"null")
+        name = (message.key() or b"").decode()
+        assert change["before"] == befores.get(name), "what goes is what came"
+        befores[name] = change["after"]

@@ -55,6 +55,7 @@ def join_sql(how: str, on: str = "true") -> str:
 
 
 _ON = "left.v < right.v"
+VALUES = hr.count(where="v is not null")
 PROGRAMS: dict[str, tuple[Callable[[Stream, Stream], Stream], str]] = {
     **{how: (join(how), join_sql(how)) for how in ("inner", "left", "right", "full", "semi", "anti")},
     **{
@@ -63,7 +64,7 @@ PROGRAMS: dict[str, tuple[Callable[[Stream, Stream], Stream], str]] = {
     },
     "aggregate": (
         lambda a, b: a.key_by("k").aggregate(
-            rows=hr.count(), n=hr.count("v"), sum=hr.sum("v"), avg=hr.avg("v"), min=hr.min("v"), max=hr.max("v"),
+            rows=hr.count(), n=VALUES, sum=hr.sum("v"), avg=hr.avg("v"), min=hr.min("v"), max=hr.max("v"),
             different=hr.count_distinct("v"), some=hr.sum("v", where="v > 1"),
         ).named("groups"),
         "SELECT k, count(*), count(v), sum(v), avg(v), min(v), max(v), count(DISTINCT v), sum(v) FILTER (v > 1) FROM a "
@@ -71,7 +72,7 @@ PROGRAMS: dict[str, tuple[Callable[[Stream, Stream], Stream], str]] = {
     ),
     "aggregate of an aggregate": (
         lambda a, b: (
-            a.key_by("k").aggregate(n=hr.count("v")).named("first").key_by("n").aggregate(keys=hr.count()).named("second")
+            a.key_by("k").aggregate(n=VALUES).named("first").key_by("n").aggregate(keys=hr.count()).named("second")
         ),
         "SELECT n, count(*) FROM (SELECT k, count(v) AS n FROM a GROUP BY k) GROUP BY n",
     ),
