@@ -62,6 +62,10 @@ PROGRAMS: dict[str, tuple[Callable[[Stream, Stream], Stream], str]] = {
         f"{how} with a condition": (join(how, _ON), join_sql(how, "a.v < b.v"))
         for how in ("inner", "left", "right", "full", "semi", "anti")
     },
+    "aggregates with names of notes": (
+        lambda a, b: a.key_by("k").aggregate(rows=hr.sum("v"), time=hr.max("v")).named("notes"),
+        "SELECT k, sum(v), max(v) FROM a GROUP BY k",
+    ),
     "aggregate": (
         lambda a, b: a.key_by("k").aggregate(
             rows=hr.count(), n=VALUES, sum=hr.sum("v"), avg=hr.avg("v"), min=hr.min("v"), max=hr.max("v"),

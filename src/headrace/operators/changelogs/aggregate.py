@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from headrace.state.shard import ShardState
 
 _EMIT_ROWS: Final = 65_536
+_NOTES: Final = ("!rows", "!-rows", TIME_NOTE)
+"""Names of what is kept beside the aggregates: how many rows came, and go with this epoch, and the newest time."""
 Cells = tuple[Any, ...]
 """What one aggregate keeps of one group, a cell per column; cells of lists are lists of values, or of tuples."""
 
@@ -219,11 +221,16 @@ def _rank(value: Any) -> Any:
     return (0,) if value is None else (2,) if value != value else (1, value)
 
 
+def _marked(mark: str, name: str) -> str:
+    """The name of what an aggregate is made of; of one that is called ``rows`` or ``time`` not that of a note."""
+    return f"{mark}{name}!" if f"{mark}{name}" in _NOTES else f"{mark}{name}"
+
+
 def _stored_codec(folds: Sequence[_Fold]) -> ValueCodec:
     """What is kept of a group: in memory a list, stored under names, so that aggregates may come and go."""
     named: list[tuple[str, Any]] = [(fold.name, Any) for fold in folds]
-    named += [(f"{mark}{fold.name}", fold.type | None) for mark in ("!", "!-") for fold in folds]
-    named += [(name, int | None) for name in ("!rows", "!-rows", TIME_NOTE)]
+    named += [(_marked(mark, fold.name), fold.type | None) for mark in ("!", "!-") for fold in folds]
+    named += [(name, int | None) for name in _NOTES]
     fields: Any = [(f"field{i}", kind, msgspec.field(default=None, name=name)) for i, (name, kind) in enumerate(named)]
     stored = msgspec.defstruct("RetractableGroup", fields, gc=False, omit_defaults=True)
     inner = value_codec(stored)
