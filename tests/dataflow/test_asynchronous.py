@@ -108,9 +108,9 @@ def test_rows_are_enriched_in_their_order(fn: Any) -> None:
 def test_it_works_behind_a_keyed_step_and_before_another() -> None:
     app = hr.App("shop")
     source = app.read("orders", hr.source.items([]), Order)
-    newest = source.key_by(Order.shop).latest().named("newest")
+    newest = source.key_by(Order.shop).latest().named("newest").changes()
     rich = newest.map_async(enrich)
-    counted = rich.changes().key_by(Rich.city).aggregate(n=hr.count()).named("counted")
+    counted = rich.key_by(Rich.city).aggregate(n=hr.count()).named("counted")
     counted.show()
     with Harness(app) as h:
         h.push(source, *orders(5), *orders(3, "s2"))
