@@ -292,7 +292,7 @@ def test_what_held_at_the_time_of_a_row() -> None:
 def test_an_aggregate_can_be_asked_for_as_of_a_time() -> None:
     shop = Shop()
     sums = shop.payments.key_by(Payment.order).aggregate(total=hr.sum("cents")).named("sums")
-    held = shop.orders.key_by(Order.id).join_asof(sums.key_by("order")).named("held")
+    held = shop.orders.key_by(Order.id).join_asof(sums.changes().key_by("order")).named("held")
     rows = held.select(id="left.id", total="right.total")
     with hr.testing.Harness(shop.app) as h:
         h.push(shop.payments, Payment("a", at("10:00"), 5))
