@@ -155,7 +155,6 @@ def test_a_source_or_sink_of_ones_own_is_named(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("connector=upsert-kafka | topic=t", "ROW_NUMBER()"),
         ("connector=kafka | topic=t | scan.startup.mode=group-offsets", "not in a consumer group"),
         ("connector=kafka | format=json", "needs the option 'topic'"),
         ("connector=files | path=x | max-files-per-epoch=many", "a whole number"),

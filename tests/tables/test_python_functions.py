@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError
 from tests.tables.running import fields, output, rows_of, script
 
 MODULE = """
+from collections.abc import Iterator
 from typing import Annotated
 
 import headrace as hr
@@ -35,7 +36,52 @@ def untyped(n):
     return n
 
 class Longest(hr.Aggregator[str, str, str]):
-    pass
+    def zero(self):
+        return ""
+
+    def add(self, acc, x):
+        return max(acc, x, key=len)
+
+    def merge(self, a, b):
+        return max(a, b, key=len)
+
+    def result(self, acc):
+        return acc
+
+class Sold(hr.Record):
+    price: float
+    n: int
+
+class MeanPrice(hr.Aggregator[Sold, tuple[float, int], float]):
+    def zero(self):
+        return (0.0, 0)
+
+    def add(self, acc, x):
+        return (acc[0] + x.price * x.n, acc[1] + x.n)
+
+    def merge(self, a, b):
+        return (a[0] + b[0], a[1] + b[1])
+
+    def result(self, acc):
+        return acc[0] / acc[1] if acc[1] else 0.0
+
+class Scaled(Longest):
+    def __init__(self, factor):
+        self.factor = factor
+
+class Letter(hr.Record):
+    letter: str
+    place: int
+
+def letters(text: str) -> Iterator[Letter]:
+    for place, letter in enumerate(text):
+        yield Letter(letter, place)
+
+def halves(n: int | None) -> Iterator[int]:
+    return iter([] if n is None else [n // 2, n - n // 2])
+
+def unsaid(n):
+    yield n
 
 number = 5
 """
@@ -49,6 +95,8 @@ CREATE TABLE out (a STRING, b DOUBLE) WITH ('connector' = 'collect');
 FUNCTIONS = """
 CREATE FUNCTION usd AS 'shop_functions:usd'; CREATE FUNCTION shout AS 'shop_functions:shout';
 CREATE TEMPORARY FUNCTION doubled AS 'shop_functions:doubled' LANGUAGE PYTHON;
+CREATE FUNCTION longest AS 'shop_functions:Longest'; CREATE FUNCTION mean_price AS 'shop_functions:MeanPrice';
+CREATE FUNCTION letters AS 'shop_functions:letters'; CREATE FUNCTION halves AS 'shop_functions:halves';
 """
 
 
@@ -84,6 +132,52 @@ def test_calls_stand_wherever_an_expression_does(tmp_path: Path, query: str, row
     assert (got[-len(rows) :] if "GROUP BY shout" in query else got) == rows
 
 
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        (
+            "SELECT shop, mean_price(cents / 10, 2) FROM tx GROUP BY shop, TUMBLE(at, INTERVAL '1' MINUTE)",
+            [("a", 10.0), ("b", 30.0)],
+        ),
+        (
+            "SELECT longest(concat(shop, CAST(cents AS STRING))), mean_price(cents, 1) FILTER (WHERE cents > 100) "
+            "FROM tx GROUP BY TUMBLE(at, INTERVAL '1' MINUTE)",
+            [("a100", 300.0)],
+        ),
+        (
+            "SELECT shout(longest(shop)), usd(SUM(cents), 1.0D) FROM tx GROUP BY TUMBLE(at, INTERVAL '1' MINUTE) "
+            "HAVING usd(SUM(cents)) > 1",
+            [("A!", 4.0)],
+        ),
+    ],
+)
+def test_aggregates_of_python_stand_in_groups(tmp_path: Path, query: str, rows: list[Any]) -> None:
+    assert result(tmp_path, query) == rows
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        (
+            "SELECT l.letter, CAST(l.place AS DOUBLE) FROM tx, LATERAL TABLE(letters(shout(shop))) AS l "
+            "WHERE cents = 100",
+            [("!", 1.0), ("A", 0.0)],
+        ),
+        ("SELECT shop, CAST(x AS DOUBLE) FROM tx CROSS JOIN LATERAL TABLE(halves(cents)) AS h(x) WHERE x > 50",
+         [("b", 150.0), ("b", 150.0)]),
+        ("SELECT shop, CAST(x AS DOUBLE) FROM tx LEFT JOIN LATERAL TABLE(halves(cents)) AS h(x) ON TRUE "
+         "WHERE shop = 'a'", [("a", 50.0), ("a", 50.0), ("a", None)]),
+        (
+            "SELECT letter, CAST(COUNT(*) AS DOUBLE) FROM (SELECT MAX(shop) AS shop FROM tx GROUP BY cents) AS g, "
+            "LATERAL TABLE(letters(g.shop)) AS l GROUP BY letter HAVING COUNT(*) = 2",
+            [("a", 2.0)],
+        ),
+    ],
+)  # fmt: skip
+def test_functions_that_yield_stand_in_from(tmp_path: Path, query: str, rows: list[Any]) -> None:
+    assert result(tmp_path, query) == rows
+
+
 def test_a_star_does_not_show_what_calls_became(tmp_path: Path) -> None:
     app = script(tmp_path, TABLE + FUNCTIONS + "CREATE VIEW v AS SELECT * FROM tx WHERE usd(cents) > 0;", "shop.sql")
     assert app.table("v").node.codec.names == ["shop", "cents", "at"]
@@ -104,7 +198,20 @@ def test_rows_that_where_leaves_out_are_not_given_to_functions_of_the_select_lis
         ("CREATE FUNCTION f AS 'usd'", ["names no object", "module:function"]),
         ("CREATE FUNCTION f AS 'shop_functions:untyped'", ["type that f gives is not known"]),
         ("CREATE FUNCTION f AS 'shop_functions:number'", ["f is no function"]),
-        ("CREATE FUNCTION f AS 'shop_functions:Longest'", ["aggregate in Python"]),
+        ("CREATE FUNCTION f AS 'shop_functions:Scaled'", ["cannot be made without arguments"]),
+        ("CREATE FUNCTION f AS 'shop_functions:unsaid'", ["what f yields is not known", "Iterator[Word]"]),
+        (
+            "CREATE FUNCTION f AS 'shop_functions:MeanPrice'; SELECT f(cents) FROM tx GROUP BY shop",
+            ["cannot be called so", "f(price, n)"],
+        ),
+        (
+            "CREATE FUNCTION f AS 'shop_functions:Longest'; SELECT f(shop) OVER (ORDER BY at) FROM tx",
+            ["has no window functions"],
+        ),
+        (
+            "CREATE FUNCTION f AS 'shop_functions:letters'; SELECT x FROM tx, LATERAL TABLE(f()) AS l(x)",
+            ["called with 0 arguments"],
+        ),
         ("CREATE FUNCTION upper AS 'shop_functions:shout'", ["a function of SQL already"]),
         ("CREATE FUNCTION usd AS 'shop_functions:usd'; SELECT usd() FROM tx", ["called with 0 arguments", "usd(cents"]),
         ("DROP FUNCTION f", ["there is no function 'f'"]),

@@ -95,6 +95,10 @@ _CLASSES: Final = {
 """Functions that the parser has nodes of their own for."""
 
 
+OWN: Final = "\ue005"
+"""Stands before the name of an aggregate of Python (`headrace.tables.python_aggregates`), which no query can write."""
+
+
 def is_aggregate(tree: Any) -> bool:
     """Whether a part of a tree is a call of an aggregate function."""
     from sqlglot import exp
@@ -102,7 +106,7 @@ def is_aggregate(tree: Any) -> bool:
     if isinstance(tree, exp.Filter | exp.IgnoreNulls):
         return is_aggregate(tree.this)
     name = _function(tree)
-    return name in NAMES or name in _REFUSED
+    return name in NAMES or name in _REFUSED or name.startswith(OWN)
 
 
 def _function(tree: Any) -> str:
@@ -174,6 +178,11 @@ def declare_call(
     """The aggregates that a call needs; the first of them has the name, ``free`` gives names for further ones."""
     from sqlglot import exp
 
+    if call.function.startswith(OWN):
+        raise place.error(
+            call.tree, f"{call.function.removeprefix(OWN)} is an aggregate of Python, which has no window functions",
+            expected="GROUP BY", next_move="COLLECT_LIST(x) OVER (…), and a function of the list",
+        )  # fmt: skip
     where = None if call.condition is None else expression_sql(relation, call.condition, place)
     texts = [expression_sql(relation, each, place) for each in call.arguments if not isinstance(each, exp.Star)]
     out = quote_name(name)

@@ -18,6 +18,7 @@ from headrace.errors import ProgramError
 from headrace.model.nearest import did_you_mean
 from headrace.model.requests import AsyncFunction
 from headrace.tables import message_options as messages
+from headrace.tables.changing_tables import DEBEZIUM
 from headrace.tables.datagen_options import DATAGEN, datagen_source
 from headrace.tables.options import Option, TableOptions, opt
 
@@ -54,6 +55,8 @@ FORMAT: Final = Option("format", ("format", "value.format"))
 def _files_source(table: DeclaredTable, options: TableOptions, arguments: dict[str, Any]) -> Source:
     from headrace import source
 
+    if arguments.get("format") == DEBEZIUM:
+        arguments["format"] = "json"
     if arguments.get("format") == "csv" and arguments.get("header") is False:
         arguments.setdefault("names", list(table.physical))
     return source.files(**_required(table, arguments, "path"))
@@ -140,6 +143,8 @@ def _items_source(table: DeclaredTable, options: TableOptions, arguments: dict[s
     except Exception as error:
         raise table.option_error("rows", "a row does not fit the columns of the table", str(error)) from error
     arguments.pop("rows", None)
+    if arguments.pop("format", "json") not in ("json", DEBEZIUM):
+        raise table.option_error("format", "rows of the program are JSON", "", f"json, {DEBEZIUM}, or nothing")
     return source.items(rows, **arguments)
 
 
@@ -267,7 +272,8 @@ CONNECTORS: Final[dict[str, TableConnector]] = {
     "filesystem": _FILES,
     "kafka": _KAFKA,
     "upsert-kafka": TableConnector(
-        messages.KAFKA, messages.upsert_kafka_source, messages.kafka_sink, ("properties.",), messages.METADATA
+        (*messages.KAFKA, opt("key_format", "key.format")), messages.upsert_kafka_source, messages.kafka_sink,
+        ("properties.",), messages.METADATA,
     ),
     "postgres": _POSTGRES,
     "jdbc": _POSTGRES,
@@ -292,7 +298,11 @@ CONNECTORS: Final[dict[str, TableConnector]] = {
     ),
     "ingest": TableConnector((opt("log"), opt("stream"), opt("max_per_epoch", kind="int")), _ingest_source),
     "items": TableConnector(
-        (opt("rows", kind="json"), opt("per_epoch", kind="int"), opt("partitions", kind="int")), _items_source
+        (
+            opt("rows", kind="json"), Option("format", ("format",)), opt("per_epoch", kind="int"),
+            opt("partitions", kind="int"),
+        ),
+        _items_source
     ),
     "console": _PRINT,
     "print": _PRINT,

@@ -21,6 +21,7 @@ from headrace.model.shapes import split_optional
 from headrace.model.time import Span, Timestamp
 from headrace.sql.expr import quote_name
 from headrace.tables.catalog import Table
+from headrace.tables.changing_tables import changing, check_changing, incoming_time, incoming_type, rows_by_key
 from headrace.tables.column_types import type_name_of
 from headrace.tables.connectors import CONNECTORS, LOOKUP, TableConnector, connector_named, known_options
 from headrace.tables.lookup_joins import LookupTable
@@ -85,8 +86,9 @@ class DeclaredTable:
         }
 
     def read_codec(self) -> RowCodec:
-        """The rows of the source: all columns but the computed ones."""
-        return codec_of(self._row_type(self.physical))
+        """The rows of the source: all columns but the computed ones, or changes of such rows."""
+        row = self._row_type(self.physical)
+        return codec_of(incoming_type(self, row) if changing(self) else row)
 
     def write_type(self) -> type[Row]:
         """The rows of the sink: columns that are read only are not among them."""
@@ -108,12 +110,18 @@ class DeclaredTable:
                 expected=f"a connector that reads: {readable}",
             )
         with self.at_place():
+            if changing(self):
+                check_changing(self)
             options, arguments = self._options("source")
             source = self._connector.source(self, options, arguments)
             options.check_all_used(self.connector, known_options(self._connector))
+            time = incoming_time(self, self.time_sql)
             rows = app.read(
-                self.name.lower(), source, self.read_codec().type, time=self.time_sql, out_of_order=self.out_of_order
+                self.name.lower(), source, self.read_codec().type, time=time, out_of_order=self.out_of_order
             )
+            if changing(self):
+                kept = rows_by_key(self, rows, self._row_type(self.physical))
+                return Table(self.name, kept, self._time_column(), self.primary_key)
             return Table(
                 self.name, self._with_computed(rows), self._time_column(), self.primary_key, self.processing_time
             )
@@ -130,7 +138,7 @@ class DeclaredTable:
                 said["retry"] = retry(retries)
             for each in self.statement.columns:
                 if each.computed is not None:
-                    raise self._error_at(
+                    raise self.error_at(
                         f"{each.name} is computed, and rows that are looked up are not", each.at,
                         next_move="compute it in the query",
                     )  # fmt: skip
@@ -154,7 +162,7 @@ class DeclaredTable:
             return sink
 
     def _options(self, side: Side) -> tuple[TableOptions, dict[str, Any]]:
-        options = TableOptions(self.statement.options, self._error_at)
+        options = TableOptions(self.statement.options, self.error_at)
         options.text(CONNECTOR)
         arguments = options.arguments(self._connector.options, side)
         if self._connector.lookup is not None:
@@ -183,7 +191,7 @@ class DeclaredTable:
         return (
             None
             if self.statement.watermark is None
-            else self.columns[self._declared_name(self.statement.watermark.column)].name
+            else self.columns[self.declared_name(self.statement.watermark.column)].name
         )
 
     # -- checks -------------------------------------------------------------------------------------------------------
@@ -196,30 +204,30 @@ class DeclaredTable:
                 next_move=f"one of {', '.join(CONNECTORS)}",
             )  # fmt: skip
         name = str(plain_value(given.value)).lower()
-        return name, connector_named(name, lambda what, **parts: self._error_at(what, given.at, **parts))
+        return name, connector_named(name, lambda what, **parts: self.error_at(what, given.at, **parts))
 
     def _check_columns(self) -> None:
         seen: set[str] = set()
         for column in self.statement.columns:
             if column.name.lower() in seen:
-                raise self._error_at(f"two columns are called {column.name!r}", column.at, next_move="rename one")
+                raise self.error_at(f"two columns are called {column.name!r}", column.at, next_move="rename one")
             seen.add(column.name.lower())
             if not column.name.isidentifier() or column.name.startswith("__"):
-                raise self._error_at(
+                raise self.error_at(
                     f"a column cannot be called {column.name!r}", column.at,
                     expected="letters, digits and underscores", next_move=f"rename {column.name!r}",
                 )  # fmt: skip
             if column.metadata is not None and column.metadata not in (self._connector.metadata or {}):
                 has = ", ".join(self._connector.metadata or {}) or "no metadata"
-                raise self._error_at(
+                raise self.error_at(
                     f"the connector {self.connector!r} has no metadata {column.metadata!r}", column.at, expected=has
                 )
         if not self.physical:
             raise self.error(f"the table {self.name!r} has no columns of its own", expected="a column with a type")
         for name in (*self.primary_key, *self.statement.partitioned_by):
-            self._declared_name(name)
+            self.declared_name(name)
 
-    def _declared_name(self, name: str) -> str:
+    def declared_name(self, name: str) -> str:
         """The column of a name as it was declared."""
         same = [each for each in self.columns if each.lower() == name.lower()]
         if same:
@@ -236,9 +244,9 @@ class DeclaredTable:
         clause = self.statement.watermark
         if clause is None:
             return None, None
-        column = self.columns[self._declared_name(clause.column)]
+        column = self.columns[self.declared_name(clause.column)]
         if column.computed is None and split_optional(column.annotation)[0] is not Timestamp:
-            raise self._error_at(
+            raise self.error_at(
                 f"{column.name} holds no time", column.at, expected="a TIMESTAMP(3), or a computed column",
                 next_move=f"{column.name}_time AS to_timestamp({column.name}), and WATERMARK FOR {column.name}_time",
             )  # fmt: skip
@@ -254,7 +262,7 @@ class DeclaredTable:
             bound = _BOUND.match(interval.strip())
             if bound is not None:
                 return f"{bound['number']}{_UNITS[bound['unit'].upper()]}"
-        raise self._error_at(
+        raise self.error_at(
             "the watermark cannot be read",
             at,
             expected=f"{column}, or {column} - INTERVAL '5' SECOND",
@@ -265,16 +273,16 @@ class DeclaredTable:
 
     def error(self, what: str, *, expected: str = "", found: str = "", next_move: str = "") -> ProgramError:
         """A mistake in the statement as a whole."""
-        return self._error_at(what, self.parsed.offset, expected=expected, next_move=next_move)
+        return self.error_at(what, self.parsed.offset, expected=expected, next_move=next_move)
 
     def option_error(self, option: str, what: str, found: str = "", expected: str = "") -> ProgramError:
         """A mistake in one option."""
         given = self.statement.options.get(option)
         at = self.parsed.offset if given is None else given.at
         detail = f" ({found})" if found else ""
-        return self._error_at(f"{what}{detail}", at, expected=expected)
+        return self.error_at(f"{what}{detail}", at, expected=expected)
 
-    def _error_at(self, what: str, at: int, *, expected: str = "", next_move: str = "", **_: Any) -> ProgramError:
+    def error_at(self, what: str, at: int, *, expected: str = "", next_move: str = "", **_: Any) -> ProgramError:
         error = ProgramError(
             what,
             where=self.parsed.where(at, str(self.site)),

@@ -11,8 +11,10 @@ from headrace.tables.expanding import in_windows, unnested
 from headrace.tables.hints import check_names
 from headrace.tables.joining import JoinParts, joined, on_conditions, sides_of
 from headrace.tables.lookup_joins import looked_up, lookup_table
+from headrace.tables.python_functions import with_calls
 from headrace.tables.scope import Relation, conjuncts
 from headrace.tables.semi_joins import is_membership
+from headrace.tables.table_functions import PythonTableFunction, with_rows_of
 
 _EXPLODING: Final = ("explode", "explode_outer", "posexplode", "posexplode_outer", "unnest")
 
@@ -115,10 +117,13 @@ def _exploded(ctx: QueryContext, relation: Relation, tree: Any, join: Any, *, in
     if is_call(call, "table") and len(call.expressions) == 1:
         call = call.expressions[0]
     name = str(call.this).lower() if isinstance(call, exp.Anonymous) else type(call).__name__.lower()
+    if isinstance(function := ctx.catalog.functions.get(name), PythonTableFunction):
+        relation, call = with_calls(ctx, relation, call)
+        return with_rows_of(ctx, relation, function, call, alias, outer=not inner)
     if name not in _EXPLODING and name not in ("explodeouter", "posexplodeouter"):
         raise ctx.place.error(
             call, f"there is no table function {name}()", expected="EXPLODE(an array), POSEXPLODE(an array)",
-            next_move="rows made by Python: stream.flat_map(fn), and give the stream to the query",
+            next_move="rows made by Python: CREATE FUNCTION of one that yields",
         )  # fmt: skip
     arguments = list(call.expressions) or [call.this]
     outer = not inner or "outer" in name

@@ -21,11 +21,12 @@ from headrace.model.time import Duration
 from headrace.model.window import PANE, WINDOW_END, WINDOW_START
 from headrace.sql.expr import quote_name
 from headrace.sql.parse import column_path
-from headrace.tables.aggregate_calls import aggregates_in, declare_call, is_aggregate, read_call
+from headrace.tables.aggregate_calls import OWN, aggregates_in, declare_call, is_aggregate, read_call
 from headrace.tables.catalog import INSTANT_US
 from headrace.tables.context import QueryContext, free_name
 from headrace.tables.grouping_sets import GROUPING_ID, Sets, expanded, grouping_sets
 from headrace.tables.hints import ALLOW_LATE, EARLY
+from headrace.tables.python_aggregates import own_aggregate
 from headrace.tables.scope import (
     WINDOW_TIME,
     AtTree,
@@ -67,6 +68,8 @@ class QueryGroups:
     texts: dict[str, str] = field(default_factory=dict)
     """What stands for an aggregate call in the result, by its canonical text."""
     sets: Sets | None = None
+    arguments: dict[str, str] = field(default_factory=dict)
+    """Columns that aggregates of Python read, and what they are."""
 
 
 def is_grouped(select: Any) -> bool:
@@ -230,9 +233,16 @@ def _read_aggregate(groups: QueryGroups, tree: Any, alias: str) -> None:
         return free_name(stem, [*taken, *groups.aggs])
 
     call = read_call(tree, groups.ctx.place)
+    named = call.function.removeprefix(OWN)
     good = alias if alias.isidentifier() and not alias.startswith("__") else ""
-    name = free(good or (proposal(text)[:40].strip("_") or call.function))
+    name = free(good or (proposal(text)[:40].strip("_") or named))
     with AtTree(groups.ctx.place, tree):
+        if call.function.startswith(OWN):
+            taken |= {*groups.relation.fields, *groups.arguments, name}
+            own, columns = own_aggregate(groups.ctx, groups.relation, call, free)
+            groups.arguments |= columns
+            groups.aggs[name], groups.texts[text] = own, quote_name(name)
+            return
         result = declare_call(call, groups.relation, groups.ctx.place, name, free)
         for agg in result.aggs.values():
             agg.check(groups.relation.stream.node.codec, str(groups.ctx.place.site))
@@ -301,12 +311,14 @@ def _with_keys(groups: QueryGroups, select: Any) -> Any:
     if groups.sets is not None:
         texts = {key.field: expression_sql(relation, key.tree, ctx.place) for key in groups.keys if key.field}
         with AtTree(ctx.place, select):
-            return expanded(relation.stream, texts, groups.sets, [key.field for key in groups.keys])
+            stream = relation.stream.with_columns(**groups.arguments) if groups.arguments else relation.stream
+            return expanded(stream, texts, groups.sets, [key.field for key in groups.keys])
     computed = {
         key.field: expression_sql(relation, key.tree, ctx.place)
         for key in groups.keys
         if key.field and key.field not in relation.fields
     }
+    computed |= groups.arguments
     if relation.closed and any(key.role == OPENED for key in groups.keys):
         computed[OPENED] = relation.closed[0]
     with AtTree(ctx.place, select.args.get("group") or select):

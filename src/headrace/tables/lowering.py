@@ -26,6 +26,7 @@ from headrace.tables.hints import check_emits, check_names, with_hints
 from headrace.tables.match_recognize import recognized, without_match
 from headrace.tables.ordering import has_order, in_order, order_items
 from headrace.tables.overs import rewritten, windows_in, with_windows
+from headrace.tables.python_aggregates import with_own_names
 from headrace.tables.python_functions import with_calls
 from headrace.tables.ranks import inner_names, rank_bounds
 from headrace.tables.scalar_queries import has_scalars, with_scalars
@@ -72,6 +73,7 @@ def _lower_once(ctx: QueryContext, tree: Any, lowering: Callable[[QueryContext, 
 
 def lower_select(ctx: QueryContext, select: Any) -> Relation:
     """One SELECT."""
+    select = with_own_names(ctx, select)
     where = select.args.get("where")
     ctx = with_hints(ctx, select)
     inner = replace(ctx, ranks={})
@@ -91,6 +93,7 @@ def lower_select(ctx: QueryContext, select: Any) -> Relation:
     check_emits(ctx, select, windowed=grouped_by and gives_again(relation))
     items = select_items(select, relation, ctx.place, rewrite)
     relation, items = _scalars_behind(inner, relation, items, rewrite)
+    relation, items = _calls_behind(inner, relation, items) if grouped_by else (relation, items)
     if uses_windows(relation, *(item.tree for item in items if _computes(item.tree))):
         relation = in_windows(inner, relation, select)
         items = select_items(select, relation, ctx.place, rewrite)
@@ -127,6 +130,17 @@ def _scalars_behind(
     for item in items:
         if item.column is None and has_scalars(item.tree):
             relation, tree = with_scalars(ctx, relation, item.tree, rows_of, rewrite)
+            item = item._replace(tree=tree)
+        made.append(item)
+    return relation, made
+
+
+def _calls_behind(ctx: QueryContext, relation: Relation, items: list[SelectItem]) -> tuple[Relation, list[SelectItem]]:
+    """Functions of Python that are called with results of groups."""
+    made = []
+    for item in items:
+        if item.column is None:
+            relation, tree = with_calls(ctx, relation, item.tree)
             item = item._replace(tree=tree)
         made.append(item)
     return relation, made

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.connectors.sink_contract import Sink
 from headrace.connectors.source_contract import Source
 from headrace.model.time import Timestamp
+from headrace.tables.changing_tables import DEBEZIUM, MESSAGE_KEY, MESSAGE_VALUE
 from headrace.tables.options import Option, TableOptions, opt
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def kafka_source(table: DeclaredTable, options: TableOptions, arguments: dict[st
         raise table.error(
             "the connector 'kafka' needs the option 'topic'", expected="'topic' = 'clicks', or 'pattern' = 'clicks-.*'"
         )
+    if arguments.get("format") == DEBEZIUM:
+        arguments["format"] = "json"
     fields = arguments.pop("key_fields", None)
     if fields and "key" not in table.metadata_fields():
         arguments["key"] = _only(table, fields)
@@ -63,17 +66,17 @@ def kafka_source(table: DeclaredTable, options: TableOptions, arguments: dict[st
 
 
 def upsert_kafka_source(table: DeclaredTable, options: TableOptions, arguments: dict[str, Any]) -> Source:
-    raise table.error(
-        "a topic of upserts cannot be read as a table here",
-        expected="'connector' = 'kafka', whose rows each stand for themselves",
-        next_move=f"read it with 'connector' = 'kafka', and keep the newest row of each key: SELECT … FROM (SELECT *, "
-        f"ROW_NUMBER() OVER (PARTITION BY key ORDER BY time DESC) AS n FROM {table.name}) WHERE n = 1",
-    )
+    """The messages with their keys and values, of which `headrace.tables.changing_tables` makes rows."""
+    arguments.pop("key_format", None)
+    arguments.pop("key_fields", None)
+    whole = {"key": MESSAGE_KEY, "value": MESSAGE_VALUE, "tombstones": "keep"}
+    return kafka_source(table, options, {**arguments, **whole})
 
 
 def kafka_sink(table: DeclaredTable, options: TableOptions, arguments: dict[str, Any]) -> Sink:
     from headrace import sink
 
+    arguments.pop("key_format", None)
     topics = arguments.pop("topics", None) or []
     if len(topics) != 1:
         raise table.error(

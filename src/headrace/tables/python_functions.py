@@ -5,7 +5,8 @@ behind them, and the query reads the result as any column. So a function sees wh
 that WHERE left out are never given to it. A function of a row takes values and gives one; with ``Annotated[pa.Array,
 float]`` as its return type it takes and gives whole columns.
 
-What this module deliberately does not do: aggregates and table functions of the user.
+Aggregates of the user are in `headrace.tables.python_aggregates`, functions that yield rows in
+`headrace.tables.table_functions`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from headrace.model.record import row_type
 from headrace.model.shapes import column_of, union_members
 from headrace.sql.expr import quote_name
 from headrace.sql.functions import FUNCTIONS
-from headrace.tables.aggregate_calls import NAMES
+from headrace.tables.aggregate_calls import NAMES, aggregates_in
 from headrace.tables.context import QueryContext, free_name
 from headrace.tables.dialect import is_call, render
+from headrace.tables.python_aggregates import PythonAggregate, read_aggregate
 from headrace.tables.scope import AtTree, Relation, ScopeColumn, expression_sql
+from headrace.tables.table_functions import PythonTableFunction, read_table_function, yielded_type
 
 Refusal = Callable[..., ProgramError]
 CALLS: Final = "python_calls"
@@ -46,24 +49,22 @@ class PythonFunction:
     """Whether it takes and gives Arrow arrays."""
 
 
-def read_function(name: str, fn: Any, error: Refusal) -> PythonFunction:
+def read_function(name: str, fn: Any, error: Refusal) -> PythonFunction | PythonAggregate | PythonTableFunction:
     """Looks at what CREATE FUNCTION names. ``error(what, expected=…, next_move=…)`` makes what is raised."""
     if name.lower() in FUNCTIONS or name.lower() in NAMES:
         raise error(
             f"{name} is a function of SQL already", expected="a name of its own", next_move=f"my_{name.lower()}"
         )
     if (isinstance(fn, type) and issubclass(fn, Aggregator)) or isinstance(fn, Aggregator):
-        raise error(
-            f"{name} is an aggregate, and queries cannot call aggregates of Python yet",
-            expected="a function of values",
-            next_move="aggregate in Python: app.table(…).key_by(…).aggregate(…), and query its result by name",
-        )
+        return read_aggregate(name, fn, error)
     if not callable(fn) or isinstance(fn, type):
         raise error(f"{name} is no function", expected="a function that gives a value for each row")
     try:
         returned = function_hints(fn).get("return")
     except NameError as unknown:
         raise error(f"an annotation of {name} contains an unknown name", expected=str(unknown)) from unknown
+    if (yielded := yielded_type(fn, returned)) is not None:
+        return read_table_function(name, fn, yielded, error)
     if returned is None:
         raise error(
             f"the type that {name} gives is not known", expected=f"def {name}(…) -> float: …",
@@ -71,12 +72,8 @@ def read_function(name: str, fn: Any, error: Refusal) -> PythonFunction:
         )  # fmt: skip
     if get_origin(returned) is Annotated and get_args(returned)[0] is pa.Array:
         return PythonFunction(name, fn, get_args(returned)[1] | None, True)
-    if inspect.isgeneratorfunction(inspect.unwrap(fn)) or returned is pa.Array:
-        raise error(
-            f"{name} does not give one value for a row",
-            expected="a value; or whole columns: -> Annotated[pa.Array, float]",
-            next_move="rows that become several are for Python: app.table(…).flat_map(…)",
-        )
+    if returned is pa.Array:
+        raise error(f"the type of the values that {name} gives is not known", expected="-> Annotated[pa.Array, float]")
     return PythonFunction(name, fn, returned if type(None) in union_members(returned) else returned | None, False)
 
 
@@ -122,7 +119,7 @@ class PythonCalls:
 
 def with_calls(ctx: QueryContext, relation: Relation, tree: Any) -> tuple[Relation, Any]:
     """The relation with a column for each call in a part of a query, and that part with columns in their place."""
-    functions: dict[str, PythonFunction] = ctx.catalog.functions
+    functions = {name: each for name, each in ctx.catalog.functions.items() if isinstance(each, PythonFunction)}
     if not functions or next(_calls(tree, functions), None) is None:
         return relation, tree
     tree = tree.copy()
@@ -140,7 +137,8 @@ def _calls(tree: Any, functions: dict[str, PythonFunction]) -> Iterator[Any]:
     """The calls in a part of a query, of a SELECT those outside of FROM and WHERE; queries inside it have their own."""
     from sqlglot import exp
 
-    if is_call(tree, *functions):
+    if is_call(tree, *functions) and next(aggregates_in(tree), None) is None:
+        # What is called with results of groups is called behind them.
         yield tree
     for child in tree.iter_expressions():
         if not isinstance(child, exp.Query | exp.From | exp.Join | exp.Where | exp.With):
