@@ -51,6 +51,15 @@ class KeyedBatch(NamedTuple):
         """Where the rows of each key begin."""
         return starts_of(self.slots)
 
+    def newest(self) -> Int64s:
+        """The position of the newest row of each key."""
+        ends = np.append(self.starts()[1:], len(self.slots)) - 1
+        if self.rows.times is None:
+            return ends.astype(np.int64)
+        # By slot, then time, stable: the last row of each key is its newest.
+        newest: Int64s = np.lexsort((self.rows.times, self.slots))[ends]
+        return newest
+
 
 class KeyedOperator(StatefulOperator):
     """Base of the steps that keep state by key."""

@@ -152,7 +152,7 @@ class LatestOperator(_RowRolling):
         super().__init__(step, codec, value_codec(codec.type), key_type, per_row=False)
 
     def handle(self, port: int, batch: KeyedBatch) -> None:
-        chosen = _newest(batch)
+        chosen = batch.newest()
         slots = batch.slots[chosen].tolist()
         if batch.rows.times is None:
             for slot, row in zip(slots, batch.rows.take(chosen).objects):
@@ -165,16 +165,6 @@ class LatestOperator(_RowRolling):
         for i, row in zip(newer, rows):
             self.column.put(slots[i], row)
             self.times.put(slots[i], times[i])
-
-
-def _newest(batch: KeyedBatch) -> Int64s:
-    """The position of the newest row of each key."""
-    ends = np.append(batch.starts()[1:], len(batch.slots)) - 1
-    if batch.rows.times is None:
-        return ends.astype(np.int64)
-    # By slot, then time, stable: the last row of each key is its newest.
-    newest: Int64s = np.lexsort((batch.rows.times, batch.slots))[ends]
-    return newest
 
 
 class AggregateOperator(RollingOperator):

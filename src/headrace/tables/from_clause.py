@@ -9,10 +9,10 @@ from headrace.tables.context import QueryContext
 from headrace.tables.dialect import is_call
 from headrace.tables.expanding import in_windows, unnested
 from headrace.tables.hints import check_names
-from headrace.tables.joining import JoinParts, joined, on_conditions, sides_of
+from headrace.tables.joining import JoinParts, joined, sides_of
 from headrace.tables.lookup_joins import looked_up, lookup_table
 from headrace.tables.python_functions import with_calls
-from headrace.tables.scope import Relation, conjuncts
+from headrace.tables.scope import Relation, conjuncts, lookup
 from headrace.tables.semi_joins import is_membership
 from headrace.tables.table_functions import PythonTableFunction, with_rows_of
 
@@ -63,7 +63,7 @@ def _with_join(
             raise ctx.place.error(join.this, "a lookup join says by what", expected="JOIN … ON o.id = t.id")
         return looked_up(ctx, left, table, join, how, conjuncts(join.args["on"])), conditions
     right = in_windows(ctx, ctx.lower(ctx, join.this), join.this)
-    mine = on_conditions(left, right, join, ctx)
+    mine = _on_conditions(left, right, join, ctx)
     if how == "inner":
         parts = JoinParts(ctx, left, right, how, join)
         taken = [each for each in pool if not is_membership(each) and sides_of(parts, each)]
@@ -129,3 +129,30 @@ def _exploded(ctx: QueryContext, relation: Relation, tree: Any, join: Any, *, in
     outer = not inner or "outer" in name
     position = 0 if name.startswith("pos") else None
     return unnested(ctx, relation, arguments[0], alias, join, outer=outer, position=position)
+
+
+def _on_conditions(left_side: Relation, right_side: Relation, join: Any, ctx: QueryContext) -> list[Any]:
+    """The conditions of ON, or those that USING and NATURAL stand for."""
+    from sqlglot import exp
+
+    if (on := join.args.get("on")) is not None:
+        return conjuncts(on)
+    names = [each.name for each in join.args.get("using") or ()]
+    if str(join.args.get("method") or "").upper() == "NATURAL":
+        left = {c.name.lower() for c in left_side.columns}
+        names = [c.name for c in right_side.columns if c.name.lower() in left]
+    made = []
+    for name in names:
+        left_tree, right_tree = (_named_column(relation, name, join, ctx) for relation in (left_side, right_side))
+        made.append(exp.EQ(this=left_tree, expression=right_tree))
+    return made
+
+
+def _named_column(relation: Relation, name: str, join: Any, ctx: QueryContext) -> Any:
+    from sqlglot import exp
+
+    found = lookup(relation, (name,))
+    if isinstance(found, list):
+        raise ctx.place.error(join, f"one side has no single column {name!r}", expected="a column that both sides have")
+    table = exp.to_identifier(found[0].table) if found[0].table else None
+    return exp.Column(this=exp.to_identifier(found[0].name), table=table)

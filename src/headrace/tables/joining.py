@@ -24,7 +24,6 @@ from headrace.tables.scope import (
     AtTree,
     Relation,
     ScopeColumn,
-    conjuncts,
     expression_sql,
     find_column,
     lookup,
@@ -409,30 +408,3 @@ def _as_of(parts: JoinParts, version: Any) -> Any:
         pairs = left.join_asof(right)
     parts.ctx.steps.add(pairs, "as_of_join", parts.tree, parts.keys)
     return pairs
-
-
-def on_conditions(parts_left: Relation, parts_right: Relation, join: Any, ctx: QueryContext) -> list[Any]:
-    """The conditions of ON, or those that USING and NATURAL stand for."""
-    from sqlglot import exp
-
-    if (on := join.args.get("on")) is not None:
-        return conjuncts(on)
-    names = [each.name for each in join.args.get("using") or ()]
-    if str(join.args.get("method") or "").upper() == "NATURAL":
-        left = {c.name.lower() for c in parts_left.columns}
-        names = [c.name for c in parts_right.columns if c.name.lower() in left]
-    made = []
-    for name in names:
-        left_tree, right_tree = (_named_column(relation, name, join, ctx) for relation in (parts_left, parts_right))
-        made.append(exp.EQ(this=left_tree, expression=right_tree))
-    return made
-
-
-def _named_column(relation: Relation, name: str, join: Any, ctx: QueryContext) -> Any:
-    from sqlglot import exp
-
-    found = lookup(relation, (name,))
-    if isinstance(found, list):
-        raise ctx.place.error(join, f"one side has no single column {name!r}", expected="a column that both sides have")
-    table = exp.to_identifier(found[0].table) if found[0].table else None
-    return exp.Column(this=exp.to_identifier(found[0].name), table=table)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from headrace.aggregates.declare import Agg, Declared
+from headrace.dataflow.windows import per_row
 from headrace.sql.expr import quote_name
 from headrace.tables.aggregate_calls import declare_call, is_aggregate, read_call
 from headrace.tables.context import QueryContext, free_name
@@ -31,7 +32,6 @@ from headrace.tables.over_clauses import (
 from headrace.tables.over_rows import RowsBefore, over_rows
 from headrace.tables.ranks import number_function, qualify_bound, ranked
 from headrace.tables.scope import AtTree, Relation, ScopeColumn, expression_sql
-from headrace.windows.triggers import PerRow
 
 
 @dataclass
@@ -269,7 +269,9 @@ def _stepped(
         if parts.rolling:
             others = [name for name in stream.node.codec.names if name not in fields]
             aggs: Any = parts.rolling
-            made: Any = keyed_by(stream, fields).aggregate(fire=PerRow(tuple(others), parts.peers), **aggs)
+            fire: Any = per_row(*others)
+            fire = replace(fire, peers=parts.peers)
+            made: Any = keyed_by(stream, fields).aggregate(fire=fire, **aggs)
             ctx.steps.add(made, "over", window, key)
             stream = made.changes()
     return relation.over(stream)

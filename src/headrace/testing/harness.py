@@ -34,7 +34,6 @@ from headrace.checkpoint.release import Releaser
 from headrace.checkpoint.rewind.fork import begin_fork
 from headrace.checkpoint.rewind.request import StartRequest, parse_start
 from headrace.checkpoint.rewind.rewinder import Rewinder
-from headrace.connectors.program.sources import WrittenRows
 from headrace.connectors.source_contract import BadRows
 from headrace.dataflow.graph import ReadNode
 from headrace.edit.editor import Editor
@@ -108,7 +107,7 @@ class Harness:
             self._leave()
             raise
         self._pushed.begin("" if (state := self._coordinator.state) is None else state.manifest.offsets)
-        self._push_written()
+        self._pushed.add_written(self._program.sources)
 
     def __enter__(self) -> Self:
         return self
@@ -165,12 +164,6 @@ class Harness:
                 found=error.found,
             ) from error  # fmt: skip
         self._pushed.add(node.name or "", given, split)
-
-    def _push_written(self) -> None:
-        """Rows that stand in the program itself, unless the store has read them already."""
-        for source in self._program.sources:
-            if isinstance(source.source, WrittenRows) and not self._pushed.counts()[source.name]:
-                self._pushed.add(source.name, source.source.rows, "")
 
     def epoch(self, *, watermark: str | int | None = None, clock: str | int | None = None, final: bool = False) -> None:
         """Runs exactly one epoch over what is queued.

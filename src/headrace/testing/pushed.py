@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from headrace.connectors.program.sources import WrittenRows
 from headrace.errors import InputLost
 from headrace.model.amounts import count_of
+from headrace.plan.physical import SourcePlan
 from headrace.testing.playing import read_counts
 
 
@@ -26,6 +28,12 @@ class PushedRows:
     def add(self, source: str, rows: Sequence[Any], split: str) -> None:
         self._rows[source].extend(rows)
         self._splits[source].extend([split] * len(rows))
+
+    def add_written(self, sources: Iterable[SourcePlan]) -> None:
+        """Adds rows that stand in the program itself, unless the store has read them already."""
+        for source in sources:
+            if isinstance(source.source, WrittenRows) and not self.counts()[source.name]:
+                self.add(source.name, source.source.rows, "")
 
     def counts(self) -> dict[str, int]:
         """The positions behind all rows."""
