@@ -277,3 +277,19 @@ def test_a_time_to_live_bounds_joins_without_a_limit(said: str, lines: list[str]
     text = str(app.sql("EXPLAIN SELECT a.id, x, y FROM a JOIN b ON a.id = b.id"))
     for line in lines:
         assert line in text
+
+
+def test_rows_that_are_written_down_are_inserted_without_a_push(tmp_path: Path) -> None:
+    text = """
+        CREATE TABLE out (a STRING, b DOUBLE) WITH ('connector' = 'collect');
+        INSERT INTO out VALUES ('x', 1.5), ('y', 2);
+        INSERT INTO out (b, a) VALUES (3, 'z');
+    """
+    app = script(tmp_path, text, "written.sql")
+    with hr.testing.Harness(app) as h:
+        h.epoch()
+        assert sorted(fields(h.take(output(app, "out")))) == [("x", 1.5), ("y", 2.0)]
+        h.restart()
+        h.drain()
+        assert fields(h.take(output(app, "out_2"))) == [("z", 3.0)]
+        assert h.take(output(app, "out")) == []

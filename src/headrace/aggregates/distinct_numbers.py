@@ -27,7 +27,7 @@ _ADDING: Final = {kind: summing(merge_field("DISTINCT.sum", kind, SUM)) for kind
 
 def distinct_total(values: Iterable[Any], zero: Any) -> Any:
     """The sum of values that are different; decimals may be text, as they are stored."""
-    plain = [Decimal(each) if isinstance(each, str) else each for each in values]
+    plain: list[Any] = [Decimal(each) if isinstance(each, str) else each for each in values]
     if not plain:
         return shortest_decimal(Decimal(zero)) if isinstance(zero, str | Decimal) else zero
     if isinstance(plain[0], float):
