@@ -69,6 +69,10 @@ class TaskStats(msgspec.Struct, frozen=True, omit_defaults=True):
     """Output → rows."""
 
 
+ERASE: Final = "erase"
+"""Kind of the note of an epoch in which a key was taken out of all epochs."""
+
+
 class EpochNote(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a person had done to the state in an epoch: who, when and why."""
 

@@ -14,9 +14,9 @@ import xxhash
 
 from headrace.checkpoint.recover import plan_upgrade_at
 from headrace.checkpoint.rewind.passing import derive_passing
-from headrace.checkpoint.rewind.proof import Sources, prove_sources
+from headrace.checkpoint.rewind.proof import Sources, prove_sources, warn_of_erased
 from headrace.checkpoint.rewind.request import ForkRequest, StartRequest
-from headrace.errors import HeadraceError, NoSuchMoment, Refused, StoreError
+from headrace.errors import HeadraceError, MissingFile, NoSuchMoment, Refused, StoreError
 from headrace.model import crash
 from headrace.model.amounts import count_of
 from headrace.model.job import JobFacts
@@ -117,6 +117,11 @@ def _prove_sources(origin: StoreFiles, savepoint: Savepoint, sources: Sources, *
         return []
     start, end = read_manifest(origin, *savepoint.place), read_manifest(origin, *places[-1])
     proof = prove_sources(origin, sources, start, end)
+    behind = []
+    for place in places_until(origin, places[-1]):
+        # The original may run, and sweep.
+        with suppress(MissingFile):
+            behind += [read_manifest(origin, *place)] if place.epoch > start.epoch else []
     lost = [f"{name}: {each.why}" for name, each in sorted(proof.items()) if each.verdict == "lost"]
     if lost and refuse:
         raise Refused(
@@ -124,7 +129,8 @@ def _prove_sources(origin: StoreFiles, savepoint: Savepoint, sources: Sources, *
             expected=f"everything that epochs {start.epoch + 1} to {end.epoch} read", found="; ".join(lost),
             next_move="bring it back; or begin with a later epoch, or the newest: then nothing is read again",
         )  # fmt: skip
-    return [f"rows that the original read behind epoch {start.epoch} are missing here: {each}" for each in lost]
+    missing = [f"rows that the original read behind epoch {start.epoch} are missing here: {each}" for each in lost]
+    return [*missing, *warn_of_erased(behind)]
 
 
 def _held_words(passing: Passing) -> str:

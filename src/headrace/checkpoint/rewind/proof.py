@@ -13,7 +13,7 @@ import msgspec
 from headrace.connectors.source_contract import SURE, InputFile, Passage, Replay, Source
 from headrace.errors import HeadraceError, MissingFile
 from headrace.state import layout
-from headrace.state.manifest import Manifest, read_manifest
+from headrace.state.manifest import ERASE, Manifest, read_manifest
 from headrace.state.savepoints import list_savepoints
 from headrace.state.spark_offsets import entry_number, log_offset, source_offsets
 from headrace.state.store import StoreFiles
@@ -33,6 +33,15 @@ def prove_sources(store: StoreFiles, sources: Sources, start: Manifest, end: Man
     after = {**end.retired, **source_offsets(end.offsets)}
     paths = store.list(layout.INPUTS)
     return {name: _prove(store, paths, name, source, before, after) for name, source in sources.items()}
+
+
+def warn_of_erased(manifests: Iterable[Manifest]) -> list[str]:
+    """What is to be said of keys that were erased behind an epoch from which a job goes on; a line each."""
+    erased = (manifest.epoch for manifest in manifests if any(note.kind == ERASE for note in manifest.notes))
+    return [
+        f"a key was erased in epoch {epoch}: what sources still have of it is read again, so erase it once more"
+        for epoch in erased
+    ]
 
 
 class ReplayKeeper:

@@ -38,7 +38,7 @@ from headrace.checkpoint.recover import plan_upgrade_at
 from headrace.checkpoint.release import Releaser
 from headrace.checkpoint.rewind.continuing import continue_copy
 from headrace.checkpoint.rewind.decision import GoBack, GoOn, RewindFacts, decide_rewind
-from headrace.checkpoint.rewind.proof import Sources, prove_sources
+from headrace.checkpoint.rewind.proof import Sources, prove_sources, warn_of_erased
 from headrace.checkpoint.rewind.request import ContinueRequest, ForgetContext, RewindRequest, StartRequest
 from headrace.checkpoint.rewind.restated import (
     Restating,
@@ -159,7 +159,7 @@ class Rewinder:
                 left = [
                     f"the program has no output {name!r} any more: what went out of it stays" for name in decision.left
                 ]
-                return [_tell(branch), *left, *unproved]
+                return [_tell(branch), *left, *unproved, *warn_of_erased(facts.between)]
             log.warning("the driver before published one more epoch; deciding anew where to go back from")
         raise StoreError(
             "another driver publishes epochs while the job is to go back",

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -35,13 +35,10 @@ from headrace.model.archive import Archive
 from headrace.model.report import COUNTED, TAP, RunRef, StagedPart
 from headrace.state import layout
 from headrace.state.encode import run_crc
-from headrace.state.manifest import EpochNote, Manifest, StepRuns, decode_seal, encode_manifest, read_manifest
+from headrace.state.manifest import ERASE, EpochNote, Manifest, StepRuns, decode_seal, encode_manifest, read_manifest
 from headrace.state.run import clear_open_runs, open_ref
 from headrace.state.staged_parts import open_part
 from headrace.state.store import LocalStore, StoreFiles
-
-ERASE: Final = "erase"
-"""The kind of a note."""
 
 Progress = Callable[[int, int], None]
 """Called with how many files are done, and of how many."""
