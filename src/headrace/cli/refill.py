@@ -87,8 +87,8 @@ def _refill(app: App, url: str, output: str, *, write: bool, delete_extra: bool,
     from headrace.plan.compile import compile_app
     from headrace.plan.refilling import derive_refill
     from headrace.read.store import open_for_reading
+    from headrace.replay.closed_windows import state_rows_of
     from headrace.runtime.refill import Refilling
-    from headrace.runtime.state_rows import StateRows
     from headrace.state.moments import find_moment
     from headrace.state.record import no_store, read_record
 
@@ -101,7 +101,7 @@ def _refill(app: App, url: str, output: str, *, write: bool, delete_extra: bool,
     _check_state(files, program, plan)
     sink = plan.output.sink
     target = _open_target(sink, record.store_id, output)
-    rows = StateRows(files, program, plan)
+    rows = state_rows_of(files, program, plan)
     try:
         with count_bar(f"{'filling' if write else 'comparing'} {output}", quiet=quiet) as advance:
             refilling = Refilling(files, lambda: find_moment(files, None), rows, sink, target, advance)
@@ -159,7 +159,8 @@ def _say(report: RefillReport, output: str, *, write: bool, as_json: bool) -> No
     if as_json:
         print_json({
             "output": output, "epoch": report.epoch, "rows": found.rows, "missing": found.missing,
-            "different": found.different, "extra": found.extra if report.complete else None, "written": write,
+            "different": found.different, "extra": None if report.no_extra or not report.complete else found.extra,
+            "written": write,
             "deleted": report.deleted, "examples": [each._asdict() for each in found.examples],
         })  # fmt: skip
         return
@@ -190,6 +191,8 @@ def _words(report: RefillReport, *, write: bool) -> str:
         words += f"; {report.deleted:,} extra deleted"
     elif found.extra:
         words += f"; {found.extra:,} in the target that the state does not have"
+    elif report.no_extra:
+        words += f"; {report.no_extra}"
     elif not report.complete:
         words += "; the job moved on all the while, so extra rows were not looked for: try again while it is quiet"
     return words

@@ -2,8 +2,8 @@
 
 An output can be written again from state where its rows are what one rolling step gives out (`aggregate`, `reduce`,
 `latest`, and what is kept to take rows back), changed on their way by nothing but functions and expressions of a row.
-What other steps gave out is not in their state: windows that closed are gone, and what `process` emitted was never
-kept.
+What windows gave out when they ended can be written again for as long as they are kept, or for good where they are
+archived. What other steps gave out is not in their state: what `process` emitted was never kept.
 
 When a job goes back, an output repeats from state where, beyond that, its sink finds rows by the unique key of the
 stream: then whatever went out of a key since is replaced by one row, or goes.
@@ -22,11 +22,21 @@ from headrace.operators.changelogs.latest import RetractingLatestOperator
 from headrace.operators.changelogs.normalise import NormaliseOperator
 from headrace.operators.changelogs.reduce import RetractingReduceOperator
 from headrace.operators.rolling import RollingOperator
-from headrace.operators.stateless import BatchOperator, ExprOperator, OnlyOperator, RowOperator
+from headrace.operators.stateless import (
+    BatchOperator,
+    ExprOperator,
+    FilterOperator,
+    OnlyOperator,
+    RowOperator,
+    WhereOperator,
+)
 from headrace.plan.physical import Fragment, OpPlan, OutputPlan, Program, Target
+from headrace.windows.columnar import ColumnarWindows
+from headrace.windows.kinds import Cumulating, Session
 
 if TYPE_CHECKING:
     from headrace.operators.contract import Operator
+    from headrace.windows.settings import WindowSettings
 
 _PURE = (RowOperator, OnlyOperator, BatchOperator, ExprOperator)
 _ROLLING = (
@@ -45,10 +55,20 @@ class RefillPlan:
     step: str
     fragment: Fragment
     """The step, and what its rows pass on their way."""
+    windows: WindowSettings | None = None
+    """Of a step whose rows are of windows that ended: in the state as long as they are kept, and in an archive."""
 
 
 def derive_refill(program: Program, name: str) -> RefillPlan:
     """The way to an output of this name. Raises ProgramError where there is none."""
+    plan = _find_way(program, name)
+    if plan.windows and (reason := _why_windows_are_gone(plan.windows)):
+        raise _refused(plan.output, f"rows of windows of {plan.step}, {reason}")
+    return plan
+
+
+def _find_way(program: Program, name: str) -> RefillPlan:
+    """The same, whether windows are still known when they are over or not."""
     place, output = find_output(program, name)
     leading = [
         (fragment, index)
@@ -62,17 +82,32 @@ def derive_refill(program: Program, name: str) -> RefillPlan:
         raise _refused(output, found)
     fragment, last = leading[0]
     way = _way_back(fragment, last, output)
-    return RefillPlan(output, place, fragment.ops[way[0]].step, _only(fragment, way, place))
+    first = fragment.ops[way[0]].build()
+    windows = first.spec if isinstance(first, ColumnarWindows) else None
+    return RefillPlan(output, place, fragment.ops[way[0]].step, _only(fragment, way, place), windows)
 
 
 def derive_restating(program: Program, name: str) -> RefillPlan:
     """The way to an output that can be brought back to what a state says. Raises ProgramError where there is none."""
     output = find_output(program, name)[1]
-    if not output.by_key:
+    if not output.by_key and not _is_of_windows(program, output):
         raise _refused(output, "rows that its target does not find by the unique key of their stream")
     if output.sink.guarantee != "exactly once":
         raise _refused(output, "a target that is written at least once")
-    return derive_refill(program, name)
+    plan = derive_refill(program, name)
+    if plan.windows and (reason := _why_windows_are_not_found(plan)):
+        raise _refused(output, reason)
+    return plan
+
+
+def _is_of_windows(program: Program, output: OutputPlan) -> bool:
+    """Whether its rows are those of windows, each given once, in a target that finds rows by some key."""
+    if output.sink.changelog_key is None:
+        return False
+    try:
+        return _find_way(program, output.name).windows is not None
+    except ProgramError:
+        return False
 
 
 def find_output(program: Program, name: str) -> tuple[int, OutputPlan]:
@@ -95,7 +130,7 @@ def _way_back(fragment: Fragment, last: int, output: OutputPlan) -> list[int]:
     way = [last]
     while True:
         operator = fragment.ops[way[0]].build()
-        if isinstance(operator, _ROLLING):
+        if isinstance(operator, (*_ROLLING, ColumnarWindows)):
             return way
         if not isinstance(operator, _PURE):
             raise _refused(output, _what_it_is(fragment.ops[way[0]], operator))
@@ -104,6 +139,33 @@ def _way_back(fragment: Fragment, last: int, output: OutputPlan) -> list[int]:
         if enters or len(before) != 1:
             raise _refused(output, "rows of a source" if enters else "rows of several streams")
         way.insert(0, before[0])
+
+
+def _why_windows_are_gone(spec: WindowSettings) -> str:
+    """Why nothing says which row each window that ended gave out; empty where something does."""
+    if spec.fire is not None:
+        return "which give rows before they end, too, and which row came last is in no state"
+    if spec.archive is None and not spec.keep_us:
+        return "which leave the state when they are over: queryable(keep=…) or queryable(archive=…) keeps them"
+    return ""
+
+
+def _why_windows_are_not_found(plan: RefillPlan) -> str:
+    """Why a target could not tell the rows of all windows apart; empty where it can."""
+    first, *others = (op.build() for op in plan.fragment.ops)
+    rows = f"rows of windows of {plan.step}"
+    assert isinstance(first, ColumnarWindows), "the plan says so"
+    if not all(isinstance(each, (WhereOperator, FilterOperator)) for each in others):
+        return f"{rows} that are changed on their way, so that the state does not say under which key they went out"
+    spec, keys = first.spec, {*(plan.output.sink.changelog_key or ())}
+    bounds, parts = (spec.start_column, spec.end_column), set(first.plan.about.key)
+    by_end_only = isinstance(spec.assigner, Cumulating)
+    found = bounds[1] in keys if by_end_only else not keys.isdisjoint(bounds)
+    if isinstance(spec.assigner, Session):
+        found = keys.issuperset(bounds) and not spec.allow_late_us
+    if not found or not parts <= keys or not keys <= {*parts, *bounds}:
+        return f"{rows}, which its target does not find by key and window"
+    return ""
 
 
 def _entries_of(fragment: Fragment) -> list[Target]:
@@ -148,7 +210,8 @@ def _refused(output: OutputPlan, found: str) -> ProgramError:
     return ProgramError(
         f"the output {output.name} cannot be written again from state",
         where=output.site,
-        expected="rows that an aggregate, reduce or latest gives out, changed by map, filter, select and the like",
+        expected="rows that an aggregate, reduce or latest gives out, or windows that are kept or archived, changed by "
+        "map, filter, select and the like",
         found=found,
         next_move="write what past epochs gave out to a new target: --from EPOCH --into TARGET. Or run the program "
         "from a savepoint into a store of its own (headrace run APP.PY --from SAVEPOINT --store NEW)",

@@ -52,6 +52,8 @@ class RefillReport(NamedTuple):
     complete: bool
     """Whether extra rows were looked for: not where the job moved on during every pass."""
     deleted: int = 0
+    no_extra: str = ""
+    """Why extra rows cannot be told from others; then they were not looked for."""
 
 
 class Refilling:
@@ -95,6 +97,8 @@ class Refilling:
                     state, found = self._span(state, groups, since=since, write=write)
                     total = total.plus(found._replace(rows=0))
                 since = begun
+            if self._rows.no_extra and at == self._position:
+                return RefillReport(state.epoch, total, complete=True, no_extra=self._rows.no_extra)
             extra = self._target.find_extra(self._position) if at == self._position else None
             deleted = self._target.delete_extra(self._position) if extra is not None and delete_extra else 0
             if extra is not None and deleted is not None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.plan.physical import Program
     from headrace.plan.refilling import RefillPlan
     from headrace.state.format import TableData
-    from headrace.state.manifest import JobState
+    from headrace.state.manifest import JobState, Manifest
     from headrace.state.store import StoreFiles
 
 KEYS_AT_ONCE: Final = 20_000
@@ -67,6 +67,15 @@ class StateRows:
 
     def close(self) -> None:
         self._fragment.close()
+
+    @property
+    def no_extra(self) -> str:
+        """Why rows of the target that the state does not have need not be wrong; empty where they are."""
+        return ""
+
+    def gap(self, start: Manifest, end: Manifest) -> str:
+        """Why it is not known what the step had between two epochs; empty where it is."""
+        return ""
 
     def count(self, state: JobState) -> int:
         """About how many keys there are: what runs hold, older values of the same keys included."""
@@ -143,7 +152,7 @@ class StateRows:
         new = self._results(start, earlier, hashes, keys, new_places)
         kinds = np.concatenate([np.where(comes[gone], BEFORE, DELETE), np.where(goes[new_places] < 0, INSERT, AFTER)])
         order = np.argsort(np.concatenate([2 * gone, 2 * new_places + 1]), kind="stable")
-        rows = _together([*old, new], kinds.astype(np.int8)).take(order)
+        rows = join_rows([*old, new], kinds.astype(np.int8)).take(order)
         passed = self._pass_through(start, rows)
         return drop_equal_pairs(passed, timed=False) if passed.kinds is not None else passed
 
@@ -175,7 +184,7 @@ class StateRows:
         if not given:
             return Rows.of_objects(self._plan.output.codec, [])
         kinds = [each.kinds for each in given if each.kinds is not None]
-        return _together(given, np.concatenate(kinds) if kinds else None)
+        return join_rows(given, np.concatenate(kinds) if kinds else None)
 
     def _task(self, state: JobState) -> TaskInfo:
         return TaskInfo(state.epoch, 0, state.manifest.clock_us)
@@ -206,7 +215,7 @@ class StateRows:
         raise AssertionError("a refill leads to an output only")
 
 
-def _together(parts: Sequence[Rows], kinds: Kinds | None) -> Rows:
+def join_rows(parts: Sequence[Rows], kinds: Kinds | None) -> Rows:
     """Rows of one type, one part behind the other, without their times."""
     if len(parts) == 1:
         return parts[0].with_kinds(kinds)

@@ -16,7 +16,7 @@ from headrace.checkpoint.rewind.rewinder import Rewinder
 from headrace.model.amounts import human_bytes
 from headrace.plan.sides import all_sources
 from headrace.read.store import open_for_reading
-from headrace.runtime.restating import StateRestating
+from headrace.replay.restating import StateRestating
 
 if TYPE_CHECKING:
     from headrace.checkpoint.release import Releaser

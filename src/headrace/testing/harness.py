@@ -47,8 +47,8 @@ from headrace.model.values import type_name
 from headrace.model.watermarks import derive_waiting
 from headrace.plan.ship import check_shippable, copy_program
 from headrace.read.store import open_for_reading
+from headrace.replay.restating import StateRestating
 from headrace.runtime.failures import failure_error
-from headrace.runtime.restating import StateRestating
 from headrace.runtime.task import TaskEnv
 from headrace.state import layout
 from headrace.state.savepoints import Savepoint, create_savepoint

@@ -4,7 +4,7 @@ Their rows are staged before the timeline is sealed, and named by a note under t
 the rewind out releases these, so that neither a restart nor a changed program makes others of them. They go out as an
 epoch of the new timeline, under the number of the epoch that is gone back to, which no published epoch has.
 
-What this module deliberately does not do: know how a state becomes rows (`headrace.runtime.restating`).
+What this module deliberately does not do: know how a state becomes rows (`headrace.replay.restating`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ class Restating(Protocol):
         """The step whose state says what the target should have; None: no state does."""
         ...
 
+    def gap(self, output: str, start: Manifest, end: Manifest) -> str:
+        """Why it is not known what the target got between two epochs; empty where it is."""
+        ...
+
     def stage(
         self, output: str, start: layout.ManifestName, ends: Sequence[layout.ManifestName], *, fence: int
     ) -> list[StagedPart]:
@@ -61,7 +65,7 @@ def find_reasons(
         step = restating.step_of(output)
         if step is None:
             reasons[output] = restating.reasons.get(output, "")
-        elif reason := _edits(step, start, behind):
+        elif reason := _edits(step, start, behind) or (restating.gap(output, start, behind[-1]) if behind else ""):
             reasons[output] = reason
     return reasons
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from headrace.errors import ProgramError
 from headrace.plan.refilling import RefillPlan, derive_restating
 from headrace.runtime.shards import InlineBudget
-from headrace.runtime.state_rows import StateRows
 from headrace.state import layout
 from headrace.state.manifest import read_state
 
@@ -25,7 +24,9 @@ if TYPE_CHECKING:
 
     from headrace.model.report import StagedPart
     from headrace.plan.physical import Program
+    from headrace.runtime.state_rows import StateRows
     from headrace.state.layout import ManifestName
+    from headrace.state.manifest import Manifest
     from headrace.state.store import StoreFiles
 
 _INLINE_BYTES: Final = 32 * 1024
@@ -63,6 +64,20 @@ class StateRestating:
         plan = self._ways[0].get(output)
         return None if plan is None else plan.step
 
+    def gap(self, output: str, start: Manifest, end: Manifest) -> str:
+        """Why no state says what the target should have had between two epochs; empty where one does."""
+        rows = self._rows_of(self._ways[0][output])
+        try:
+            return rows.gap(start, end)
+        finally:
+            rows.close()
+
+    def _rows_of(self, plan: RefillPlan) -> StateRows:
+        # Readers of state are no part of an ordinary start.
+        from headrace.replay.closed_windows import state_rows_of
+
+        return state_rows_of(self._store, self._program, plan)
+
     def stage(self, output: str, start: ManifestName, ends: Sequence[ManifestName], *, fence: int) -> list[StagedPart]:
         """Rows that lead from wherever the target is to what it was at the start, durable when this returns.
 
@@ -71,7 +86,7 @@ class StateRestating:
         plan = self._ways[0][output]
         sink, codec = plan.output.sink, plan.output.codec
         before, behind = read_state(self._store, *start), [read_state(self._store, *end) for end in ends]
-        rows = StateRows(self._store, self._program, plan)
+        rows = self._rows_of(plan)
         try:
             writer = sink.open_writer(codec, RestagedOutput(self._store, output, start.epoch, fence))
             for groups in rows.spans(behind[0]):
