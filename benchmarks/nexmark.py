@@ -12,7 +12,7 @@ answer is that of Flink; q6, which Flink cannot say, has DuckDB's. The windows o
 neither engine waits at the end of its input, so there is nothing to compare.
 
 Both write to the same kind of sink, exactly once: a folder of files. Results that only grow are Parquet; of those that
-are corrected both write every row that comes or goes, as JSON lines.
+are corrected both write every row that comes or goes, as JSON lines. `--discard` measures both without a sink.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def main() -> None:
             row = rows.get(query, {}) if options.speed else {}
             row = row if row.get("answers") else answered(query, small, Path(folder) / query)
             if large is not None and not row["error"]:
-                row |= measured(query, large, Path(folder) / query, options.only)
+                row |= measured(query, large, Path(folder) / query, options)
             rows[query] = row
             if options.rows is not None:
                 options.rows.write_text(json.dumps(list(rows.values()), indent=2))
@@ -147,15 +147,15 @@ def of_duckdb(query: str, small: NexmarkInput) -> list[tuple]:
 # -- speed ---------------------------------------------------------------------------------------------------------
 
 
-def measured(query: str, large: NexmarkInput, work: Path, only: list[str]) -> dict:
+def measured(query: str, large: NexmarkInput, work: Path, options: argparse.Namespace) -> dict:
     """Events per second of each engine; an engine that fails leaves its reason."""
     row: dict[str, Any] = {}
     engines = {"headrace": headrace, "flinksql": flink}
-    for name in only:
+    for name in options.only:
         if name == "flinksql" and query == NOT_OF_FLINK:
             continue
         try:
-            result = engines[name](query, large, work / f"{name}-speed")
+            result = engines[name](query, large, work / f"{name}-speed", discard=options.discard)
         except ChildFailed as failed:
             say(str(failed))
             row["error"] = str(failed)
@@ -167,21 +167,25 @@ def measured(query: str, large: NexmarkInput, work: Path, only: list[str]) -> di
     return row
 
 
-def headrace(query: str, source: NexmarkInput, work: Path, answers: Path | None = None) -> dict:
-    return run_child("headrace_nexmark.py", _arguments(query, source, answers), work=work, label=f"{query}, headrace")
+def headrace(
+    query: str, source: NexmarkInput, work: Path, answers: Path | None = None, *, discard: bool = False
+) -> dict:
+    arguments = _arguments(query, source, answers, discard)
+    return run_child("headrace_nexmark.py", arguments, work=work, label=f"{query}, headrace")
 
 
-def flink(query: str, source: NexmarkInput, work: Path, answers: Path | None = None) -> dict:
+def flink(query: str, source: NexmarkInput, work: Path, answers: Path | None = None, *, discard: bool = False) -> dict:
     """Faster with its hash map than with RocksDB in every query that was tried."""
-    arguments = [*_arguments(query, source, answers), "--jars", ",".join(jars(FLINK_PARQUET))]
+    arguments = [*_arguments(query, source, answers, discard), "--jars", ",".join(jars(FLINK_PARQUET))]
     arguments += ["--changelog"] if query in CHANGELOGS else []
     label = f"{query}, flinksql"
     return run_child("flink_nexmark.py", arguments, work=work, label=label, python=python_of(FLINK))
 
 
-def _arguments(query: str, source: NexmarkInput, answers: Path | None) -> list[str]:
+def _arguments(query: str, source: NexmarkInput, answers: Path | None, discard: bool) -> list[str]:
     arguments = ["--query", query, "--queries", str(TEXTS), "--input", str(source.folder)]
     arguments += ["--epochs", json.dumps(source.epochs), "--warm", str(len(source.warm))]
+    arguments += ["--discard"] if discard else []
     return arguments + ([] if answers is None else ["--answers", str(answers)])
 
 
@@ -200,12 +204,15 @@ def report(rows: list[dict], options: argparse.Namespace) -> dict:
     if ratios:
         tables.append(bars_table(ratios, BARS, "Headrace ÷ Flink SQL"))
     versions = sorted({row[key] for row in rows for key in ("version", "flinksql_version") if row.get(key)})
+    written = (
+        "Results are written exactly once by both: Parquet files; of "
+        f"{', '.join(sorted(CHANGELOGS, key=QUERIES.index))} JSON lines with every row that comes or goes. "
+        "Headrace's are visible at each epoch, Flink's at its checkpoints, every 10 s, and at the end."
+    )
     notes = [
         f"{sum(options.epochs['steady']):,} events measured, {options.epochs['steady'][0]:,} per epoch of Headrace; "
         f"2 cores; {', '.join(versions)}.",
-        "Results are written exactly once by both: Parquet files; of "
-        f"{', '.join(sorted(CHANGELOGS, key=QUERIES.index))} JSON lines with every row that comes or goes. "
-        "Headrace's are visible at each epoch, Flink's at its checkpoints, every 10 s, and at the end.",
+        "Results are discarded by both." if options.discard else written,
         f"Answers are compared over {sum(ANSWERED):,} events, row by row: equal up to the last bits of floats.",
         "Steady state: from commit to commit (Headrace); a second, whole job in a warm process (Flink SQL), with "
         "mini-batches and its hash map.",
@@ -236,6 +243,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="one object with rows and ratios instead of tables")
     parser.add_argument("--quick", action="store_true", help="500k events in small epochs: rough figures, soon")
     parser.add_argument("--answers", action="store_true", help="compare answers, and measure nothing")
+    parser.add_argument("--discard", action="store_true", help="measure both with results written nowhere")
     parser.add_argument("--speed", action="store_true", help="answers that --rows holds are not compared again")
     parser.add_argument("--queries", type=_names, default=QUERIES, help="with commas: q0 to q22")
     parser.add_argument("--rows", type=Path, help="a file with the rows of earlier pieces, to which these are added")

@@ -107,6 +107,7 @@ def run(options: argparse.Namespace) -> dict:
         form = "debezium-json" if options.changelog else "parquet"
         out = (options.work / f"out-{phase}").as_uri()
         sink = f"'connector' = 'filesystem', 'format' = '{form}', 'path' = '{out}'"
+        sink = "'connector' = 'blackhole'" if options.discard else sink
         job = env.execute_sql(f"CREATE TABLE out_{phase} WITH ({sink}) AS {text}").get_job_client()
         took_ms = job.get_job_execution_result().result().get_net_runtime()
         if phase == "warm":
@@ -131,6 +132,7 @@ def main() -> None:
     parser.add_argument("--jars", required=True, help="the Parquet format, with commas")
     parser.add_argument("--answers", type=Path, help="write the results into this file, and measure nothing")
     parser.add_argument("--changelog", action="store_true", help="rows of the result are taken back")
+    parser.add_argument("--discard", action="store_true", help="write the results nowhere")
     parser.add_argument("--work", type=Path, required=True, help="an empty folder for checkpoints")
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--backend", choices=["hashmap", "rocksdb"], default="hashmap")

@@ -120,7 +120,10 @@ def run(options: argparse.Namespace) -> dict:
         pq.write_table(columns, options.answers)
         return {"version": version}
     out = options.work / "out"
-    write_files(result, out)
+    if options.discard:
+        result.write(hr.sink.discard())
+    else:
+        write_files(result, out)
     epochs = json.loads(options.epochs)
     published = Published(store, len(epochs))
     published.start()
@@ -147,6 +150,7 @@ def main() -> None:
     parser.add_argument("--epochs", required=True, help="events of each epoch, as a JSON list")
     parser.add_argument("--warm", type=int, required=True, help="epochs before the measured ones")
     parser.add_argument("--answers", type=Path, help="run to the end of all input and write the results into this file")
+    parser.add_argument("--discard", action="store_true", help="write the results nowhere")
     parser.add_argument("--work", type=Path, required=True, help="an empty folder")
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--parallelism", type=int, default=2)

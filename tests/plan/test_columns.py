@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,6 +90,15 @@ def test_a_source_is_asked_for_the_columns_that_the_program_needs(format: str) -
         assert reads(program_of(say, format=format)) == expected, f"case {number}"
 
 
+def test_a_filter_that_has_to_stand_behind_marks_stands_behind_a_projection_too() -> None:
+    app = hr.App("columns")
+    bid = app.read("bid", hr.source.kafka("bids", bootstrap="localhost:9092"), Bid, time=Bid.at)
+    bid.where("price > 1").select("auction").write(hr.sink.discard())
+    program = compile_app(app, parallelism=2, key_groups=16)
+    assert reads(program) == {"bid": "auction price at"}
+    assert [step.verb for step in program.sources[0].prefix] == ["select"]
+
+
 def test_explain_shows_which_columns_are_read() -> None:
     text = app_of(sql("SELECT auction, price FROM bid WHERE bidder > 3")).explain()
     assert "reads auction, bidder, price, at of 6 columns" in text
@@ -158,6 +168,35 @@ def test_a_program_is_the_same_one_whatever_it_leaves_out(monkeypatch: pytest.Mo
     whole = program_of(say)
     assert reads(whole) == {"bid": "all"}
     assert (narrow.fingerprint, narrow.facts.states) == (whole.fingerprint, whole.facts.states)
+
+
+def run_once(store: Path, query: str, *rows: tuple[str, Any]) -> list[Any]:
+    """A program over one store, which goes on with what another left there."""
+    app = hr.App("columns")
+    streams = {
+        "bid": app.read("bid", hr.source.items([]), Bid, time=Bid.at),
+        "auction": app.read("auction", hr.source.items([]), Auction, time=Auction.at),
+    }
+    out = app.sql(query, name="q")
+    out.show()
+    with hr.testing.Harness(app, start="2024-01-01", store=store) as h:
+        for name, row in rows:
+            h.push(streams[name], row)
+        h.epoch()
+        taken: list[Any] = h.take(out)
+    return taken
+
+
+AT = hr.Timestamp(1_704_103_200_000_000)
+BID, FIRST, SECOND = Bid(1, 2, 3, "u", AT), Auction(1, 2, "first", AT), Auction(1, 2, "second", AT)
+
+
+def test_a_query_that_asks_for_a_column_less_goes_on_and_one_more_is_refused(tmp_path: Path) -> None:
+    two, one = JOINED, JOINED.replace("b.price, ", "")
+    assert len(run_once(tmp_path, two, ("bid", BID), ("auction", FIRST))) == 1
+    assert [row.item for row in run_once(tmp_path, one, ("auction", SECOND))] == ["second"]
+    with pytest.raises(hr.HeadraceError, match="field `price` added without a default"):
+        run_once(tmp_path, two)
 
 
 QUERIES = [

@@ -59,6 +59,8 @@ class Node:
     queryable: bool = False
     whole: bool = False
     """Whether all its columns count as asked for, whoever reads them: so with what a query gives."""
+    inner: bool = False
+    """Whether it is part of a query, and nobody can name it."""
     kind: StreamKind = APPEND
     """What its rows are to each other: decided by `headrace.dataflow.update_kinds` when the node is added."""
 
@@ -407,7 +409,7 @@ def readers(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
 def relink_loops(copies: Mapping[Node, Node]) -> None:
     """In a graph that is a copy of another, what leads back leads to the copy, too."""
     for node, copy in copies.items():
-        if isinstance(copy, LoopNode) and isinstance(node, LoopNode) and node.fed_by in copies:
-            copy.fed_by = copies[node.fed_by]  # type: ignore[assignment]
-        if isinstance(copy, FeedNode | AsyncNode) and copy.loop in copies:
-            copy.loop = copies[copy.loop]  # type: ignore[assignment]
+        if isinstance(copy, LoopNode) and isinstance(node, LoopNode) and node.fed_by is not None:
+            copy.fed_by = copies.get(node.fed_by, node.fed_by)  # type: ignore[assignment]
+        if isinstance(copy, FeedNode | AsyncNode) and copy.loop is not None:
+            copy.loop = copies.get(copy.loop, copy.loop)  # type: ignore[assignment]

@@ -36,7 +36,10 @@ def lower_query(
     place = QueryPlace(query, at)
     check_clauses(place, query.tree)
     ctx = QueryContext(app, catalog, place, steps, lower, given)
+    before = set(app.nodes)
     relation = settled(ctx, lower(ctx, query.tree), query.tree)
+    for node in set(app.nodes) - before - {relation.stream.node}:
+        node.inner = True
     stream = QueryStream(app, relation.stream.node, steps)
     if name is not None:
         stream.name_steps(check_name(name, "a query", str(at)), None, at)

@@ -25,7 +25,8 @@ def compile_with_taps(
     app: App, parallelism: int, session: Any, *, feed_sinks: bool
 ) -> tuple[Program, dict[int, CollectSink]]:
     """The program, and what each stream gives, by its node. ``session``: evaluates expressions, where one is given."""
-    nodes = [node for node in app.nodes if not isinstance(node, (WriteNode, FeedNode))]
+    # What a query became is run as in production: what its steps keep depends on what is asked of them.
+    nodes = [node for node in app.nodes if not isinstance(node, (WriteNode, FeedNode)) and not node.inner]
     if session is not None:
         # Taking from the middle of a chain of expressions would cut it, and Spark could not evaluate the rest.
         inner = {before for node in nodes if isinstance(node, ExprNode) for before in node.inputs}

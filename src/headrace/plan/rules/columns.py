@@ -13,7 +13,7 @@ never on who reads its result. Functions of the user are given whole rows.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.dataflow.graph import (
     ChangesNode,
@@ -138,13 +138,14 @@ class _Narrowing:
         self._made: list[Node] = []
         self._copies: dict[Node, Node] = {}
         self._only: dict[tuple[int, frozenset[str]], Node] = {}
+        self._said = {node.id for node in nodes}
         self._changed = False
 
     def narrowed(self) -> tuple[Node, ...]:
         for node in self._nodes:
             copy = self._copy(node)
             self._made.append(copy)
-            if isinstance(node, ReadNode) and self._branches(node):
+            if isinstance(node, ReadNode) and self._needs_projection(node):
                 copy = self._narrow(copy, self._needs[node], node)
             self._copies[node] = copy
         relink_loops(self._copies)
@@ -152,30 +153,31 @@ class _Narrowing:
 
     def _copy(self, node: Node) -> Node:
         needed = self._needs[node]
-        inputs = tuple(self._input(port, before, node) for port, before in enumerate(node.inputs))
-        codec, changes = node.codec, {}
+        inputs = tuple(self._input(before, node) for before in node.inputs)
+        codec = node.codec
+        exprs: dict[str, Any] = {}
         match node:
             case ExprNode(op="where") | KindNode() | ChangesNode(column="") if not isinstance(node, EnvelopeNode):
                 codec = inputs[0].codec
             case ExprNode():
-                exprs = _needed_pairs(node, needed)
-                codec = self._narrow_codec(node.codec, frozenset(name for name, _ in exprs))
-                changes["exprs"] = exprs
+                pairs = _needed_pairs(node, needed)
+                codec = self._narrow_codec(node.codec, frozenset(name for name, _ in pairs))
+                exprs["exprs"] = pairs
             case UnionNode() if needed is not None:
                 codec = self._narrow_codec(node.codec, needed)
-            case KeyedNode(codec=PairCodec()) if _same_codecs(node, inputs) is False:
+            case KeyedNode(codec=PairCodec()) if not _same_codecs(node, inputs):
                 codec = PairCodec(inputs[0].codec, inputs[1].codec)
             case KeyedNode(narrows=True) if node.codec is node.input.codec:
                 codec = inputs[0].codec
             case KeyedNode(narrows=True, spec=TopSpec(rank=str(rank))):
                 codec = self._narrow_codec(node.codec, frozenset((*inputs[0].codec.names, rank)))
-        copy = replace(node, inputs=inputs, codec=codec, **changes)
-        if copy.placed_by is not None and not set(copy.placed_by) <= set(codec.names):
+        copy = replace(node, inputs=inputs, codec=codec, **exprs)
+        if set(copy.placed_by or ()).intersection(node.codec.names).difference(codec.names):
             copy.placed_by = None
         copy.kind = derive_kind(copy)
         return copy
 
-    def _input(self, port: int, before: Node, reader: Node) -> Node:
+    def _input(self, before: Node, reader: Node) -> Node:
         if isinstance(reader, TapNode):
             return self._whole(before)
         given = self._copies[before]
@@ -188,7 +190,7 @@ class _Narrowing:
     def _whole(self, before: Node) -> Node:
         """The node itself, and no projection behind it: whoever taps it wants what leaves it beside its rows."""
         copy = self._copies[before]
-        return copy.inputs[0] if copy.id not in {node.id for node in self._nodes} else copy
+        return copy.inputs[0] if copy.id not in self._said else copy
 
     def _for_exchange(self, before: Node, reader: KeyedNode) -> Columns:
         """What a step asks of an exchange. Those that keep no rows share one, with what any of them asks for."""
@@ -208,15 +210,21 @@ class _Narrowing:
                     return None
         return asked
 
-    def _branches(self, read: ReadNode) -> bool:
-        """Whether rows of a source go several ways before a projection."""
+    def _needs_projection(self, read: ReadNode) -> bool:
+        """Whether rows of a source come to no projection that the source could begin with.
+
+        They may go several ways before, or there is a filter that has to stand behind the marks of splits.
+        """
         node: Node = read
+        by_row = read.source.has_splits or read.marking.mark is not None
         while True:
             reading = [each for each in self._reading[node] if not isinstance(each, TapNode)]
             if len(reading) != 1:
                 return len(reading) > 1
             if not (isinstance(reading[0], ExprNode) and reading[0].op == "where"):
                 return False
+            if by_row:
+                return True
             node = reading[0]
 
     def _narrow(self, given: Node, needed: Columns, reader: Node) -> Node:
