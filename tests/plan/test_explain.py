@@ -117,6 +117,27 @@ def test_mermaid_names_every_step_and_edge(app: hr.App) -> None:
     assert "ttl 7d by event clock" in text
 
 
+def test_mermaid_draws_the_automaton_of_a_pattern() -> None:
+    app = hr.App("shop")
+    tx = app.read("tx", hr.source.items([]), Tx)
+    pattern = hr.pattern("small", "cents < 9").not_then("mid", "cents = 9").then("large", "cents > 9").within("1m")
+    tx.key_by(Tx.card).match(pattern, clock="wall").named("fraud").select(card="small.card").write(hr.sink.collect())
+    lines = app.explain("mermaid").splitlines()
+    start = next(i for i, line in enumerate(lines) if "subgraph" in line)
+    assert [line.strip() for line in lines[start:]] == [
+        'subgraph n1_pattern["the pattern"]',
+        'n1_start(("start"))',
+        'n1_end(("the end"))',
+        'n1_s2["small"]',
+        'n1_s3["large"]',
+        "n1_start --> n1_s2",
+        'n1_s2 -->|"then, unless stopped"| n1_s3',
+        "n1_s3 --> n1_end",
+        "end",
+        "n1 -.- n1_pattern",
+    ]
+
+
 def test_the_outline_can_be_written_as_json(app: hr.App) -> None:
     import msgspec
 

@@ -314,7 +314,8 @@ class App(AppGraph):
 
     def explain(self, format: Literal["text", "mermaid"] = "text") -> str:
         """The program as text or as a Mermaid graph: steps, state, exchanges, where expressions run, guarantees."""
-        from headrace.plan.explain import explain_mermaid, explain_text
+        from headrace.plan.explain import explain_text
+        from headrace.plan.mermaid import explain_mermaid
 
         return explain_mermaid(self) if format == "mermaid" else explain_text(self)
 

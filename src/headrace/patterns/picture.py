@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from headrace.model.time import format_span
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from headrace.patterns.automaton import Automaton, Edge
     from headrace.patterns.declare import EventPattern, Stage
 
+END: Final = "the end"
+"""Where a match is complete."""
 _LINKS: Final = {"next": "next", "then": "then", "then_any": "then any"}
 
 
@@ -55,26 +58,33 @@ def automaton_lines(automaton: Automaton) -> list[str]:
             continue
         ways = []
         for edge in place.edges:
-            target = "the end" if edge.target == COMPLETE else automaton.elements[edge.target].name
-            label = _label(edge, start=number == START).removeprefix(": ")
+            target = END if edge.target == COMPLETE else automaton.elements[edge.target].name
+            label = _label(edge, start=number == START)
             ways.append(f"{target} ({label})" if label else target)
         lines.append(f"{place.name or 'start'} → {', '.join(ways)}")
     ends = ", ".join(automaton.elements[each].name for each in sorted(automaton.final))
     return [*lines, f"a match is complete behind {ends}"] if ends else lines
 
 
-def mermaid(automaton: Automaton) -> str:
-    """The automaton as a state diagram: an arrow is a row that is taken, its label what may lie before it."""
-    lines = ["stateDiagram-v2", "    direction LR"]
+def automaton_arrows(automaton: Automaton) -> Iterator[tuple[str, str, str]]:
+    """From which row to which, by their elements, and what may lie between; "" is the start."""
     for number, place in enumerate(automaton.places):
         if ">" in place.name:
             continue
-        source = "[*]" if number == START else _identifier(place.name)
         for edge in place.edges:
-            target = "[*]" if edge.target == COMPLETE else _identifier(automaton.elements[edge.target].name)
-            lines.append(f"    {source} --> {target}{_label(edge, start=number == START)}")
-    ends = [f"    {_identifier(automaton.elements[each].name)} --> [*]" for each in sorted(automaton.final)]
-    return "\n".join([*lines, *ends])
+            target = END if edge.target == COMPLETE else automaton.elements[edge.target].name
+            yield place.name, target, _label(edge, start=number == START)
+    for each in sorted(automaton.final):
+        yield automaton.elements[each].name, END, ""
+
+
+def mermaid(automaton: Automaton) -> str:
+    """The automaton as a state diagram: an arrow is a row that is taken, its label what may lie before it."""
+    lines = ["stateDiagram-v2", "    direction LR"]
+    for source, target, label in automaton_arrows(automaton):
+        ends = ["[*]" if name in ("", END) else name.replace("#", "_") for name in (source, target)]
+        lines.append(f"    {' --> '.join(ends)}{f': {label}' if label else ''}")
+    return "\n".join(lines)
 
 
 def _label(edge: Edge, *, start: bool) -> str:
@@ -84,8 +94,4 @@ def _label(edge: Edge, *, start: bool) -> str:
     words += ["unless refused"] if edge.refusals else []
     words += ["unless stopped"] if edge.stops else []
     words += [f"within {format_span(edge.gap_us)}"] if edge.gap_us is not None else []
-    return f": {', '.join(words)}" if words else ""
-
-
-def _identifier(name: str) -> str:
-    return name.replace("#", "_")
+    return ", ".join(words)

@@ -333,7 +333,8 @@ def _grouped(step: Step, told: Outline, kids: list[Step]) -> list[tuple[Exchange
 _PLACES = {"jvm": "in the JVM", "worker": "in the worker"}
 
 
-def _place(step: Step) -> str:
+def place_words(step: Step) -> str:
+    """Where its expressions run."""
     return " and ".join(_PLACES[place] for place in step.runs)
 
 
@@ -343,7 +344,7 @@ def _headline(step: Step) -> str:
     if step.verb not in ("write", "feed", "where", "filter"):
         parts.append(f"→ {step.rows}")
     if step.runs and step.verb in ("where", "select", "with_columns"):
-        parts.append(f"[{_place(step)}]")
+        parts.append(f"[{place_words(step)}]")
     if step.guarantee:
         parts.append(f"[{step.guarantee}]")
     if step.queryable:
@@ -356,65 +357,3 @@ def _details(step: Step) -> Iterator[str]:
         yield f"  {step.kind}"
     yield from (f"  {note}" for note in step.notes)
     yield from (f"  keeps {each}" if step.verb != "process" else f"  {each}" for each in step.state)
-
-
-# -- Mermaid -----------------------------------------------------------------------------------------------------
-
-_SHAPES = {
-    "read": ('[("', '")]'),
-    "write": ('[/"', '"/]'),
-    "keyed": ('[["', '"]]'),
-    "tap": ('(["', '"])'),
-    "step": ('["', '"]'),
-}
-
-
-def explain_mermaid(app: AppGraph) -> str:
-    """The program as a Mermaid flowchart."""
-    told = outline(app)
-    moved = {(each.after, step): each for each in told.exchanges for step in each.steps}
-    lines = ["flowchart LR"]
-    for step in told.steps:
-        opening, closing = _SHAPES[_shape(step)]
-        lines.append(f"    n{step.id}{opening}{'<br/>'.join(map(_escaped, _box(step)))}{closing}")
-    for step in told.steps:
-        for before in step.inputs:
-            exchange = moved.get((before, step.id))
-            if exchange is not None:
-                label = f"exchange {exchange.number} by {exchange.key}"
-                lines.append(f'    n{before} ==>|"{_escaped(label)}"| n{step.id}')
-            else:
-                lines.append(f"    n{before} --> n{step.id}")
-        if step.feeds is not None:
-            lines.append(f'    n{step.id} -.->|"next epoch"| n{step.feeds}')
-    return "\n".join(lines) + "\n"
-
-
-def _shape(step: Step) -> str:
-    if step.verb in ("read", "write"):
-        return step.verb
-    if step.verb in ("loop", "feed"):
-        return "read" if step.verb == "loop" else "write"
-    if step.state or step.verb in ("process", "reduce", "latest", "aggregate", "top", "window", "join", "connect"):
-        return "keyed"
-    return "tap" if step.title in ("errors", "late") or step.title.startswith("side ") else "step"
-
-
-def _box(step: Step) -> Iterator[str]:
-    if step.name:
-        yield step.name
-    yield step.title
-    if step.runs and step.verb in ("where", "select", "with_columns"):
-        yield _place(step)
-    yield from step.notes
-    yield from step.state
-    if step.guarantee:
-        yield step.guarantee
-    if step.queryable:
-        yield "queryable"
-
-
-def _escaped(text: str) -> str:
-    for plain, code in (("#", "#35;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;"), ("\n", " ")):
-        text = text.replace(plain, code)
-    return text
