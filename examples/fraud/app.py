@@ -1,4 +1,4 @@
-"""Small, then large: a card that is tried out with a small payment and then charged a large one within a minute."""
+"""Small, then large: a card that is tried out and charged a large payment within a minute, without a PIN between."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Payment(hr.Record):
     shop: str
     at: hr.Timestamp
     cents: int
+    kind: str = "charge"  # or "pin": the owner typed the PIN of the card
 
 
 class Alert(hr.Record):
@@ -39,6 +40,10 @@ class Fraud(hr.Process[Payment, Alert, str]):
         self.large_cents = large_cents
 
     def on_event(self, event: Payment, ctx: hr.Context[str]) -> Iterator[Alert]:
+        if event.kind == "pin":
+            self.tried.clear()
+            self.forget.clear()
+            return
         self.shops[event.shop] = self.shops.get(event.shop, 0) + 1
         if len(self.shops) >= MANY_SHOPS:
             self.busy.emit(event)
@@ -56,7 +61,7 @@ class Fraud(hr.Process[Payment, Alert, str]):
 
 app = hr.App("fraud")
 payments = app.read("payments", hr.source.files(f"{data}/payments"), Payment, time=Payment.at, out_of_order="5s")
-alerts = payments.where("cents > 0").key_by(Payment.card).process(Fraud(LARGE_CENTS))
+alerts = payments.where("cents > 0 OR kind = 'pin'").key_by(Payment.card).process(Fraud(LARGE_CENTS))
 alerts.write(hr.sink.files(f"{data}/alerts"))
 alerts.side(Fraud.busy).write(hr.sink.files(f"{data}/busy"), name="busy")
 

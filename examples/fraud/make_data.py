@@ -17,7 +17,7 @@ START = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
 
 def make_payments(rows: int, seed: int = 1) -> list[dict[str, object]]:
-    """Payments in time order, one every half second; every fiftieth begins a fraud."""
+    """Payments in time order, one every half second; every fiftieth begins a fraud, and another one looks like it."""
     rng = random.Random(seed)
     payments: list[dict[str, object]] = []
     for i in range(rows):
@@ -26,14 +26,18 @@ def make_payments(rows: int, seed: int = 1) -> list[dict[str, object]]:
         if i % 50 == 25:
             payments.append(payment(f"stolen-{i}", rng, at, rng.randint(1, 100)))
             payments.append(payment(f"stolen-{i}", rng, at + timedelta(seconds=rng.randint(1, 50)), 60_000 + i))
+        elif i % 50 == 40:
+            # A small payment and a large one, with the PIN of the card between.
+            for seconds, cents, kind in ((0, 80, "charge"), (9, 0, "pin"), (20, 55_000, "charge")):
+                payments.append(payment(f"owner-{i}", rng, at + timedelta(seconds=seconds), cents, kind))
         else:
             payments.append(payment(card, rng, at, rng.randint(500, 20_000)))
     return sorted(payments, key=lambda row: str(row["at"]))
 
 
-def payment(card: str, rng: random.Random, at: datetime, cents: int) -> dict[str, object]:
+def payment(card: str, rng: random.Random, at: datetime, cents: int, kind: str = "charge") -> dict[str, object]:
     text = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return {"card": card, "shop": f"shop-{rng.randrange(40)}", "at": text, "cents": cents}
+    return {"card": card, "shop": f"shop-{rng.randrange(40)}", "at": text, "cents": cents, "kind": kind}
 
 
 def write_files(payments: list[dict[str, object]], folder: Path, files: int = 4) -> None:

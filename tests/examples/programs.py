@@ -15,9 +15,9 @@ from headrace.dataflow.variables import using
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def load_program(example: str, data: Path, **variables: str) -> ModuleType:
-    """The module of ``app.py``, anew for each test: its folders and other variables are read while it is imported."""
-    path = EXAMPLES / example / "app.py"
+def load_program(example: str, data: Path, *, file: str = "app.py", **variables: str) -> ModuleType:
+    """The module of a program, anew for each test: its folders and other variables are read while it is imported."""
+    path = EXAMPLES / example / file
     for name, module in list(sys.modules.items()):
         if getattr(module, "__file__", None) == str(path):
             del sys.modules[name]

@@ -55,6 +55,33 @@ def test_payments_of_a_card_in_many_shops_go_to_the_side(program: Any) -> None:
         assert h.state(program.alerts, program.Fraud.shops, key="c") == {f"shop-{i}": 1 for i in range(6)}
 
 
+def test_the_pattern_finds_what_the_function_finds(tmp_path: Path) -> None:
+    payments = load_maker("fraud").make_payments(400)
+    found = []
+    for file in ("app.py", "pattern.py"):
+        program = load_program("fraud", tmp_path, file=file)
+        with hr.testing.Harness(program.app, start="2024-01-01T12:00") as h:
+            for row in payments:
+                at = h.at(str(row["at"]))
+                h.push(program.payments, program.Payment(row["card"], row["shop"], at, row["cents"], row["kind"]))
+            h.drain()
+            found.append(sorted((alert.card, alert.at, alert.tried_at) for alert in h.take(program.alerts)))
+    assert found[0] == found[1]
+    assert len(found[0]) == 8 and all(card.startswith("stolen") for card, _, _ in found[0])
+
+
+def test_the_harness_tells_why_an_owner_is_no_thief(tmp_path: Path) -> None:
+    program = load_program("fraud", tmp_path, file="pattern.py")
+    with hr.testing.Harness(program.app, start="2024-01-01T12:00") as h:
+        h.push(program.payments, program.Payment("c", "baker", h.at("12:00:00"), 50))
+        h.push(program.payments, program.Payment("c", "bank", h.at("12:00:10"), 0, "pin"))
+        h.push(program.payments, program.Payment("c", "bank", h.at("12:00:30"), 90_000))
+        h.drain()
+        assert h.take(program.alerts) == []
+        _, pin, _ = h.why(program.trials, "c")
+        assert "pin must not come before it: kind = 'pin' is true" in pin.reasons[0].reason
+
+
 @pytest.mark.spark
 def test_on_spark_every_fraud_of_the_sample_data_is_found_once(tmp_path: Path, spark: Any) -> None:
     maker = load_maker("fraud")
