@@ -231,6 +231,24 @@ def test_partial_matches_go_on_where_their_stage_is_still_there(tmp_path: Path) 
     assert follow_changed(tmp_path / "2", renamed, FRAUD) == ([], 1)
 
 
+def test_rows_of_partial_matches_are_adapted_to_the_type_they_have_now(tmp_path: Path) -> None:
+    older = type("Tx", (hr.Record,), {"__annotations__": {"card": str, "at": hr.Timestamp, "cents": int}})
+    newer = type("Tx", (hr.Record,), {"__annotations__": {**older.__annotations__, "pin": bool}, "pin": True})
+    for kind in (older, newer):
+        app = hr.App("shop")
+        tx: Any = app.read("tx", hr.source.items([]), kind, time="at")
+        pattern = hr.pattern("small", "cents < 100").then("large", "cents > 50000")
+        found = tx.key_by("card").match(pattern).named("fraud").map(lambda match: match.small, output=kind)
+        with hr.testing.Harness(app, start="2024-01-01", store=tmp_path) as h:
+            if kind is older:
+                h.push(tx, kind("a", h.at("12:00:00"), 50))
+                h.epoch(watermark="12:00:10")
+                continue
+            h.push(tx, kind("a", h.at("12:00:20"), 60_000))
+            h.epoch(watermark="12:00:40")
+            assert [(row.cents, row.pin) for row in h.take(found)] == [(50, True)]
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -154,6 +154,26 @@ def test_partial_matches_survive_crashes_and_do_not_depend_on_cuts() -> None:
     assert report.ok, report.dependences
 
 
+def test_open_rows_are_matched_anew_under_another_pattern(tmp_path: Any) -> None:
+    given: list[Any] = []
+    for bound in (5, 3):
+        app = hr.App("market")
+        ticks = app.read("ticks", hr.source.items([]), Tick, time=Tick.at)
+        query = f"""SELECT n, last_price FROM ticks MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY at
+            MEASURES COUNT(*) AS n, LAST(price) AS last_price PATTERN (A B+ C)
+            DEFINE A AS price = 1, B AS price < {bound}, C AS price >= {bound}) AS m"""
+        found = app.sql(query).named("found")
+        with hr.testing.Harness(app, start="2024-01-01", store=tmp_path) as h:
+            if bound == 5:
+                h.push(ticks, *(Tick("x", h.at(f"12:00:0{i}"), price) for i, price in enumerate([1, 2, 4])))
+                h.epoch(watermark="12:00:03")
+            else:
+                h.push(ticks, Tick("x", h.at("12:00:05"), 2))
+                h.epoch(watermark="12:00:06")
+            given += [(row.n, row.last_price) for row in h.take(found)]
+    assert given == [(3, 4)]
+
+
 @pytest.mark.parametrize(
     ("clause", "words"),
     [
