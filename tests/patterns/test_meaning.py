@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from tests.patterns.following import Event, events, follow, shapes
+from tests.patterns.following import SECOND, Event, events, follow, shapes
 from tests.patterns.reference import Reference
 
 LETTERS = "abcd"
@@ -25,14 +25,15 @@ def condition(letters: str) -> str:
 @st.composite
 def quantified(draw: Any, made: hr.EventPattern, *, last: bool, group: bool = False) -> hr.EventPattern:
     kind = draw(st.sampled_from(["one", "one", "one", "times", "range", "some", "two"]))
+    within = draw(st.sampled_from([None, None, None, "2s", "3s"]))
     if kind == "times":
-        made = made.times(2)
+        made = made.times(2, within=within)
     elif kind == "range":
-        made = made.times(1, 2)
+        made = made.times(1, 2, within=within)
     elif kind == "some":
-        made = made.one_or_more()
+        made = made.one_or_more(within=within)
     elif kind == "two":
-        made = made.at_least(2)
+        made = made.at_least(2, within=within)
     if kind != "one":
         inner = draw(st.sampled_from(["", "consecutive", "allow_combinations"]))
         made = getattr(made, inner)() if inner else made
@@ -70,6 +71,8 @@ def patterns(draw: Any) -> hr.EventPattern:
             link = draw(st.sampled_from(["next", "then", "then_any"]))
             within = draw(st.sampled_from([None, None, "2s"]))
             made = getattr(made, link)(*stage, within=within)
+            if not is_group and draw(st.integers(0, 4)) == 0:
+                made = made.or_where(condition(draw(letters)))
         made = draw(quantified(made, last=last, group=is_group))
     if not made.stages[-1].is_loop and made.stages[-1].group is None and draw(st.integers(0, 3)) == 0:
         made = getattr(made, draw(st.sampled_from(["not_next", "not_then"])))("x", condition(draw(letters)))
@@ -84,9 +87,10 @@ def patterns(draw: Any) -> hr.EventPattern:
 
 
 @settings(max_examples=600, deadline=None)
-@given(patterns(), st.text(LETTERS, max_size=7))
-def test_the_automaton_gives_what_enumeration_finds(pattern: hr.EventPattern, letters: str) -> None:
-    rows = events(letters)
+@given(patterns(), st.text(LETTERS, max_size=7), st.lists(st.integers(1, 3), min_size=7, max_size=7))
+def test_the_automaton_gives_what_enumeration_finds(pattern: hr.EventPattern, letters: str, gaps: list[int]) -> None:
+    times = [sum(gaps[:place]) * SECOND for place in range(len(letters))]
+    rows = [row.replace(at=at) for row, at in zip(events(letters), times)]
     plan, matches, _ = follow(pattern, rows)
     reference = Reference(pattern, holds, rows, [row.at for row in rows])
     found = [tuple(each) for each in reference.matches()]

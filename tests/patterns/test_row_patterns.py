@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.errors import ExpressionError
+from headrace.errors import EpochFailed, ExpressionError
 from headrace.model.ids import MAX_TIME
 from headrace.patterns.matcher import links_of
 from headrace.patterns.recognizer import KeyRows, Recognizer, RecognizerRules
@@ -43,10 +43,11 @@ def fits(variable: str, rows: Rows, place: int, path: Path) -> bool:
 class Backtracking:
     """Tries one way after the other, the preferred first."""
 
-    def __init__(self, rows: Rows, within: int) -> None:
-        self.rows, self.within = rows, within
+    def __init__(self, rows: Rows, times: list[int], within: int) -> None:
+        self.rows, self.times, self.within = rows, times, within
 
-    def matches(self, node: RowPart, skip: str) -> list[Path]:
+    def matches(self, node: RowPart, skip: str, variable: str) -> list[Path] | None:
+        """All matches; None: the way to go on after one of them is an error."""
         found: list[Path] = []
         start = 0
         while start < len(self.rows):
@@ -55,13 +56,20 @@ class Backtracking:
                 start += 1
                 continue
             found.append(path)
-            start = start + 1 if skip == "to_next" else path[-1][0] + 1
+            if skip in ("to_first", "to_last"):
+                mine = [place for place, name in path if name == variable] or [start]
+                goal = mine[0] if skip == "to_first" else mine[-1]
+                if goal <= start:
+                    return None
+                start = goal
+            else:
+                start = start + 1 if skip == "to_next" else path[-1][0] + 1
         return found
 
     def ways(self, node: RowPart, place: int, path: Path, start: int) -> Iterator[tuple[int, Path]]:
         match node:
             case RowVariable(name):
-                in_time = place < len(self.rows) and place - start < self.within
+                in_time = place < len(self.rows) and self.times[place] - self.times[start] < self.within
                 if in_time and fits(name, self.rows, place, path):
                     yield place + 1, (*path, (place, name))
             case RowChain(parts):
@@ -90,21 +98,27 @@ class Backtracking:
             yield place, path
 
 
-def recognized(text: str, rows: Rows, skip: str, within: int) -> list[Path]:
+def recognized(
+    text: str, rows: Rows, times: list[int], skip: str, variable: str, within: int
+) -> list[Path] | None:  # fmt: skip
     program = compile_row_pattern(parse_row_pattern(text))
 
     def holds(variable: int, place: int, link: Any, key: KeyRows) -> bool:
         path = tuple((each.number, program.variables[each.stage]) for each in links_of(link))[::-1]
         return fits(program.variables[variable], rows, key.rows[place].number, path)
 
-    rules = RecognizerRules(skip, within_us=within * SECOND, history=1)
+    skip_to = tuple(number for number, name in enumerate(program.variables) if name == variable)
+    rules = RecognizerRules(skip, skip_to, within_us=within * SECOND, history=1)
     recognizer = Recognizer(program, rules, holds, by_row="L" not in text)
     key = KeyRows()
     matches = []
-    for number, value in enumerate(rows):
-        matches += recognizer.expire(key, number * SECOND)
-        matches += recognizer.feed(key, value, number * SECOND)
-    matches += recognizer.expire(key, MAX_TIME)
+    try:
+        for value, at in zip(rows, times):
+            matches += recognizer.expire(key, at * SECOND)
+            matches += recognizer.feed(key, value, at * SECOND)
+        matches += recognizer.expire(key, MAX_TIME)
+    except EpochFailed:
+        return None
     assert [match.number for match in matches] == list(range(1, len(matches) + 1))
     return [
         tuple((each.number, program.variables[each.stage]) for each in links_of(match.link))[::-1] for match in matches
@@ -125,15 +139,25 @@ PATTERNS = st.recursive(
 )
 
 
+SKIPS = st.sampled_from(["past_last", "to_next", "to_first", "to_last"])
+
+
 @settings(max_examples=400, deadline=None)
-@given(PATTERNS, st.lists(st.integers(0, 4), max_size=7), st.sampled_from(["past_last", "to_next"]), st.integers(1, 9))
-def test_the_program_finds_what_backtracking_finds(text: str, rows: Rows, skip: str, within: int) -> None:
+@given(
+    PATTERNS, st.lists(st.tuples(st.integers(0, 4), st.integers(1, 3)), max_size=7), SKIPS, VARIABLES, st.integers(1, 9)
+)
+def test_the_program_finds_what_backtracking_finds(
+    text: str, rows: list[tuple[int, int]], skip: str, variable: str, within: int
+) -> None:
     try:
         compile_row_pattern(parse_row_pattern(text))
     except ExpressionError:
         # Patterns that match without any row are refused.
         return
-    assert recognized(text, rows, skip, within) == Backtracking(rows, within).matches(parse_row_pattern(text), skip)
+    values = [value for value, _ in rows]
+    times = [sum(gap for _, gap in rows[:place]) for place in range(len(rows))]
+    wanted = Backtracking(values, times, within).matches(parse_row_pattern(text), skip, variable)
+    assert recognized(text, values, times, skip, variable, within) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "A |", "(A", "A)", "A{3,2}", "A{}", "PERMUTE(A, B)", "^A", "A ** B", "A*"])

@@ -44,7 +44,6 @@ from headrace.model.order import ENDLESS_EPOCHS, EpochLimits, waiting
 from headrace.model.retention import RETAIN_AT_LEAST
 from headrace.model.time import Timestamp, parse_time
 from headrace.model.values import type_name
-from headrace.model.watermarks import derive_waiting
 from headrace.plan.ship import check_shippable, copy_program
 from headrace.read.store import open_for_reading
 from headrace.replay.restating import StateRestating
@@ -54,8 +53,8 @@ from headrace.state import layout
 from headrace.state.savepoints import Savepoint, create_savepoint
 from headrace.state.store import open_store
 from headrace.testing.clock import read_time
-from headrace.testing.playing import PlayedSpark, offsets_text, read_counts
-from headrace.testing.pushed import PushedRows
+from headrace.testing.playing import PlayedSpark, offsets_text
+from headrace.testing.pushed import PushedRows, paced_counts
 from headrace.testing.reasons import RowReasons, RowsOfPatterns
 from headrace.testing.states import held_state
 from headrace.testing.taps import check_parallelism, compile_with_taps, sink_of, taken_changes, taken_rows
@@ -399,19 +398,10 @@ class Harness:
             return epoch, hold.offsets
         counts = self._pushed.counts()
         if not final:
-            counts.update(self._waiting(counts))
+            counts.update(paced_counts(self._coordinator.state, self._program, counts))
         offsets = offsets_text(self.clock_us, counts, final)
         self._store.scratch().write(path, offsets.encode())
         return epoch, offsets
-
-    def _waiting(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Aligned sources that are too far ahead as a whole: their rows stay queued."""
-        state = self._coordinator.state
-        if state is None:
-            return {}
-        read = read_counts(state.manifest.offsets)
-        order = derive_waiting(state.manifest.time, self._program.timed, state.manifest.clock_us)
-        return {name: read.get(name, 0) for name, hold in order.paced.items() if hold.whole and name in counts}
 
     def _time(self, text: str | int) -> int:
         return read_time(text, self._start)

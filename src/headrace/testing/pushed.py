@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.program.sources import WrittenRows
 from headrace.errors import InputLost
 from headrace.model.amounts import count_of
-from headrace.plan.physical import SourcePlan
+from headrace.model.watermarks import derive_waiting
 from headrace.testing.playing import read_counts
+
+if TYPE_CHECKING:
+    from headrace.plan.physical import Program, SourcePlan
+    from headrace.state.manifest import JobState
 
 
 class PushedRows:
@@ -63,3 +67,12 @@ class PushedRows:
                     found=count_of(pushed.get(source, before) - before, "row"),
                     next_move="push the same rows once more, then run the epoch",
                 )
+
+
+def paced_counts(state: JobState | None, program: Program, counts: Mapping[str, int]) -> dict[str, int]:
+    """Positions of aligned sources that are too far ahead as a whole: their rows stay queued."""
+    if state is None:
+        return {}
+    read = read_counts(state.manifest.offsets)
+    order = derive_waiting(state.manifest.time, program.timed, state.manifest.clock_us)
+    return {name: read.get(name, 0) for name, hold in order.paced.items() if hold.whole and name in counts}
