@@ -164,3 +164,13 @@ def test_the_program_finds_what_backtracking_finds(
 def test_what_is_no_row_pattern_is_refused(text: str) -> None:
     with pytest.raises(ExpressionError):
         compile_row_pattern(parse_row_pattern(text))
+
+
+def test_a_match_that_does_not_come_to_its_end_stops_at_a_bound() -> None:
+    program = compile_row_pattern(parse_row_pattern("A X* B"))
+    rules = RecognizerRules(max_rows=3)
+    recognizer = Recognizer(program, rules, lambda variable, *rest: variable < 2, by_row=True)
+    key = KeyRows()
+    with pytest.raises(EpochFailed, match="gone on over 4 of its rows"):
+        for second in range(9):
+            recognizer.feed(key, second, second * SECOND)
