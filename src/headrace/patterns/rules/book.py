@@ -7,19 +7,24 @@ hundred they share conditions, which are evaluated once per batch (`headrace.pat
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.errors import ProgramError
 from headrace.patterns.declare import all_stages
 from headrace.patterns.matcher import Matcher
 from headrace.patterns.plan import PatternPlan, plan_pattern
 from headrace.patterns.rules.rows import RULE_ROWS
-from headrace.patterns.rules.rule import rule_name, rule_pattern
+from headrace.patterns.rules.rule import nested_too_deeply, rule_name, rule_pattern
 
 if TYPE_CHECKING:
     from headrace.model.rows import RowCodec
+    from headrace.patterns.declare import EventPattern
     from headrace.patterns.rules.rule import PatternRule
     from headrace.patterns.rules.spec import RuleLimits
+
+
+MAX_SIZE: Final = 500
+"""Elements of the automaton of a rule: rows should not be able to exhaust a worker."""
 
 
 class RuleAtWork(NamedTuple):
@@ -53,14 +58,35 @@ class RuleBook:
     def _plan(self, rule: PatternRule) -> tuple[PatternPlan, Matcher]:
         known = self._plans.get(rule.pattern)
         if known is None:
-            pattern = rule_pattern(rule)
-            for stage in all_stages(pattern):
-                if stage.name == RULE_ROWS:
-                    raise ProgramError(
-                        f"a stage of a rule cannot be called {RULE_ROWS!r}: that is all rows of a match",
-                        where=stage.at or rule_name(rule), expected="another name", found=f"the stage {RULE_ROWS!r}",
-                    )  # fmt: skip
-            limits = self._limits
-            plan = plan_pattern(pattern, self._codec, max_partial=limits.max_partial, drops_oldest=limits.drops_oldest)
-            known = self._plans[rule.pattern] = plan, plan.matcher(self._step)
+            try:
+                known = self._plans[rule.pattern] = self._bound(rule)
+            except RecursionError:
+                raise nested_too_deeply(rule) from None
         return known
+
+    def _bound(self, rule: PatternRule) -> tuple[PatternPlan, Matcher]:
+        pattern = rule_pattern(rule)
+        for stage in all_stages(pattern):
+            if stage.name == RULE_ROWS:
+                raise ProgramError(
+                    f"a stage of a rule cannot be called {RULE_ROWS!r}: that is all rows of a match",
+                    where=stage.at or rule_name(rule), expected="another name", found=f"the stage {RULE_ROWS!r}",
+                )  # fmt: skip
+        size = _size(pattern)
+        if size > MAX_SIZE:
+            raise ProgramError(
+                "the pattern of a rule is too large: its automaton has a place for every row that is counted",
+                where=rule_name(rule), expected=f"at most {MAX_SIZE} of them", found=str(size),
+                next_move="take + for {1000}, with a condition over the rows so far: [count(up) < 1000]",
+            )  # fmt: skip
+        limits = self._limits
+        plan = plan_pattern(pattern, self._codec, max_partial=limits.max_partial, drops_oldest=limits.drops_oldest)
+        return plan, plan.matcher(self._step)
+
+
+def _size(pattern: EventPattern) -> int:
+    """How many elements the automaton will have."""
+    return sum(
+        (1 if stage.group is None else _size(stage.group)) * (stage.low if stage.high is None else stage.high)
+        for stage in pattern.stages
+    )

@@ -182,11 +182,10 @@ class RuleFollower:
         except Exception as error:
             raise self._failure(error, slot, rule) from error
         changed = {*key.changed(), *key.lost, *(revised & held.keys())}
-        untils = [each.until for partial in held.values() for each in partial.matches if each.until is not None]
-        fires_at = timer_at(min((int(each) for each in untils), default=NEVER))
         if changed:
+            untils = [each.until for partial in held.values() for each in partial.matches if each.until is not None]
+            fires_at = timer_at(min((int(each) for each in untils), default=NEVER))
             self._store(key, changed, held)
-        if changed or (not picks and fires_at != timer_at(key.deadline_us)):
             self.handles.move(fires_at, timer_at(key.earliest(self._by_id)))
 
     def _feed(self, key: _Key, rule: RuleAtWork, mine: KeyMatches, pick: _Pick) -> None:

@@ -93,8 +93,10 @@ class _FollowingRules(Following, BroadcastOperator):
         if revised:
             self._revise(revised)
 
-    def _take_rule(self, rule: PatternRule, at: int) -> bool:
+    def _take_rule(self, row: PatternRule, at: int) -> bool:
         """Whether it replaces one that was in force."""
+        # A row may have more columns, which are no matter of the rule.
+        rule = PatternRule(row.id, row.pattern, row.version, row.at, row.active)
         known = self._table.find(rule.id)
         try:
             change = decide_change(rule, None if known is ABSENT else known, by_time=self.by_time)
@@ -104,7 +106,7 @@ class _FollowingRules(Following, BroadcastOperator):
             if not self.keeps_errors:
                 raise bad_rule(error, self.step) from error
             if self._is_first:
-                self.keep_failed(error, self.function.on_broadcast, rule, at)
+                self.keep_failed(error, self.function.on_broadcast, row, at)
             return False
         if change is None:
             self._outdated += self._is_first and known is not ABSENT and 0 < rule.version < known.version

@@ -62,7 +62,20 @@ def rule_name(rule: PatternRule) -> str:
 
 def rule_pattern(rule: PatternRule) -> EventPattern:
     """The pattern of a rule; errors say where in its text."""
-    return parse_pattern(rule.pattern, rule_name(rule))
+    try:
+        return parse_pattern(rule.pattern, rule_name(rule))
+    except RecursionError:
+        raise nested_too_deeply(rule) from None
+
+
+def nested_too_deeply(rule: PatternRule) -> ProgramError:
+    """The error for what no parser gets to the bottom of."""
+    return ProgramError(
+        "the pattern is nested too deeply",
+        where=rule_name(rule),
+        expected="groups and conditions that are a few levels deep",
+        found=f"a text of {len(rule.pattern)} characters",
+    )
 
 
 def decide_change(rule: PatternRule, known: PatternRule | None, *, by_time: bool) -> RuleChange | None:
