@@ -21,11 +21,10 @@ from headrace.dataflow.graph import Fire, KeyedNode, Node
 from headrace.dataflow.incoming import check_replacing
 from headrace.dataflow.join_specs import Bounds, JoinInputs, Within, as_of_spec, check_keys, check_windows, join_spec
 from headrace.dataflow.joined import Joined
-from headrace.dataflow.matched import PatternMatches
-from headrace.dataflow.matching import Clock, Overflow, match_rows
+from headrace.dataflow.matched import PatternMatches, RuleMatches, match_rows
+from headrace.dataflow.matching import Clock, Overflow
 from headrace.dataflow.outputs import check_callable
 from headrace.dataflow.projection import columns_sql
-from headrace.dataflow.rule_matches import RuleMatches
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Column, Stream
 from headrace.dataflow.top_rows import top_spec

@@ -1,7 +1,8 @@
 """What a pattern gives: matches, to be selected from or mapped, and those that ran out of time.
 
 Text over a match is SQL with the names of stages in front (``small.card``, ``avg(ups.cents)``, ``match.end``); a
-function is called with the match, whose fields are the stages.
+function is called with the match, whose fields are the stages. Of rules, whose stages differ, names of stages are
+looked up in each match: one that its rule does not have has no rows, and ``rows`` are all rows of the match.
 """
 
 from __future__ import annotations
@@ -10,24 +11,34 @@ from collections.abc import Callable, Iterable, Mapping
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
+from headrace.dataflow.checks import check_same_app
 from headrace.dataflow.clocks import has_event_time
+from headrace.dataflow.connected import BroadcastStream
 from headrace.dataflow.graph import CallNode, ExprNode, KeyedNode, MeasureNode, Node
+from headrace.dataflow.matching import Options, pattern_spec, rules_spec
 from headrace.dataflow.naming import check_name
 from headrace.dataflow.outputs import check_callable, output_type
 from headrace.dataflow.projection import Projection, columns_sql, into_row, into_type
 from headrace.dataflow.site import Site, call_site
 from headrace.dataflow.stream import Column, Stream
+from headrace.dataflow.update_kinds import refuse_updates
 from headrace.errors import ExpressionError, ProgramError
-from headrace.model.record import Row, row_type
+from headrace.model.record import Failed, Row, row_type
 from headrace.model.rows import codec_of
 from headrace.model.values import type_name
-from headrace.patterns.measures import MATCH_FIELDS, Measure, SplitText, split_measures
+from headrace.patterns.checks import MATCH
+from headrace.patterns.measures import MATCH_FIELDS, Measure, SplitText, split_measures, stages_in
 from headrace.patterns.partial import PARTIAL
 from headrace.patterns.picture import mermaid
+from headrace.patterns.rules.rows import RULE_FIELDS, RULE_ROWS, rule_match_type
+from headrace.patterns.rules.rule import RULES
+from headrace.patterns.rules.spec import declared_rule_states
+from headrace.patterns.spec import declared_states
 from headrace.sql.expr import quote_name
 
 if TYPE_CHECKING:
     from headrace.dataflow.app_graph import AppGraph
+    from headrace.model.keyspec import KeySpec
     from headrace.patterns.spec import PatternSpec
     from headrace.state.handles import StateDecl
 
@@ -258,6 +269,93 @@ class PatternMatches(Generic[T]):
                     found=f"{name}={str(measure)!r}",
                     next_move=f'write {name}="coalesce({measure}, …)", or give the field None',
                 )
+
+
+class RuleMatches(PatternMatches[T]):
+    """Matches of the rules in force, or partial ones; ``select``, ``map`` or ``process`` makes rows of them.
+
+    >>> import headrace as hr
+    >>> class Tx(hr.Record):
+    ...     card: str
+    ...     at: hr.Timestamp
+    ...     cents: int
+    >>> app = hr.App("shop")
+    >>> tx = app.read("tx", hr.source.items([]), Tx, time=Tx.at)
+    >>> rules = app.read("rules", hr.source.items([]), hr.PatternRule, time=hr.PatternRule.at)
+    >>> matches = tx.key_by(Tx.card).match(rules.broadcast()).named("fraud")
+    >>> alarms = matches.select(rule="match.rule", card="first(rows.card)", cents="large.cents")
+    >>> with hr.testing.Harness(app, start="2024-01-01") as h:
+    ...     h.push(rules, hr.PatternRule("r1", "small [cents < 100], then large [cents > 50000], within 1m"))
+    ...     h.push(tx, Tx("a", h.at("12:00:00"), 50), Tx("a", h.at("12:00:20"), 60_000))
+    ...     h.epoch(watermark="12:01")
+    ...     h.take(alarms)
+    [Row(rule='r1', card='a', cents=60000)]
+    """
+
+    def __repr__(self) -> str:
+        return f"<Matches of rules from {self._node.inputs[1].label}: {self._node.label}>"
+
+    @property
+    def rules(self) -> StateDecl:
+        """The state with the rules in force, by id: ``h.state(matches, matches.rules)``."""
+        return next(decl for decl in self._node.decls if decl.name == RULES)
+
+    @property
+    def diagram(self) -> str:
+        """Of a pattern only: rules come while the program runs."""
+        raise ProgramError(
+            "rules have no diagram: they come while the program runs",
+            where=str(call_site()),
+            expected="the diagram of a pattern",
+            found=repr(self),
+            next_move="hr.EventPattern.parse(rule.pattern) reads the pattern of a rule; match(…).diagram draws it",
+        )
+
+    @property
+    def timed_out(self) -> RuleMatches[T]:
+        """Partial matches whose time was over, with what they waited for: ``match.waiting_for``."""
+        at = call_site()
+        tap = Stream(self._app, self._node)._tap("timed_out", self._node.codec, at)
+        return RuleMatches(self._app, self._node, tap.node)
+
+    @property
+    def errors(self) -> Stream[Failed]:
+        """Rules that cannot be followed, and why. Unread, such a rule stops the job."""
+        return Stream[Any](self._app, self._node).errors
+
+    # --- SQL over stages
+
+    def _measuring(self) -> dict[str, Any]:
+        return {"by_rule": True}
+
+    def _split_text(self, text: str, at: Site) -> SplitText:
+        return split_measures(text, (*stages_in(text, str(at)), RULE_ROWS), str(at))
+
+    def _match_fields(self) -> dict[str, str]:
+        return {**MATCH_FIELDS, **RULE_FIELDS}
+
+    def _may_lack(self, measure: Measure) -> bool:
+        return measure.stage not in (MATCH, RULE_ROWS)
+
+
+def match_rows(stream: Stream[T], key: KeySpec, given: Any, options: Options, at: Site) -> PatternMatches[T]:
+    """``match`` of a pattern, or of rules that are broadcast."""
+    app, node = stream.app, stream.node
+    refuse_updates(node, "match", at)
+    by_wall, row = options[0] == "wall", node.codec.type
+    if isinstance(given, BroadcastStream):
+        check_same_app(stream, [given._stream], at)
+        rules = given._stream.node
+        step: Any = app._add(
+            KeyedNode, at, codec_of(rule_match_type(row), where=str(at)), inputs=(node, rules), op="match", key=key,
+            other_keys=(None,), decls=declared_rule_states(row, by_wall=by_wall),
+            spec=rules_spec(node, rules, *options, at),
+        )  # fmt: skip
+        return RuleMatches(app, step, step)
+    spec = pattern_spec(node, given, *options, at)
+    codec, decls = codec_of(spec.plan.match_type, where=str(at)), declared_states(row, by_wall=by_wall)
+    step = app._add(KeyedNode, at, codec, inputs=(node,), op="match", key=key, decls=decls, spec=spec)
+    return PatternMatches(app, step, step)
 
 
 def _as_written(error: ProgramError, measures: dict[str, Measure]) -> ProgramError:

@@ -3,56 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from headrace.dataflow.checks import check_same_app
 from headrace.dataflow.clocks import has_event_time, time_order
-from headrace.dataflow.connected import BroadcastStream
-from headrace.dataflow.graph import KeyedNode, Node
-from headrace.dataflow.matched import PatternMatches
-from headrace.dataflow.rule_matches import RuleMatches
+from headrace.dataflow.graph import Node
 from headrace.dataflow.site import Site
-from headrace.dataflow.stream import Stream
 from headrace.dataflow.update_kinds import refuse_updates
 from headrace.errors import ProgramError
-from headrace.model.keyspec import KeySpec
-from headrace.model.rows import codec_of
 from headrace.model.values import type_name
 from headrace.operators.order_spec import TimeOrder
 from headrace.patterns.declare import EventPattern
 from headrace.patterns.plan import plan_pattern
-from headrace.patterns.rules.rows import rule_match_type
 from headrace.patterns.rules.rule import PatternRule
-from headrace.patterns.rules.spec import RuleLimits, RulesSpec, declared_rule_states
-from headrace.patterns.spec import PatternSpec, declared_states
-
-T = TypeVar("T")
-
+from headrace.patterns.rules.spec import RuleLimits, RulesSpec
+from headrace.patterns.spec import PatternSpec
 
 Clock = Literal["event", "wall"]
 Overflow = Literal["error", "drop_oldest"]
 Options = tuple[Clock, str | tuple[str, ...], int, Overflow]
 """What ``match`` is given beside the pattern: the clock, the order, and how much a key may keep."""
-
-
-def match_rows(stream: Stream[T], key: KeySpec, given: Any, options: Options, at: Site) -> PatternMatches[T]:
-    """``match`` of a pattern, or of rules that are broadcast."""
-    app, node = stream.app, stream.node
-    refuse_updates(node, "match", at)
-    by_wall, row = options[0] == "wall", node.codec.type
-    if isinstance(given, BroadcastStream):
-        check_same_app(stream, [given._stream], at)
-        rules = given._stream.node
-        step: Any = app._add(
-            KeyedNode, at, codec_of(rule_match_type(row), where=str(at)), inputs=(node, rules), op="match", key=key,
-            other_keys=(None,), decls=declared_rule_states(row, by_wall=by_wall),
-            spec=rules_spec(node, rules, *options, at),
-        )  # fmt: skip
-        return RuleMatches(app, step, step)
-    spec = pattern_spec(node, given, *options, at)
-    codec, decls = codec_of(spec.plan.match_type, where=str(at)), declared_states(row, by_wall=by_wall)
-    step = app._add(KeyedNode, at, codec, inputs=(node,), op="match", key=key, decls=decls, spec=spec)
-    return PatternMatches(app, step, step)
 
 
 def pattern_spec(

@@ -83,7 +83,7 @@ class _StoredForm:
             row = self._positions.get(each.number)
             if row is None:
                 row = self._positions[each.number] = len(self._rows)
-                self._rows.append(TakenRow(each.number, each.at, each.row))  # type: ignore[arg-type]
+                self._rows.append(TakenRow(each.number, each.at, each.row))
             before = None if each.before is None else numbers[id(each.before)]
             numbers[id(each)] = len(self._links)
             self._links.append(RowLink(row, names[each.stage], before))

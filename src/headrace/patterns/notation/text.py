@@ -83,11 +83,11 @@ def _count(stage: StageForm) -> str:
 
 def parse_text(text: str, source: str) -> EventPattern:
     """The pattern of a text. ``source``: what errors call it."""
-    reader = _Reader(text, source)
+    reader = _NotationReader(text, source)
     return pattern_of(reader.whole(), reader.place)
 
 
-class _Reader:
+class _NotationReader:
     """Reads a text from left to right, and remembers where each stage stands."""
 
     def __init__(self, text: str, source: str) -> None:

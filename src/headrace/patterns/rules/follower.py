@@ -102,7 +102,7 @@ class RuleFollower:
 
         ``at``: the time of each row, or of all. ``upto_us``: how far time has come behind them; None: it does not tell.
         """
-        held = [self._held(slot) for slot in slots]
+        held = [self._matches_of(slot) for slot in slots]
         picks = self._picks(rows, at, held, bounds)
         cuts = np.searchsorted(np.array([each.place for each in picks], np.int64), bounds).tolist()
         for slot, mine, first, end in zip(slots, held, cuts, cuts[1:]):
@@ -111,16 +111,16 @@ class RuleFollower:
 
     def expire(self, slot: int, upto_us: int) -> None:
         """Time has come so far for a key, and it has no rows before that."""
-        if held := self._held(slot):
+        if held := self._matches_of(slot):
             self._key(slot, (), upto_us, held)
 
     def revise(self, slot: int, names: Set[str], moment_us: int) -> None:
         """These rules are others from a moment on, or out of force: what a key holds of them goes with them."""
-        held = self._held(slot)
+        held = self._matches_of(slot)
         if not names.isdisjoint(held):
             self._key(slot, (), moment_us - 1, held, revised=names, not_before_us=moment_us)
 
-    def _held(self, slot: int) -> dict[str, PartialMatches[Any]]:
+    def _matches_of(self, slot: int) -> dict[str, PartialMatches[Any]]:
         partial: Any = self.handles.partial
         partial._slot = slot
         return dict(partial.items())
