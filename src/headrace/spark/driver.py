@@ -25,6 +25,7 @@ from headrace.model.order import ENDLESS_EPOCHS, PROPERTY, Tick, count_tasks, re
 from headrace.model.report import LEFT_TO_SPARK, TaskReport
 from headrace.model.watermarks import SourceTime, WaitingOrder, derive_waiting, leave_out_heard, merge_marks
 from headrace.runtime.failures import failure_error
+from headrace.spark.ticker import Ticker
 from headrace.state import layout
 from headrace.state.manifest import JobState, Manifest
 from headrace.state.spark_offsets import source_offsets
@@ -86,6 +87,8 @@ class EpochDriver:
         self._filtered = [source.name for source in program.sources if source.filtered]
         self._logs_inputs = any(not source.source.python for source in program.sources)
         self._known_inputs = {path.removeprefix(f"{layout.INPUTS}/") for path in store.list(layout.INPUTS)}
+        self.ticker = Ticker(session)
+        """What calls for epochs without input, for the plan."""
         self._tick: Tick | None = None
         self._backlog = backlog
         self._pacer = pacer
@@ -184,8 +187,8 @@ class EpochDriver:
         )
         self.epochs += 1
         self._stopping = self._stopping or manifest.final
-        self.write_tick(manifest)
-        self.write_waiting(manifest)
+        self._announce(manifest)
+        self._write_waiting(manifest)
         self._check_rounds(manifest)
         self._previous_end_ns = perf_counter_ns()
         self._show(manifest)
@@ -238,8 +241,13 @@ class EpochDriver:
         loops = self._loop_tasks(state.manifest)
         tick = Tick(seq=state.epoch + 1, due_us=0, final=last, loops=loops, hidden=hints)
         if tick != self._tick:
-            self._store.write(layout.TICK, msgspec.json.encode(tick))
-            self._tick = tick
+            if hints:
+                self._store.write(layout.TICK, msgspec.json.encode(tick))
+            self._set_tick(tick)
+
+    def _set_tick(self, tick: Tick) -> None:
+        self.ticker.set(tick)
+        self._tick = tick
 
     def _read_kept_hints(self) -> dict[str, dict[str, int]]:
         """What the run before left, if the next epoch is the one that it was left for: not in a store begun anew."""
@@ -250,7 +258,15 @@ class EpochDriver:
             return {}
         return tick.hidden if state is not None and tick.seq == state.manifest.ran_epoch + 1 else {}
 
-    def write_tick(self, manifest: Manifest | None, *, final: bool = False) -> None:
+    def prepare(self, *, final: bool) -> None:
+        """Before the query starts: what its sources need to know. ``final``: its first epoch is the last."""
+        state = self._coordinator.state
+        manifest = None if state is None else state.manifest
+        self._announce(manifest, final=final)
+        self._write_waiting(manifest)
+        self.nudge()
+
+    def _announce(self, manifest: Manifest | None, *, final: bool = False) -> None:
         """Tells the ticker when the next epoch is due without data."""
         tick = Tick(
             seq=0 if manifest is None else manifest.epoch + 1,
@@ -258,17 +274,13 @@ class EpochDriver:
             final=final or (manifest is not None and manifest.ending),
             loops=0 if manifest is None else self._loop_tasks(manifest),
         )
-        # Most jobs never wait for a clock: without a due time there is nothing the ticker has to learn.
-        due = tick.final or tick.loops or tick.due_us is not None
-        if due or self._tick is None or self._tick.due_us is not None:
-            self._store.write(layout.TICK, msgspec.json.encode(tick))
-        self._tick = tick
+        self._set_tick(tick)
 
     def _loop_tasks(self, manifest: Manifest) -> int:
         """How many tasks the next epoch has to have for what waits in loops."""
         return count_tasks(manifest.loops, self._program.facts.loops, self._program.parallelism)
 
-    def write_waiting(self, manifest: Manifest | None) -> None:
+    def _write_waiting(self, manifest: Manifest | None) -> None:
         """Tells aligned sources which of them wait in the next epoch."""
         timed = self._program.timed
         if not any(source.align for source in timed):

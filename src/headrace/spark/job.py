@@ -287,6 +287,7 @@ class Job:
             self._activity.enter("building the query")
             if not decodes_alike(session):
                 self._leave_to_spark({source.name for source in self._current.sources})
+            self._ship = self._ship or self._load(session)
             backlog = self._open_backlog(session, coordinator)
             driver = EpochDriver(
                 session, self.store, self._current, coordinator, run, self.watch,
@@ -294,11 +295,7 @@ class Job:
             )  # fmt: skip
             self._driver = driver
             self._obey()
-            state = coordinator.state
-            driver.write_tick(None if state is None else state.manifest, final=final)
-            driver.write_waiting(None if state is None else state.manifest)
-            driver.nudge()
-            self._ship = self._ship or self._load(session)
+            driver.prepare(final=final)
             try:
                 self._run_query(session, driver, self._ship, run, backlog)
                 return
@@ -340,7 +337,7 @@ class Job:
             readers: dict[str, SplitReader] = {}
             tables = [source.log_name for source in self._current.sources if source.source.kind == "table"]
             self._activity.beginning = [f"{name}: copying the table" for name in tables]
-            frame = build_plan(session, self._current, ship, readers)
+            frame = build_plan(session, self._current, ship, driver.ticker, readers)
             self._activity.beginning = []
             backlog.watch_readers(readers)
             query = self._start_query(session, frame, driver, run)

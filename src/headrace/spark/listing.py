@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
+
+from headrace.spark.java_classes import compile_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +85,7 @@ class _Lister:
     def __init__(self, session: SparkSession, files: Any, names: Any) -> None:
         self._files = files
         self._names = names
-        self._pages = _compile_pages(_java(session))
+        self._pages = compile_class(_java(session), "FilePages", _PAGES).new()
         self._path = _java(session).org.apache.hadoop.fs.Path
         self._uri = _java(session).java.net.URI
         self._flat = files.getClass().getSimpleName() == _FLAT
@@ -143,13 +144,3 @@ def _parts(uri: str) -> list[str]:
 
 def _java(session: SparkSession) -> Any:
     return session._jvm
-
-
-@cache
-def _compile_pages(jvm: Any) -> Any:
-    """A page at a time, by the compiler that Spark has for its own plans; once per JVM."""
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(_PAGES)
-    made = compiler.getClassLoader().loadClass("FilePages").getDeclaredConstructors()[0]
-    return made.newInstance(jvm.java.util.ArrayList().toArray())

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headrace.model.order import SOURCE
 from headrace.model.shapes import quoted, spark_type
 from headrace.model.watermarks import HISTORY
 from headrace.model.wire import BESIDE_TYPES, REPORT_DDL, ROW_BAD, ROW_MARK, ROW_SPLIT, ROW_TIME, SHARD, WIRE_DDL
 from headrace.runtime.source_rows import beside_bad
-from headrace.spark import executor, python_source, ticker
+from headrace.spark import executor, python_source
 from headrace.spark.quiet import quiet_the_bridge
 from headrace.state import layout
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from headrace.connectors.source_contract import Passage, SparkRead, SplitReader
     from headrace.plan.physical import Program, SourcePlan
+    from headrace.spark.ticker import Ticker
 
 
 _DECODED_ALIKE: Final = {
@@ -48,18 +48,23 @@ def decodes_alike(session: SparkSession) -> bool:
 
 
 def build_plan(
-    session: SparkSession, program: Program, ship: executor.Ship, readers: dict[str, SplitReader] | None = None
+    session: SparkSession,
+    program: Program,
+    ship: executor.Ship,
+    ticker: Ticker,
+    readers: dict[str, SplitReader] | None = None,
 ) -> DataFrame:
     """The whole job as one streaming DataFrame of reports. ``readers`` is given those of sources that Python reads."""
     readers = {} if readers is None else readers
     quiet_the_bridge()
-    session.dataSource.register(ticker.TickerSource)
-    session.dataSource.register(python_source.PythonSource)
+    if any(source.source.python for source in program.sources):
+        # Spark starts a process to look at it.
+        session.dataSource.register(python_source.PythonSource)
     levels = len(program.levels)
     ddl = WIRE_DDL if levels else REPORT_DDL
     chains = [_chain(session, program, i, ship, readers).mapInArrow(partial(executor.chain_task, ship, i), ddl)
               for i in range(len(program.sources))]  # fmt: skip
-    frame = reduce(lambda left, right: left.union(right), [*chains, _ticker(session, program, ship, ddl)])
+    frame = reduce(lambda left, right: left.union(right), [*chains, _ticks(program, ship, ticker, ddl)])
     for level in range(1, levels + 1):
         task = partial(executor.level_task, ship, level)
         exchanged = frame.repartitionById(program.parallelism, SHARD)
@@ -67,9 +72,9 @@ def build_plan(
     return frame
 
 
-def _ticker(session: SparkSession, program: Program, ship: executor.Ship, ddl: str) -> DataFrame:
+def _ticks(program: Program, ship: executor.Ship, ticker: Ticker, ddl: str) -> DataFrame:
     """What wakes the job without input; its partitions, where it has any, read what waits in loops."""
-    frame = session.readStream.format(ticker.FORMAT).option("store", ship.store).name(SOURCE).load()
+    frame = ticker.frame()
     if program.loops:
         return frame.mapInArrow(partial(executor.loop_task, ship), ddl)
     columns = (column.split() for column in ddl.split(", "))

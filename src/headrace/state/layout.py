@@ -30,7 +30,7 @@ LOCK: Final = "lock"
 """Held by the running driver where the file system has locks; advice for other drivers, never the exclusion itself."""
 
 TICK: Final = "tick.json"
-"""The next due time, for the ticker source that wakes the query when no data flows."""
+"""Event times that filters hid from the last epoch of a run, for the next run."""
 
 WAITING: Final = "waiting.json"
 """Which aligned sources wait in the next epoch, for those that plan what it reads."""
