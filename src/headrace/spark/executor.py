@@ -146,6 +146,12 @@ def _worker(ship: Ship) -> Worker:
     return worker
 
 
+def load_task(ship: Ship, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """No work of an epoch: has this process load the program while Spark still plans."""
+    _worker(ship)
+    yield from batches
+
+
 def _close_workers() -> None:
     """The process ends in good order: users' functions may close what they opened."""
     while _workers:

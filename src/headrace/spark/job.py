@@ -45,6 +45,7 @@ from headrace.spark.own_session import OwnSession
 from headrace.spark.pacing import QueryPace
 from headrace.spark.query import build_plan, decodes_alike
 from headrace.spark.seam import NEVER_READ, decide_side
+from headrace.spark.warming import warm_workers
 from headrace.state import layout
 from headrace.state.manifest import Manifest
 
@@ -288,6 +289,7 @@ class Job:
             if not decodes_alike(session):
                 self._leave_to_spark({source.name for source in self._current.sources})
             self._ship = self._ship or self._load(session)
+            warm_workers(session, self._ship, self.program.parallelism)
             backlog = self._open_backlog(session, coordinator)
             driver = EpochDriver(
                 session, self.store, self._current, coordinator, run, self.watch,
