@@ -17,7 +17,8 @@ from headrace.connectors.formats.cursor import Bytes, Ints
 
 Longs = npt.NDArray[np.uint64]
 
-NOTHING: Final = pa.scalar(b"", pa.binary())
+# Of buffers: the first scalar or array of Python's values has Arrow import pandas, in every process that loads this.
+NOTHING: Final = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")])[0]
 _VARINT_BYTES: Final = 10
 _DECIMAL_BYTES: Final = 16
 
