@@ -1,7 +1,8 @@
 """Savepoints of Headrace: how long the pin and a self-contained copy take, how large one is, how fast one starts.
 
 The job is that of `headrace_process.py` and runs while savepoints are taken. With `--restore` a job starts from a copy,
-in a session that is there already, and is measured from the call to its first published epoch.
+in a session that is there already, and is measured from the call to its first published epoch. With `--warm` that
+session has run the job before, from nothing and to its first published epoch.
 """
 
 from __future__ import annotations
@@ -56,6 +57,12 @@ def restored(options: argparse.Namespace) -> dict:
     session = make_session("counting", f"local[{options.parallelism}]", {})
     # The session is up when it has run something; Python workers are not, as Flink's are not.
     session.range(1).count()
+    if options.warm:
+        settings = {"store": str(options.work / "before"), "parallelism": options.parallelism, "spark": session}
+        before = app.start(until="stopped", plain=True, **settings)
+        while before.epoch < 0:
+            before.wait(POLL_S)
+        before.stop()
     published = Published(Path(options.restore), 1)
     published.start()
     began = time.time()
@@ -70,6 +77,7 @@ def main() -> None:
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--savepoints", type=Path, required=True, help="where the copy goes")
     parser.add_argument("--restore", help="a copy to start from")
+    parser.add_argument("--warm", action="store_true", help="have run the job in this session before")
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--files-per-epoch", type=int, default=2)
     options = parser.parse_args()
