@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from headrace.errors import EnvironmentMissing
 from headrace.spark.java import find_java
-from headrace.spark.jvm import LAUNCH, archive_file, archive_options, class_archive
+from headrace.spark.jvm import _LATE_COMPILER, LAUNCH, archive_file, archive_options, quick_start
 
 
 @pytest.fixture
@@ -57,15 +58,31 @@ def test_half_an_archive_costs_nothing_but_the_gain(java: Path, tmp_path: Path) 
     assert "cds" not in done.stdout + done.stderr
 
 
-def test_options_go_to_the_launcher_beside_the_users_own_and_are_taken_back(
+def test_options_go_to_the_launcher_in_front_of_the_users_own_and_are_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "java").mkdir()
     (tmp_path / "java" / "release").write_text('JAVA_VERSION="17.0.1"\n')
     monkeypatch.setenv(LAUNCH, "-Dmine=1")
-    with class_archive(tmp_path / "java", {}, {"HOME": str(tmp_path / "a home")}):
-        assert os.environ[LAUNCH].startswith(f'-Dmine=1 "-XX:ArchiveClassesAtExit={tmp_path}/a home/.cache/headrace/')
+    with quick_start(tmp_path / "java", {}, {"HOME": str(tmp_path / "a home")}):
+        ours, mine = os.environ[LAUNCH].rsplit(" ", 1)
+        assert mine == "-Dmine=1", "of two that say the same, Java takes the last"
+        assert f'"-XX:ArchiveClassesAtExit={tmp_path}/a home/.cache/headrace/' in ours
     assert os.environ[LAUNCH] == "-Dmine=1"
+
+
+def test_a_java_that_knows_no_such_options_gets_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "release").write_text('JVM_VARIANT="Openj9"\n')
+    monkeypatch.delenv(LAUNCH, raising=False)
+    with quick_start(tmp_path, {}, {"HOME": str(tmp_path)}):
+        assert LAUNCH not in os.environ
+
+
+def test_java_takes_the_options_of_its_compiler(java: Path) -> None:
+    flags = start(java, list(_LATE_COMPILER), "-XX:+PrintFlagsFinal").stdout
+    for option in _LATE_COMPILER:
+        name, value = option.removeprefix("-XX:").split("=")
+        assert re.search(rf"\b{name}\s+= {value}\b", flags), option
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,10 @@ checks and links some fifteen thousand classes before the first epoch. Java can 
 that later JVMs map. The first JVM of a machine writes it while it ends, when nobody waits for it any more. A file that
 is half written, or of another Java or other jars, costs nothing but the gain: Java checks it, and does without. So
 nothing is locked here. ``HEADRACE_CLASS_ARCHIVE=off`` turns it off.
+
+Java compiles what runs often, and once more, better and at ten times the cost, what runs very often. A start runs much
+of Spark's code some thousand times and then hardly ever again. To begin with that later takes a quarter of the JVM's
+CPU time before a first epoch away. What runs often for as long as a job does still gets there.
 """
 
 from __future__ import annotations
@@ -139,17 +143,27 @@ LAUNCH: Final = "SPARK_SUBMIT_OPTS"
 WHOLE_BYTES: Final = 128 * 2**20
 """A smaller archive is of a session that ended before it ran a program; the next one writes it anew."""
 
+_LATE_COMPILER: Final = (
+    "-XX:Tier4InvocationThreshold=100000",
+    "-XX:Tier4MinInvocationThreshold=12000",
+    "-XX:Tier4CompileThreshold=300000",
+    "-XX:Tier4BackEdgeThreshold=800000",
+)
+"""After how many calls and rounds of loops the second compiler begins: twenty times as many as Java's own."""
+
 _OWN_CLASS_PATH: Final = ("spark.driver.extraClassPath", "spark.driver.defaultJavaOptions")
 """Settings under which the class path may be another one than most runs have."""
 
 
 @contextmanager
-def class_archive(java: Path, conf: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Iterator[None]:
-    """A JVM started inside the block uses the archive, or writes it at its end."""
-    options = archive_options(java, conf, environment)
+def quick_start(java: Path, conf: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Iterator[None]:
+    """A JVM started inside the block uses the archive, or writes it at its end, and compiles late. What the user says
+    of the same options stands behind ours, and wins."""
+    compiler = _LATE_COMPILER if _is_hotspot(java) else ()
+    options = [*compiler, *archive_options(java, conf, environment)]
     before = os.environ.get(LAUNCH)
     if options:
-        os.environ[LAUNCH] = " ".join([*([before] if before else []), *(f'"{option}"' for option in options)])
+        os.environ[LAUNCH] = " ".join([*(f'"{option}"' for option in options), *([before] if before else [])])
     try:
         yield
     finally:
@@ -183,12 +197,8 @@ def archive_options(
 
 def archive_file(java: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
     """Where the archive of this Java and this Spark lies; None: only HotSpot, which most are, knows such files."""
-    try:
-        release = (java / "release").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    variant = [line for line in release.splitlines() if line.startswith("JVM_VARIANT=")]
-    if variant and "hotspot" not in variant[0].lower():
+    release = _read_release(java)
+    if not _is_hotspot(java):
         return None
     home = environment.get("XDG_CACHE_HOME") or (environment.get("HOME") and str(Path(environment["HOME"], ".cache")))
     if not home:
@@ -197,6 +207,20 @@ def archive_file(java: Path, environment: Mapping[str, str] = os.environ) -> Pat
 
     what = f"{release}\n{pyspark.__version__}\n{Path(pyspark.__file__).parent}"
     return Path(home) / "headrace" / "classes" / f"{xxhash.xxh64_hexdigest(what.encode())}.jsa"
+
+
+def _read_release(java: Path) -> str:
+    """What a Java says of itself; nothing where it does not."""
+    try:
+        return (java / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _is_hotspot(java: Path) -> bool:
+    release = _read_release(java)
+    variant = [line for line in release.splitlines() if line.startswith("JVM_VARIANT=")]
+    return bool(release) and (not variant or "hotspot" in variant[0].lower())
 
 
 def _size_bytes(file: Path) -> int:

@@ -19,7 +19,7 @@ from headrace.errors import EnvironmentMissing, SettingsError
 from headrace.model.order import BY_NAME
 from headrace.spark.connectors import check_connectors, with_connectors
 from headrace.spark.java import find_java
-from headrace.spark.jvm import class_archive, deaf_to_sigterm, forget_dead_jvm
+from headrace.spark.jvm import deaf_to_sigterm, forget_dead_jvm, quick_start
 from headrace.spark.quiet import quiet_children
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _start_context(
         builder = builder.config(name, value)
     quiet = nullcontext() if os.environ.get(TRACE) else quiet_children()
     try:
-        with quiet, class_archive(java, conf), deaf_to_sigterm():
+        with quiet, quick_start(java, conf), deaf_to_sigterm():
             made: SparkSession = builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise EnvironmentMissing(
