@@ -203,7 +203,8 @@ class _Partials:
     @property
     def is_large(self) -> bool:
         """Whether there are long lists among them."""
-        return sum(column.nbytes for column in self.accs) >= max(HELD_BYTES, _LONG_BYTES * self.count)
+        size_bytes: int = sum(column.nbytes for column in self.accs)
+        return size_bytes >= max(HELD_BYTES, _LONG_BYTES * self.count)
 
     def merged(self) -> _Partials:
         """Each group and key once. Keys are told apart by a dictionary of their bytes, so no hash is needed."""

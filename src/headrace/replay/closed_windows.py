@@ -33,6 +33,7 @@ from headrace.runtime.state_rows import StateRows, join_rows
 from headrace.state.manifest import read_state
 from headrace.state.panes.table import first_live_pane
 from headrace.windows.columnar import ON_TIME, ColumnarWindows
+from headrace.windows.kinds import Cumulating, Sliding, Tumbling
 
 if TYPE_CHECKING:
     from headrace.plan.physical import Program
@@ -125,7 +126,10 @@ class ClosedWindowRows(StateRows):
         state = read_state(self._store, *manifest.place)
         layers = self._layers(state, range(manifest.key_groups), self._refs(state))
         lasts = [1 - first_live_pane(view.table.schema, 0) for view in layers.views(VALUE_TABLE)]
-        return min(lasts) - (self._settings.assigner.size_us - 1) if lasts else default
+        assigner = self._settings.assigner
+        # What says how long windows last counts from their start; of sessions, from their end.
+        size_us = assigner.size_us if isinstance(assigner, Tumbling | Sliding | Cumulating) else 1
+        return min(lasts) - (size_us - 1) if lasts else default
 
     def _cut_in(self, manifest: Manifest) -> str:
         declared = manifest.states.get(self._step_in(manifest), {}).get(VALUE_TABLE)

@@ -55,7 +55,7 @@ from headrace.state.store import open_store
 from headrace.testing.clock import read_time
 from headrace.testing.playing import PlayedSpark, offsets_text
 from headrace.testing.pushed import PushedRows, paced_counts
-from headrace.testing.reasons import RowReasons, RowsOfPatterns
+from headrace.testing.reasons import RowsOfPatterns
 from headrace.testing.states import held_state
 from headrace.testing.taps import check_parallelism, compile_with_taps, sink_of, taken_changes, taken_rows
 
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from headrace.dataflow.app import App
     from headrace.dataflow.stream import Stream
     from headrace.edit.edits import Edit
+    from headrace.patterns.reasons import RowReasons
     from headrace.state.handles import StateDecl
 
 T = TypeVar("T")
