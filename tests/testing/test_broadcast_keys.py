@@ -142,7 +142,7 @@ def test_a_broadcast_stream_may_come_out_of_a_keyed_step_and_cross_a_level() -> 
     tx = app.read("tx", hr.source.items([]), Tx)
     rules = app.read("rules", hr.source.items([]), Rule)
     largest = tx.key_by(Tx.card).reduce(lambda a, b: a if a.cents > b.cents else b).named("largest")
-    limits = largest.map(lambda row: Rule(row.card, row.cents), output=Rule)
+    limits = largest.map(lambda row: Rule(row.card, row.cents), output=Rule).changes()
     first = tx.key_by(Tx.cents).connect(rules.broadcast()).process(Tag2())
     second = first.key_by(Hit.card).connect(limits.union(rules).broadcast()).process(Tag3())
     with Harness(app, parallelism=3) as h:

@@ -64,15 +64,15 @@ PROGRAMS: dict[str, tuple[Callable[[Stream, Stream], Stream], str]] = {
     },
     "aggregates with names of notes": (
         lambda a, b: a.key_by("k").aggregate(rows=hr.sum("v"), time=hr.max("v")).named("notes"),
-        "SELECT k, sum(v), max(v) FROM a GROUP BY k",
+        "SELECT k, coalesce(sum(v), 0), max(v) FROM a GROUP BY k",
     ),
     "aggregate": (
         lambda a, b: a.key_by("k").aggregate(
             rows=hr.count(), n=VALUES, sum=hr.sum("v"), avg=hr.avg("v"), min=hr.min("v"), max=hr.max("v"),
             different=hr.count_distinct("v"), some=hr.sum("v", where="v > 1"),
         ).named("groups"),
-        "SELECT k, count(*), count(v), sum(v), avg(v), min(v), max(v), count(DISTINCT v), sum(v) FILTER (v > 1) FROM a "
-        "GROUP BY k",
+        "SELECT k, count(*), count(v), coalesce(sum(v), 0), avg(v), min(v), max(v), count(DISTINCT v), "
+        "coalesce(sum(v) FILTER (v > 1), 0) FROM a GROUP BY k",
     ),
     "aggregate of an aggregate": (
         lambda a, b: (
