@@ -105,14 +105,14 @@ def dsn(postgres: Any) -> str:
     return str(postgres.database())
 
 
-@pytest.mark.parametrize("output", ["totals", "euros", "newest", "sums"])
+@pytest.mark.parametrize("output", ["totals", "euros", "newest", "sums", "two"])
 def test_a_table_that_agrees_is_told_to(shop: Shop, output: str) -> None:
     done = shop.refill(output, "--verify")
     assert done.exit_code == 0, done.stderr
     assert done.stdout == f"{output}: 3 rows of epoch 0, and the target agrees\n"
 
 
-@pytest.mark.parametrize("output", ["totals", "euros", "newest", "sums"])
+@pytest.mark.parametrize("output", ["totals", "euros", "newest", "sums", "two"])
 def test_rows_that_are_missing_or_differ_are_written_again(shop: Shop, output: str) -> None:
     before = shop.rows(output)
     query(shop.dsn, f"DELETE FROM {output} WHERE shop = 'shop 0'")
@@ -291,7 +291,6 @@ def test_a_rewind_takes_rows_back_and_a_refill_agrees_with_it(shop: Shop) -> Non
     ("output", "words"),
     [
         ("raw", "rows of a source"),
-        ("two", "rows of several streams"),
         ("called", "one row per key"),
         ("total", "did you mean totals?"),
     ],

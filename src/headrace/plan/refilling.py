@@ -1,7 +1,8 @@
 """Which step's state holds what an output wrote: decided from the compiled program, or refused with the ways out.
 
 An output can be written again from state where its rows are what one rolling step gives out (`aggregate`, `reduce`,
-`latest`, and what is kept to take rows back), changed on their way by nothing but functions and expressions of a row.
+`latest`, what is kept to take rows back, and what is kept by the key of a sink), changed on their way by nothing but
+functions and expressions of a row.
 What windows gave out when they ended can be written again for as long as they are kept, or for good where they are
 archived. What other steps gave out is not in their state: what `process` emitted was never kept.
 
@@ -21,6 +22,8 @@ from headrace.operators.changelogs.aggregate import RetractingOperator
 from headrace.operators.changelogs.latest import RetractingLatestOperator
 from headrace.operators.changelogs.normalise import NormaliseOperator
 from headrace.operators.changelogs.reduce import RetractingReduceOperator
+from headrace.operators.changelogs.top import TopOperator
+from headrace.operators.changelogs.top_spec import SinkRowsSpec
 from headrace.operators.rolling import RollingOperator
 from headrace.operators.stateless import (
     BatchOperator,
@@ -57,6 +60,8 @@ class RefillPlan:
     """The step, and what its rows pass on their way."""
     windows: WindowSettings | None = None
     """Of a step whose rows are of windows that ended: in the state as long as they are kept, and in an archive."""
+    of_sink: bool = False
+    """Whether the step keeps the rows of each key of the output's sink."""
 
 
 def derive_refill(program: Program, name: str) -> RefillPlan:
@@ -84,7 +89,13 @@ def _find_way(program: Program, name: str) -> RefillPlan:
     way = _way_back(fragment, last, output)
     first = fragment.ops[way[0]].build()
     windows = first.spec if isinstance(first, ColumnarWindows) else None
-    return RefillPlan(output, place, fragment.ops[way[0]].step, _only(fragment, way, place), windows)
+    only = _only(fragment, way, place)
+    return RefillPlan(output, place, fragment.ops[way[0]].step, only, windows, of_sink=_is_of_sink(first))
+
+
+def _is_of_sink(operator: Operator) -> bool:
+    """Whether it keeps the rows of each key of a sink, of which one is shown."""
+    return isinstance(operator, TopOperator) and isinstance(operator.spec, SinkRowsSpec)
 
 
 def derive_restating(program: Program, name: str) -> RefillPlan:
@@ -95,6 +106,8 @@ def derive_restating(program: Program, name: str) -> RefillPlan:
     if output.sink.guarantee != "exactly once":
         raise _refused(output, "a target that is written at least once")
     plan = derive_refill(program, name)
+    if plan.of_sink:
+        raise _refused(output, "rows that are kept by the key of the target, of which the newest is shown")
     if plan.windows and (reason := _why_windows_are_not_found(plan)):
         raise _refused(output, reason)
     return plan
@@ -130,7 +143,7 @@ def _way_back(fragment: Fragment, last: int, output: OutputPlan) -> list[int]:
     way = [last]
     while True:
         operator = fragment.ops[way[0]].build()
-        if isinstance(operator, (*_ROLLING, ColumnarWindows)):
+        if isinstance(operator, (*_ROLLING, ColumnarWindows)) or _is_of_sink(operator):
             return way
         if not isinstance(operator, _PURE):
             raise _refused(output, _what_it_is(fragment.ops[way[0]], operator))

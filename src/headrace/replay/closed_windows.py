@@ -29,6 +29,7 @@ from headrace.model.window import PANE, WINDOW_END, WINDOW_START
 from headrace.operators.changelogs.pairs import drop_equal_pairs
 from headrace.read.opening import clocks_of, open_reader
 from headrace.read.windows import SlicedReader, WindowReader
+from headrace.runtime.sink_rows import SinkRows
 from headrace.runtime.state_rows import StateRows, join_rows
 from headrace.state.manifest import read_state
 from headrace.state.panes.table import first_live_pane
@@ -218,4 +219,6 @@ def _ids(rows: Rows, names: Sequence[str]) -> list[str]:
 
 def state_rows_of(store: StoreFiles, program: Program, plan: RefillPlan) -> StateRows:
     """The rows of an output, off the state of its step, whichever step that is."""
-    return ClosedWindowRows(store, program, plan) if plan.windows else StateRows(store, program, plan)
+    if plan.windows:
+        return ClosedWindowRows(store, program, plan)
+    return (SinkRows if plan.of_sink else StateRows)(store, program, plan)

@@ -163,13 +163,16 @@ class StateRows:
         """What the step would give out for the keys in these places, all of which it has."""
         if not len(places):
             return Rows.of_objects(self._operator.codec, [])
-        shard = ShardState(
-            layers, lo=layers.lo, hi=layers.hi, groups=layers.groups, spill=_refuse_spill,
-            overlay_limit_bytes=_NO_LIMIT,
-        )  # fmt: skip
+        shard = self._shard(layers)
         self._fragment.operators[0].begin(self._task(state), shard)
         slots = shard.enter(hashes[places], keys.take(pa.array(places)), by_slot=True)
         return self._operator.results(slots.tolist())
+
+    def _shard(self, layers: Layers) -> ShardState:
+        return ShardState(
+            layers, lo=layers.lo, hi=layers.hi, groups=layers.groups, spill=_refuse_spill,
+            overlay_limit_bytes=_NO_LIMIT,
+        )  # fmt: skip
 
     def _pass_through(self, state: JobState, rows: Rows) -> Rows:
         """What becomes of rows of the step on their way to the output."""

@@ -88,9 +88,18 @@ class TopOperator(StatefulOperator):
             self._handle(batch, distinct.codes, distinct.hashes, distinct.keys)
             yield
 
+    def first_rows(self, hashes: UInt64s, keys: pa.BinaryArray) -> Rows:
+        """The rows that were given out last for these keys, as far as they hold, where no place stands beside them."""
+        old = self.table.find(_all_times(hashes, keys))
+        side = NetSide(joined([old], self.taken), len(old))
+        if not len(side):
+            return Rows.of_objects(self.codec, [])
+        order, asked = self._order(side)
+        given = self._places(side, order, asked, side.before).given
+        return self._rows_of(side, np.repeat(order, given[order]), ())
+
     def _handle(self, batch: pa.RecordBatch, codes: Int64s, hashes: UInt64s, keys: pa.BinaryArray) -> None:
-        lows, highs = np.full(len(hashes), _LEAST), np.full(len(hashes), _GREATEST)
-        old = self.table.find(KeyTimes(hashes, keys, lows, highs))
+        old = self.table.find(_all_times(hashes, keys))
         fresh = GatheredRows([BatchRows(batch, None, codes)], self.taken)
         side = NetSide(joined([old, fresh], self.taken), len(old))
         self._check(side, keys)
@@ -208,11 +217,18 @@ class TopOperator(StatefulOperator):
         self._emit(side, at[order], kinds, (pa.array(rank[order] + 1),))
 
     def _emit(self, side: NetSide, at: Int64s, kinds: Any, more: Sequence[pa.Array]) -> None:
+        self.emit(self._rows_of(side, at, more, kinds))
+
+    def _rows_of(self, side: NetSide, at: Int64s, more: Sequence[pa.Array], kinds: Any = None) -> Rows:
         places = pa.array(side.first[at])
         columns = [side.rows.column(index).take(places) for index in range(len(self.taken.schema))]
         times = side.times()[at]
         timed = bool((times > MIN_TIME).any())
-        self.emit(Rows.of_columns(self.codec, [*columns, *more], times if timed else None, kinds))
+        return Rows.of_columns(self.codec, [*columns, *more], times if timed else None, kinds)
+
+
+def _all_times(hashes: UInt64s, keys: pa.BinaryArray) -> KeyTimes:
+    return KeyTimes(hashes, keys, np.full(len(hashes), _LEAST), np.full(len(hashes), _GREATEST))
 
 
 def _ranks_of_any(column: pa.Array) -> Int64s:
