@@ -31,6 +31,7 @@ def make_scans(parcels: int, seed: int = 1) -> list[dict[str, str]]:
             scans.append(scan(i, tour, "delivered", f"street {rng.randrange(300)}"))
     # The day after, so that time goes on behind the last tour.
     scans.append(scan(parcels, START + timedelta(days=1), "loaded", "van-0"))
+    scans.append(scan(parcels, START + timedelta(days=1, hours=1), "nobody home", "van-0"))
     return sorted(scans, key=lambda row: row["at"])
 
 
