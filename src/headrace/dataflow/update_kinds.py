@@ -245,7 +245,8 @@ def check_kinds(node: Node, at: Site) -> None:
         raise _no_key(node, f"whoever reads {node.verb}", at)
     for before in node.inputs:
         if _takes_facts(node):
-            refuse_updates(before, node.verb, at, does="take", as_what=" for a fact")
+            as_of = isinstance(node, KeyedNode) and isinstance(node.spec, AsOfJoin)
+            refuse_updates(before, "join_asof" if as_of else node.verb, at, does="take", as_what=" for a fact")
         if takes_changelog(node):
             _check_way(before, node.verb, at)
         taken = takes_changelog(node) or hands_on_changelog(node)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import pyarrow as pa
 from msgspec import structs
 
-from headrace.dataflow.projection import bare_column
 from headrace.model.job import ROW, DeclaredState, JobFacts
 from headrace.model.keyspec import ANYWHERE
 from headrace.model.report import TAP
@@ -229,7 +228,9 @@ class SourcePlan:
 
     @cached_property
     def computes(self) -> bool:
-        """Whether its prefix does more than leave columns out."""
+        """Whether its prefix does more than leave columns out. Asked in the driver: sources' processes parse no SQL."""
+        from headrace.dataflow.projection import bare_column
+
         names = self.codec.names
         return any(
             step.verb == "where" or any(bare_column(text, names) != name for name, text in step.pairs)

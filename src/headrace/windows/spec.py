@@ -12,11 +12,11 @@ from headrace.model.amounts import count_of
 from headrace.model.job import INNER, VALUE_TABLE, DeclaredState
 from headrace.model.time import format_span
 from headrace.model.type_shape import accumulators_shape, describe_type
-from headrace.operators.asked import columns_of_aggregates
+from headrace.operators.asked import columns_of, columns_of_aggregates, with_columns
 from headrace.operators.spec import WALL, CombinedRows, OperatorChoice, StepInfo, StepSpec, StoredType
 from headrace.state.panes.about import cut_of
 from headrace.windows.evictors import Evictor, KeepDelta, KeepRows, KeepSpan
-from headrace.windows.kinds import Cumulating, RowCount, SettledWindows, Sliding
+from headrace.windows.kinds import Cumulating, RowCount, Session, SettledWindows, Sliding
 from headrace.windows.settings import WindowSettings
 from headrace.windows.triggers import EveryRows, OnDelta, PerEpoch, Periodic, PerRow, Timeout, Trigger
 
@@ -72,8 +72,11 @@ class WindowSpec(WindowSettings, StepSpec):
 
     def asked(self, info: StepInfo, needed: Columns, *, narrows: bool) -> tuple[Columns, ...]:
         # Windows row by row may have functions and triggers that are given rows.
-        columnar = self._operator_name(info) in ("sliced", "sessions")
-        return (columns_of_aggregates(self.aggs, info.taken[0]) if columnar else None,)
+        if self._operator_name(info) not in ("sliced", "sessions"):
+            return (None,)
+        gap = self.assigner.gap_sql if isinstance(self.assigner, Session) else None
+        beside = columns_of(() if gap is None else (gap,), info.taken[0])
+        return (with_columns(columns_of_aggregates(self.aggs, info.taken[0]), beside),)
 
     def combined(self, info: StepInfo) -> CombinedRows | None:
         from headrace.windows.combine import combine_panes
