@@ -71,7 +71,8 @@ class DistinctKeys(NamedTuple):
 def distinct_keys(hashes: UInt64s, keys: pa.BinaryArray) -> DistinctKeys:
     """Each key once. By their bytes, so that two keys of one hash stay two."""
     encoded = keys.dictionary_encode()
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    # Codes are multiplied and shifted beside times and ranks: 32 bits would run over without a word.
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     names = encoded.dictionary
     if len(names) == len(keys):
         return DistinctKeys(codes, hashes, names)

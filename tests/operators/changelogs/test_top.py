@@ -19,7 +19,7 @@ from headrace.operators.changelogs.top import TopOperator
 from headrace.operators.changelogs.top_spec import OrderColumn, TopSpec
 from headrace.operators.spec import StepInfo
 from headrace.testing.operators import EpochInput, verify_operator
-from headrace.testing.rig import OperatorRig, RowOfKind
+from headrace.testing.rig import OperatorRig, RowOfKind, values
 from tests.operators.combined import CombinedStep
 
 
@@ -72,7 +72,7 @@ def naive(held: Counter[Any], most: int, by: Callable[[Bid], Any], ties: str) ->
     return found
 
 
-BIDS = st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.none() | st.integers(-1, 2))
+BIDS = st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.none() | st.integers(-1, 2) | st.just(2**40))
 
 
 @st.composite
@@ -127,6 +127,14 @@ def test_any_changes_come_to_the_first_of_the_rows_that_hold(
         assert +found == wanted
         if folds:
             rig.fold(2)
+
+
+@pytest.mark.parametrize("ties", ["broken", "shared", "dense"])
+def test_numbers_that_lie_far_apart_leave_the_rows_of_a_key_together(ties: str) -> None:
+    rig = OperatorRig(top(2, OrderColumn("cents", True, True), rank=True, ties=ties), Bid, lambda row: row.item)
+    some = [bid(item, 1, cents) for cents in (1, 2**40, 2) for item in "abc"]
+    said = sorted((row.item, row.rn, row.cents) for row in values(rig.epoch(some)))
+    assert said == [(item, place, cents) for item in "abc" for place, cents in ((1, 2**40), (2, 2))]
 
 
 def test_the_place_of_a_row_is_a_unique_key_and_what_stood_there_is_replaced() -> None:
