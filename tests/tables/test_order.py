@@ -67,6 +67,8 @@ REFUSED = {
         "SUM",
     ),
     "SELECT ROW_NUMBER() OVER (PARTITION BY card ORDER BY cents) AS n FROM tx": ("change with every row", ""),
+    "SELECT n FROM (SELECT RANK() OVER (ORDER BY cents) AS n FROM tx) AS t WHERE n < 1": ("numbered from 1", ""),
+    "SELECT card FROM tx QUALIFY ROW_NUMBER() OVER (ORDER BY cents) <= 0": ("numbered from 1", ""),
     "SELECT SUM(n) OVER (ORDER BY ts) FROM (SELECT ts, COUNT(*) AS n FROM tx GROUP BY ts)": ("by event time", "SUM"),
     "SELECT SUM(cents) OVER w AS s FROM tx": ("no window 'w'", "SUM"),
 }

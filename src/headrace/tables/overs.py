@@ -120,8 +120,8 @@ def _bounded(
             for _, condition in [part for part in parts if not part[0]]:
                 most = most or qualify_bound(condition, window)
             function = number_function(whole)
-            if function and most is None and not by_time(relation, whole):
-                raise _unbounded_number(ctx, whole)
+            if function and not most and not by_time(relation, whole):
+                raise _unbounded_number(ctx, whole) if most is None else _no_number(ctx, whole)
             most = most if most is not None and function else 0
             text = render(window)
             if text not in asked or (most and not asked[text].most):
@@ -184,6 +184,12 @@ def _unbounded_number(ctx: QueryContext, window: Any) -> Any:
         expected="a bound: WHERE rn <= 10 in the query around it, or QUALIFY; or ORDER BY the event time",
         next_move="SELECT … FROM (SELECT *, ROW_NUMBER() OVER (…) AS rn FROM t) WHERE rn <= 10",
     )  # fmt: skip
+
+
+def _no_number(ctx: QueryContext, window: Any) -> Any:
+    return ctx.place.error(
+        window, "rows are numbered from 1, so this bound leaves none", expected="a bound of 1 or more: WHERE rn <= 1"
+    )
 
 
 def _over(ctx: QueryContext, relation: Relation, window: Any) -> tuple[Relation, str]:

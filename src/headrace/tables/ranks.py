@@ -86,8 +86,6 @@ def number_function(window: Any) -> str:
 def ranked(ctx: QueryContext, relation: Relation, window: Any, most: int, name: str) -> tuple[Relation, str]:
     """The first rows of each partition, and the text of their number."""
     place = ctx.place
-    if most < 1:
-        raise place.error(window, "rows are numbered from 1", expected="a bound of 1 or more")
     order = window.args.get("order")
     if order is None:
         function = number_function(window).upper()
