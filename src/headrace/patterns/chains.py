@@ -2,7 +2,8 @@
 
 In memory a partial match is the last of a chain of links, each with its row. Stored, links and rows stand in lists, and
 names of stages and places stand for their numbers: a pattern that has changed finds its own places again, and what
-stands at a stage or place that is gone is lost.
+stands at a stage or place that is gone is lost. Rows are numbered anew each time, by their order alone: what is stored
+does not tell how many rows were passed over, nor where epochs ended.
 """
 
 from __future__ import annotations
@@ -57,12 +58,15 @@ class _StoredForm:
         self._positions: dict[int, int] = {}
         """Row, by its number → its position."""
         self._links: list[RowLink] = []
-        self._rows: list[TakenRow[Any]] = []
+        self._taken: list[Link] = []
+        """Of each row a link that took it."""
 
     def of(self, key: KeyMatches) -> PartialMatches[Any]:
         matches = [self._partial(run) for run in key.runs]
         matches += [PartialMatch("", self._link(run.link), run.started_us, complete=True) for run in key.complete]  # type: ignore[arg-type]
-        return PartialMatches(tuple(matches), tuple(self._links), tuple(self._rows), key.next_row)
+        ranks = {number: rank for rank, number in enumerate(sorted(self._positions))}
+        rows: Any = [TakenRow(ranks[link.number], link.at, link.row) for link in self._taken]  # type: ignore[arg-type]
+        return PartialMatches(tuple(matches), tuple(self._links), tuple(rows), len(rows))
 
     def _partial(self, run: PartialRun) -> PartialMatch:
         deadline: Any = self._matcher.deadline(run)
@@ -82,8 +86,8 @@ class _StoredForm:
         for each in reversed(fresh):
             row = self._positions.get(each.number)
             if row is None:
-                row = self._positions[each.number] = len(self._rows)
-                self._rows.append(TakenRow(each.number, each.at, each.row))
+                row = self._positions[each.number] = len(self._taken)
+                self._taken.append(each)
             before = None if each.before is None else numbers[id(each.before)]
             numbers[id(each)] = len(self._links)
             self._links.append(RowLink(row, names[each.stage], before))

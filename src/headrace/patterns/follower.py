@@ -113,12 +113,8 @@ class PatternFollower:
             for row, at, bits, starts in some:
                 if key.deadline_us <= at:
                     self._expire(key, at)
-                if not key.runs:
-                    if not starts:
-                        continue
-                    if not key.complete:
-                        # As for a key that is met anew: numbers do not depend on where epochs end.
-                        key.next_row = 0
+                if not key.runs and not starts:
+                    continue
                 self.matches += feed(key, row, at, bits)
             if upto_us is not None and key.deadline_us <= (behind_us := moment_behind(upto_us)):
                 self._expire(key, behind_us)

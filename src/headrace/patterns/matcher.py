@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.errors import EpochFailed
+from headrace.model.time import format_time
 from headrace.patterns.automaton import COMPLETE, START, Automaton
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Link(NamedTuple):
     """One row of a match, and those before it; matches share what they have in common."""
 
     number: int
-    """Of the row, among those of its key that were taken."""
+    """Of the row: above those of the rows of its key that came earlier."""
     stage: int
     row: Any
     at: int
@@ -179,7 +180,7 @@ class Matcher:
             raise EpochFailed(
                 f"a key has {len(key.runs)} partial matches",
                 expected=f"at most {self.rules.max_partial} (max_partial=)",
-                found=f"the oldest began at its row number {key.runs[0].first}",
+                found=f"the oldest began at {format_time(key.runs[0].started_us)}",
                 next_move="bound the pattern with within(…) or until(…), take then for then_any, raise max_partial=, "
                 'or drop the oldest: on_overflow="drop_oldest"',
             )

@@ -25,7 +25,7 @@ class TakenRow(msgspec.Struct, Generic[R], frozen=True):
     """A row that some partial match took."""
 
     number: int
-    """Its place among the rows of the key that were taken."""
+    """Its place among the rows that are kept of the key, in the order in which they came."""
     at: Timestamp
     row: R
 
@@ -57,4 +57,4 @@ class PartialMatches(msgspec.Struct, Generic[R], frozen=True):
     links: tuple[RowLink, ...]
     rows: tuple[TakenRow[R], ...]
     next_row: int
-    """The number of the next row that is taken."""
+    """The least number that the next row can have."""

@@ -48,16 +48,7 @@ class _Key:
     """What was stored of each rule."""
     lost: set[str] = field(default_factory=set)
     """Rules of which something was stored that is no more."""
-    place: int = -1
-    """The row that was handled last, and its number: rules that take the same row give it the same."""
-    number: int = -1
     deadline_us: int = NEVER
-
-    def number_of(self, place: int) -> int:
-        """The number of a row: above those of all rows that are held. So it does not depend on where epochs end."""
-        if place != self.place:
-            self.place, self.number = place, max(map(_next_row, self.by_rule.values()), default=0)
-        return self.number
 
     def earliest(self, rules: Mapping[str, RuleAtWork]) -> int:
         """When the first partial match runs out of time."""
@@ -189,7 +180,6 @@ class RuleFollower:
             self.handles.move(fires_at, timer_at(key.earliest(self._by_id)))
 
     def _feed(self, key: _Key, rule: RuleAtWork, mine: KeyMatches, pick: _Pick) -> None:
-        mine.next_row = key.number_of(pick.place)
         dropped = rule.matcher.dropped
         ends = rule.matcher.feed(mine, pick.row, pick.at, pick.bits)
         self.dropped += rule.matcher.dropped - dropped
@@ -237,14 +227,9 @@ class RuleFollower:
         for name in sorted(changed):
             mine = key.by_rule.get(name, KeyMatches())
             if mine.runs or mine.complete:
-                mine.next_row = _next_row(mine)
                 partial[name] = stored_runs(mine, self._by_id[name].matcher)
             elif name in held:
                 del partial[name]
-
-
-def _next_row(mine: KeyMatches) -> int:
-    return 1 + max((run.link.number for run in (*mine.runs, *mine.complete)), default=-1)
 
 
 def _not_before(end: MatchEnd, moment_us: int | None) -> MatchEnd:
