@@ -95,10 +95,21 @@ class Job:
         self.hourly = keyed.window(hr.tumbling("1h")).aggregate(n=hr.sum("n")).named("hourly")
         self.hourly.show()
         keyed.aggregate(times=hr.collect("at"), last=hr.max("at")).named("times").show()
+        pattern = hr.pattern("one", "n > 0").then("two", "n > 5").within("1d")
+        keyed.match(pattern).named("matched").select(page="one.page").show()
+        given = self.app.read("given", hr.source.items([]), hr.PatternRule)
+        keyed.match(given.broadcast()).named("watched").select(rule="match.rule").show()
+        rows = self.app.sql(
+            "SELECT * FROM hits MATCH_RECOGNIZE (PARTITION BY page ORDER BY at MEASURES a.n AS first_n "
+            "PATTERN (a b) DEFINE b AS b.n > a.n + 5)", name="recognized",
+        )  # fmt: skip
+        rows.show()
+        self.given = given
 
 
 STATES = ["keep.by_time", "keep.by_parts", "keep.lists", "keep.named", "keep.counted", "keep.tagged", "keep.maybe",
-          "keep.either", "keep.wall", "ruled.limits", "hourly", "times"]  # fmt: skip
+          "keep.either", "keep.wall", "ruled.limits", "hourly", "times", "matched.partial",
+          "watched.partial", "watched.rules", "recognized.partial"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +119,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with hr.testing.Harness(job.app, start=START, store=folder / "store") as h:
         h.push(job.hits, *(Hit(page, h.at(f"10:0{n}"), n) for n, page in enumerate(("a", "b", "ü"), 1)))
         h.push(job.rules, Hit("", h.at("10:00"), 7))
-        h.epoch()
+        h.push(job.given, hr.PatternRule("r", "one [n > 0], then two [n > 5], within 1d"))
+        h.epoch(watermark="10:02")
     opened = hr.Store(folder / "store")
     for form in ("parquet", "jsonl"):
         opened.export(folder / form, format=form)
