@@ -149,6 +149,54 @@ def broadcast(function: Any, order: Any = "arrival") -> Make:
     return make
 
 
+def matched(
+    *stages: tuple[str, str], within: str = "1h", name: str = "kept", was: str | None = None, **more: Any
+) -> Make:
+    """A pattern of stages, one then the other; what matches says how many rows it took."""
+    pattern = hr.pattern(*stages[0])
+    for stage in stages[1:]:
+        pattern = pattern.then(*stage)
+
+    def make(hits: Any) -> Any:
+        step = hits.key_by(more.get("key", Hit.page)).match(pattern.within(within), **more.get("options", {}))
+        first, last = stages[0][0], stages[-1][0]
+        return step.named(name, was=was).select(page=f"{last}.page", jump=f"{first}.n * 100 + {last}.n")
+
+    return make
+
+
+def timed_out(*stages: tuple[str, str], within: str) -> Make:
+    def make(hits: Any) -> Any:
+        pattern = hr.pattern(*stages[0]).then(*stages[1]).within(within)
+        step = hits.key_by(Hit.page).match(pattern).named("kept")
+        return step.timed_out.select(page=f"{stages[0][0]}.page", waited_for="match.waiting_for")
+
+    return make
+
+
+def ruled(*, name: str = "kept", was: str | None = None) -> Make:
+    """A rule that comes as a row, with the first hit of the old program."""
+
+    def make(hits: Any) -> Any:
+        rules = hits.where("n = 2").map(lambda hit: RULE, output=hr.PatternRule)
+        step = hits.key_by(Hit.page).match(rules.broadcast()).named(name, was=was)
+        return step.select(page="last(rows.page)", rule="match.rule", total="sum(rows.n)")
+
+    return make
+
+
+def recognized(rest: str) -> Make:
+    def make(hits: Any) -> Any:
+        return hits.app.sql(f"SELECT * FROM hits MATCH_RECOGNIZE (PARTITION BY page ORDER BY at {rest})", name="kept")
+
+    return make
+
+
+LOW, FIVE = ("low", "n < 4"), ("five", "n = 5")
+JUMP = matched(LOW, FIVE)
+RULE = hr.PatternRule("r", "low [n < 4], then five [n = 5], within 1h")
+FALL = "MEASURES A.n AS low, B.n AS top PATTERN (A B) DEFINE A AS n < 4, B AS n > 4"
+
 HOUR = hr.tumbling("1h")
 TOTAL = {"total": hr.sum("n")}
 WAITED = [("a", "2"), ("a", "7"), ("b", "3")]
@@ -309,6 +357,49 @@ CHANGES: dict[str, Change] = {
     "rules that wait are to wait no more": Change(
         broadcast(Known(), "time"), broadcast(Known()), says="handles rows as they come", reached="12:15",
     ),
+    # Patterns: partial matches, and the rows that wait.
+    "partial matches go on": Change(JUMP, JUMP, gives=[("a", 205)]),
+    "rows of a pattern that wait go on": Change(JUMP, JUMP, reached="12:05", gives=[("a", 205)]),
+    "a step that matches is renamed": Change(JUMP, matched(LOW, FIVE, name="new", was="kept"), gives=[("a", 205)]),
+    "a stage gets another condition": Change(JUMP, matched(("low", "n > 9"), FIVE), gives=[("a", 205)]),
+    "a stage is added behind the one that matched": Change(
+        JUMP, matched(LOW, ("mid", "n = 5"), ("end", "n = 6")), gives=[],
+    ),
+    "a stage is added before the one that matched": Change(
+        JUMP, matched(("first", "n = 99"), LOW, FIVE), gives=[("a", None)],
+    ),
+    "the stage that matched is gone": Change(JUMP, matched(("other", "n = 1"), FIVE), gives=[]),
+    "a pattern gets less time": Change(JUMP, matched(LOW, FIVE, within="20m"), gives=[]),
+    "a pattern gets more time": Change(
+        matched(LOW, FIVE, within="25m"), matched(LOW, FIVE, within="2h"), gives=[("a", 205)],
+    ),
+    "partial matches that get less time are over": Change(
+        timed_out(LOW, FIVE, within="1h"), timed_out(LOW, FIVE, within="25m"),
+        gives=[("a", "five"), ("b", "five")],
+    ),
+    "partial matches get another key": Change(
+        JUMP, matched(LOW, FIVE, key=Hit.n), says="headrace rewrite .* --key kept=",
+    ),
+    "partial matches go by the wall clock": Change(
+        JUMP, matched(LOW, FIVE, options={"clock": "wall"}), reached="12:05", says="wait in the step 'kept'",
+    ),
+    "partial matches become a rolling aggregate": Change(JUMP, rolling(**TOTAL), says="was something else"),
+    "a pattern becomes rules": Change(JUMP, ruled(), says="another kind of state"),
+    # Rules that come as rows.
+    "rules and their partial matches go on": Change(ruled(), ruled(), gives=[("a", "r", 7)]),
+    "rows of rules that wait go on": Change(ruled(), ruled(), reached="12:05", gives=[("a", "r", 7)]),
+    "a step of rules is renamed": Change(ruled(), ruled(name="new", was="kept"), gives=[("a", "r", 7)]),
+    "rules become a pattern": Change(ruled(), JUMP, says="another kind of state"),
+    # Row patterns in SQL.
+    "a row pattern goes on": Change(recognized(FALL), recognized(FALL), gives=[("a", 2, 5)]),
+    "a row pattern means something else": Change(
+        recognized(FALL), recognized(FALL.replace("n > 4", "n = 6 OR n = 5")), gives=[("a", 2, 5)],
+    ),
+    "a row pattern has other variables": Change(
+        recognized(FALL), recognized("MEASURES Y.n AS top PATTERN (X Y) DEFINE X AS n = 2, Y AS n = 5"),
+        gives=[("a", 5)],
+    ),
+    "a row pattern becomes a pattern": Change(recognized(FALL), JUMP, says="cannot be read as its new type"),
     # Joins.
     "an interval join gets other bounds": Change(joined(("0s", "1h")), joined(("0s", "40m")), gives=[("a", 2, 5)]),
     "an interval join becomes a window join": Change(joined(("0s", "1h")), joined(HOUR), says="was something else"),
