@@ -177,8 +177,7 @@ class RowFollower:
 
     def _store(self, key: KeyRows, stored: RecognizedRows[Any] | None) -> None:
         handles = self.handles
-        until: Any = None if stored is None else stored.until
-        before = None if until is None else timer_at(until)
+        before = None if stored is None else _timer_of(stored)
         if not key.rows and not (self.plan.numbered and key.matches):
             if stored is not None:
                 handles.move(before, None)
@@ -199,7 +198,7 @@ class RowFollower:
                 self._variables(key.best),
                 self.plan.identity,
                 self._waiting_for(tuple([at for at, _ in threads])),
-                None if deadline > MAX_TIME else deadline,
+                None if deadline >= MAX_TIME else deadline,
             )
         )
 
@@ -212,3 +211,10 @@ class RowFollower:
             names = [program.variables[program.instructions[each].variable] for each in places]
             text = self._waiting[threads] = " or ".join(dict.fromkeys(names))
         return text
+
+
+def _timer_of(stored: RecognizedRows[Any]) -> int | None:
+    """Without ``until`` a match that is looked for waits for the end of time."""
+    if stored.start >= stored.first + len(stored.rows):
+        return None
+    return timer_at(MAX_TIME if stored.until is None else stored.until)
