@@ -138,6 +138,22 @@ def test_mermaid_draws_the_automaton_of_a_pattern() -> None:
     ]
 
 
+def test_mermaid_draws_the_ways_through_a_row_pattern_of_sql() -> None:
+    app = hr.App("shop")
+    app.read("tx", hr.source.items([]), Tx, time=Tx.at)
+    query = """SELECT * FROM tx MATCH_RECOGNIZE (PARTITION BY card ORDER BY at MEASURES A.cents AS low
+        PATTERN (A B+ C?) DEFINE A AS cents < 9, B AS cents > 9, C AS cents = 9)"""
+    app.sql(query, name="rows").write(hr.sink.collect())
+    lines = [line.strip() for line in app.explain("mermaid").splitlines()]
+    boxes = [line.partition("_")[2] for line in lines if '["' in line and "_s" in line]
+    assert boxes == ['s2["A"]', 's3["B"]', 's4["B 2"]', 's5["C"]']
+    arrows = [line.replace("n1_", "") for line in lines if line.startswith("n1_") and " --> " in line]
+    assert arrows == [
+        "start --> s2", "s2 --> s3", "s3 --> s4", "s3 --> s5", "s3 --> end", "s4 --> s4", "s4 --> s5", "s4 --> end",
+        "s5 --> end",
+    ]  # fmt: skip
+
+
 def test_the_outline_can_be_written_as_json(app: hr.App) -> None:
     import msgspec
 

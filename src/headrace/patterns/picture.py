@@ -11,6 +11,7 @@ from headrace.patterns.automaton import COMPLETE, START
 if TYPE_CHECKING:
     from headrace.patterns.automaton import Automaton, Edge
     from headrace.patterns.declare import EventPattern, Stage
+    from headrace.patterns.row_pattern import RowProgram
 
 END: Final = "the end"
 """Where a match is complete."""
@@ -76,6 +77,19 @@ def automaton_arrows(automaton: Automaton) -> Iterator[tuple[str, str, str]]:
             yield place.name, target, _label(edge, start=number == START)
     for each in sorted(automaton.final):
         yield automaton.elements[each].name, END, ""
+
+
+def row_pattern_arrows(program: RowProgram) -> Iterator[tuple[str, str, str]]:
+    """As `automaton_arrows`, of a row pattern, preferred ways first. A variable that stands there again is numbered."""
+    names = {program.end: END}
+    for at, instruction in enumerate(program.instructions):
+        if instruction.variable >= 0:
+            name = program.variables[instruction.variable]
+            again = sum(each.split(" ")[0] == name for each in names.values())
+            names[at] = f"{name} {again + 1}" if again else name
+    for source, behind in [("", 0), *((name, at + 1) for at, name in names.items() if at != program.end)]:
+        for target in program.reached[behind] if behind < program.end else (program.end,):
+            yield source, names[target], ""
 
 
 def mermaid(automaton: Automaton) -> str:

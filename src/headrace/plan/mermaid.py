@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.patterns.picture import END, automaton_arrows
+from headrace.patterns.picture import END, automaton_arrows, row_pattern_arrows
+from headrace.patterns.recognize import RowPatternSpec
 from headrace.patterns.spec import PatternSpec
 from headrace.plan.explain import Step, outline, place_words
 
 if TYPE_CHECKING:
     from headrace.dataflow.app_graph import AppGraph
-    from headrace.patterns.automaton import Automaton
 
 _SHAPES = {
     "read": ('[("', '")]'),
@@ -42,21 +42,25 @@ def explain_mermaid(app: AppGraph) -> str:
             lines.append(f'    n{step.id} -.->|"next epoch"| n{step.feeds}')
     for node in app.nodes:
         spec = getattr(node, "spec", None)
-        if isinstance(spec, PatternSpec) and any(step.id == node.id for step in told.steps):
-            lines += _automaton_lines(f"n{node.id}", spec.plan.automaton)
+        if not any(step.id == node.id for step in told.steps):
+            continue
+        if isinstance(spec, PatternSpec):
+            lines += _automaton_lines(f"n{node.id}", list(automaton_arrows(spec.plan.automaton)))
+        elif isinstance(spec, RowPatternSpec):
+            lines += _automaton_lines(f"n{node.id}", list(row_pattern_arrows(spec.plan.program)))
     return "\n".join(lines) + "\n"
 
 
-def _automaton_lines(step: str, automaton: Automaton) -> Iterator[str]:
+def _automaton_lines(step: str, arrows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
     """The automaton of a pattern: a box for each row that is taken, an arrow for each way on."""
     names = {"": f"{step}_start", END: f"{step}_end"}
-    for element in automaton.elements:
-        names[element.name] = f"{step}_s{len(names)}"
+    for name in (name for source, target, _ in arrows for name in (source, target)):
+        names.setdefault(name, f"{step}_s{len(names)}")
     yield f'    subgraph {step}_pattern["the pattern"]'
     for name, box in names.items():
         words = _escaped(name) or "start"
         yield f'        {box}(("{words}"))' if name in ("", END) else f'        {box}["{words}"]'
-    for source, target, label in automaton_arrows(automaton):
+    for source, target, label in arrows:
         words = f'|"{_escaped(label)}"|' if label else ""
         yield f"        {names[source]} -->{words} {names[target]}"
     yield "    end"
