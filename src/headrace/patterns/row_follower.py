@@ -217,4 +217,5 @@ def _timer_of(stored: RecognizedRows[Any]) -> int | None:
     """Without ``until`` a match that is looked for waits for the end of time."""
     if stored.start >= stored.first + len(stored.rows):
         return None
-    return timer_at(MAX_TIME if stored.until is None else stored.until)
+    until: Any = MAX_TIME if stored.until is None else stored.until
+    return timer_at(until)
