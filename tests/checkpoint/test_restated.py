@@ -229,7 +229,7 @@ def test_keys_that_were_deleted_by_hand_are_in_no_state_so_nobody_knows_their_ro
                 .named("by_region")
                 .write(table, name="table")
             ),
-            "rows of table_rows .top., from whose state no output is written again",
+            "rows that are kept by the key of the target, of which the newest is shown",
         ),
     ],
     ids=["append", "another key"],
